@@ -1,0 +1,63 @@
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "bind.h"
+#include "copy_engine.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+bool ask_signals(void*) {
+    nb::gil_scoped_acquire gil;
+    return PyErr_CheckSignals() != 0;
+}
+
+// Only the main thread runs Python's signal handlers; others would take the GIL for nothing.
+Poll poll_here() { return syscall(SYS_gettid) == getpid() ? Poll{ask_signals} : Poll{}; }
+
+template <class Work>
+void released(uint64_t size, const Work& work) {
+    if (size <= kBrief) {
+        work(Poll{});
+        return;
+    }
+    try {
+        nb::gil_scoped_release release;
+        work(poll_here());
+    } catch (const Refusal& refusal) {
+        if (refusal.why == Why::interrupted) throw nb::python_error();   // the signal handler's exception
+        throw;
+    }
+}
+
+}  // namespace
+
+void bind_copies(nb::module_& m) {
+    m.def(
+        "copy",
+        [](uint64_t dst, uint64_t src, uint64_t size, bool direct) {
+            released(size, [=](Poll poll) { copy(dst, src, size, direct, poll); });
+        },
+        "dst"_a, "src"_a, "size"_a, "direct"_a = false, "Copy between any two addresses; the GIL is released above 256 KiB.");
+    m.def(
+        "copy_2d",
+        [](uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch, uint64_t width, uint64_t height,
+           bool direct) {
+            uint64_t size;
+            if (__builtin_mul_overflow(width, height, &size)) size = UINT64_MAX;
+            released(size, [=](Poll poll) { copy_2d(dst, dst_pitch, src, src_pitch, width, height, direct, poll); });
+        },
+        "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a,
+        "direct"_a = false);
+    m.def(
+        "fill",
+        [](uint64_t dst, uint64_t value, unsigned width, uint64_t count) {
+            uint64_t size;
+            if (__builtin_mul_overflow(uint64_t{width}, count, &size)) size = UINT64_MAX;
+            released(size, [=](Poll poll) { fill(dst, value, width, count, poll); });
+        },
+        "dst"_a, "value"_a, "width"_a, "count"_a);
+}

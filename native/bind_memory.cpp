@@ -1,0 +1,177 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include "bind.h"
+#include "memory.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+constexpr const char* kWhyNames[] = {
+    "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
+    "descriptors", "address_space", "overflow", "interrupted", "forked", "closed", "read_only", "overlap",
+    "no_route", "not_peer_memory"};
+
+PyObject* refusal_hook = nullptr;   // strong; the texts are its business
+
+void raise_refusal(const Refusal& refusal) {
+    if (!refusal_hook) {
+        PyErr_SetString(PyExc_RuntimeError, kWhyNames[static_cast<int>(refusal.why)]);
+        return;
+    }
+    try {
+        nb::object error = nb::borrow(refusal_hook)(
+            kWhyNames[static_cast<int>(refusal.why)], refusal.role, refusal.address, refusal.size, refusal.base,
+            refusal.extent_size, refusal.id, refusal.fault_address, refusal.error, refusal.device,
+            refusal.other_device);
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    } catch (nb::python_error& error) {
+        error.restore();
+    }
+}
+
+int get_view(PyObject* self, Py_buffer* view, int flags) {
+    Memory* memory = nb::inst_ptr<Memory>(self);
+    view->obj = nullptr;
+    try {
+        char* host = memory->pin_view();
+        if (PyBuffer_FillInfo(view, self, host, static_cast<Py_ssize_t>(memory->size()), memory->is_read_only(),
+                              flags) != 0) {
+            memory->unpin_view();
+            return -1;
+        }
+    } catch (const Refusal& refusal) {
+        raise_refusal(refusal);
+        return -1;
+    }
+    return 0;
+}
+
+void release_view(PyObject* self, Py_buffer*) { nb::inst_ptr<Memory>(self)->unpin_view(); }
+
+PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_view)},
+                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_view)},
+                              {0, nullptr}};
+
+}  // namespace
+
+void bind_memory(nb::module_& m) {
+    nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+        try {
+            std::rethrow_exception(thrown);
+        } catch (const Refusal& refusal) {
+            raise_refusal(refusal);
+        }
+    });
+
+    m.def(
+        "set_refusal_hook",
+        [](nb::callable hook) {
+            PyObject* before = refusal_hook;
+            refusal_hook = hook.release().ptr();
+            Py_XDECREF(before);
+        },
+        "hook"_a,
+        "Set hook(why, role, address, size, base, extent_size, id, fault_address, errno, device, other_device) -> exception.");
+
+    m.def(
+        "configure",
+        [](uint64_t window_bytes, uint64_t cache_bytes, bool poison) {
+            Heap::get().configure({window_bytes, cache_bytes, poison});
+        },
+        "window_bytes"_a, "cache_bytes"_a, "poison"_a,
+        "Reserve the address windows (the first call only) and set the cache bound and poisoning.");
+
+    nb::class_<Ledger>(m, "Ledger", "One process's slot in a node's shared account of device memory.")
+        .def(
+            "__init__",
+            [](Ledger* self, int fd, uint64_t devices, uint64_t slots, uint64_t slot) {
+                new (self) Ledger(fd, {devices, slots}, slot);
+            },
+            "fd"_a, "devices"_a, "slots"_a, "slot"_a)
+        .def("used", &Ledger::used, "device"_a, "Bytes of `device` held by all processes of the node.");
+
+    m.def(
+        "add_device",
+        [](uint64_t capacity, bool host_access, bool routes_peer_memory_only, std::shared_ptr<Ledger> ledger,
+           uint64_t index) {
+            return Heap::get().add_device({capacity, host_access, routes_peer_memory_only}, std::move(ledger), index);
+        },
+        "capacity"_a, "host_access"_a, "routes_peer_memory_only"_a, "ledger"_a.none(), "index"_a, "Return the number of a new device.");
+    m.def(
+        "close_device", [](uint32_t number) { Heap::get().close_device(number); }, "number"_a,
+        nb::call_guard<nb::gil_scoped_release>(), "Let every allocation of a device die.");
+    m.def("free_bytes", [](uint32_t number) { return Heap::get().free_bytes(number); }, "number"_a);
+    m.def("live_allocations", [](uint32_t number) { return Heap::get().live_allocations(number); }, "number"_a);
+    m.def(
+        "set_route", [](uint32_t from, uint32_t to, bool open) { Heap::get().set_route(from, to, open); }, "origin"_a,
+        "target"_a, "open"_a);
+    m.def("route_open", [](uint32_t a, uint32_t b) { return Heap::get().route_open(a, b); }, "a"_a, "b"_a);
+    m.def("trim", [] { return Heap::get().trim(); }, nb::call_guard<nb::gil_scoped_release>(),
+          "Give cached blocks back to the system; return their bytes.");
+    m.def("cached_bytes", [] { return Heap::get().cached_bytes(); });
+
+    nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots),
+                       "An allocation, a part of one, or foreign host memory; exports its bytes to the host.")
+        .def(
+            "__init__",
+            [](Memory* self, uint32_t device, uint64_t size, bool peer) {
+                new (self) Memory(Memory::allocate(device, size, peer));
+            },
+            "device"_a, "size"_a, "peer"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "__init__",
+            [](Memory* self, const Memory& whole, uint64_t offset, uint64_t size) { new (self) Memory(whole, offset, size); },
+            "whole"_a, "offset"_a, "size"_a)
+        .def(
+            "__init__",
+            [](Memory* self, uint64_t address, uint64_t size, bool read_only, bool host_view) {
+                new (self) Memory(address, size, read_only, host_view);
+            },
+            "address"_a, "size"_a, "read_only"_a, "host_view"_a)
+        .def_prop_ro("address", &Memory::address, "The address; raises when the memory is closed.")
+        .def_prop_ro("writable_address", &Memory::writable_address, "The address; raises when it may not be written.")
+        .def_prop_ro("last_address", &Memory::last_address, "The address it has or had.")
+        .def_prop_ro("size", &Memory::size, "Bytes.")
+        .def_prop_ro("id", &Memory::id, "The allocation's number, unique in the process; 0 for foreign memory.")
+        .def_prop_ro("is_live", &Memory::is_live)
+        .def_prop_ro("is_read_only", &Memory::is_read_only)
+        .def("retire", &Memory::retire, nb::call_guard<nb::gil_scoped_release>(),
+             "End the allocation; its memory goes back when the last use of it ends.");
+
+    m.def(
+        "locate",
+        [](uint64_t address) -> std::optional<std::tuple<uint32_t, uint64_t, uint64_t, uint64_t>> {
+            Heap& heap = Heap::get();
+            const Range range = heap.resolve("address", address, 1);
+            if (!range.extent) return std::nullopt;
+            auto found = std::make_tuple(range.device, heap.address_of(range.extent), range.extent->size,
+                                         range.extent->id.load(std::memory_order_relaxed));
+            heap.unpin(range);
+            return found;
+        },
+        "address"_a, "Return (device, base, size, id), or None for pageable host memory.");
+    m.def(
+        "host_pointer",
+        [](uint64_t address, uint64_t size) {
+            Heap& heap = Heap::get();
+            const Range range = heap.resolve("address", address, size);
+            heap.unpin(range);
+            return reinterpret_cast<uint64_t>(range.host);
+        },
+        "address"_a, "size"_a, "Return where the host may touch the range while its allocation lives.");
+    m.def("in_device_window", [](uint64_t address) { return Heap::get().is_device_window(address); }, "address"_a);
+    m.def(
+        "nearest",
+        [](uint64_t address) -> std::optional<std::tuple<uint32_t, uint64_t, uint64_t, uint64_t>> {
+            const Neighbour found = Heap::get().nearest(address);
+            if (!found.found) return std::nullopt;
+            return std::make_tuple(found.device, found.address, found.size, found.id);
+        },
+        "address"_a, "Return (device, address, size, id) of the live allocation nearest to a window address.");
+}

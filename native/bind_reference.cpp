@@ -1,0 +1,78 @@
+// What peerlane is measured against, timed in C: the bench command's reference, used by nothing else.
+#include <nanobind/ndarray.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bind.h"
+#include "heap.h"
+#include "kernels.h"
+#include "thread_team.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+template <class Work>
+double seconds(uint64_t rounds, const Work& work) {
+    const auto start = std::chrono::steady_clock::now();
+    for (uint64_t i = 0; i < rounds; ++i) {
+        work();
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(rounds);
+}
+
+}  // namespace
+
+void bind_reference(nb::module_& m) {
+    m.def(
+        "time_reference_copy",
+        [](uint64_t dst, uint64_t src, uint64_t size, bool streaming, unsigned threads, uint64_t rounds) {
+            auto* to = reinterpret_cast<char*>(dst);
+            const auto* from = reinterpret_cast<const char*>(src);
+            const auto part = [=](unsigned index) {
+                const uint64_t start = size / threads * index / 64 * 64;
+                const uint64_t end = index + 1 == threads ? size : size / threads * (index + 1) / 64 * 64;
+                if (streaming) {
+                    stream_copy(to + start, from + start, end - start);
+                    store_fence();
+                } else {
+                    memcpy(to + start, from + start, end - start);
+                }
+            };
+            return seconds(rounds, [&] {
+                if (threads == 1) {
+                    part(0);
+                    return;
+                }
+                std::atomic<unsigned> next{0};
+                const std::function<void(bool)> work = [&](bool) {
+                    for (unsigned i; (i = next.fetch_add(1)) < threads;) part(i);
+                };
+                ThreadTeam::get().run(threads - 1, work);
+            });
+        },
+        "dst"_a, "src"_a, "size"_a, "streaming"_a, "threads"_a, "rounds"_a,
+        nb::call_guard<nb::gil_scoped_release>(),
+        "Seconds of one plain or streaming copy between two host addresses, without any check.");
+    m.def(
+        "time_lookups",
+        [](nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig> addresses, uint64_t rounds) {
+            Heap& heap = Heap::get();
+            const uint64_t* list = addresses.data();
+            const size_t count = addresses.shape(0);
+            return seconds(rounds, [&] {
+                       for (size_t i = 0; i < count; ++i) heap.unpin(heap.resolve("address", list[i], 1));
+                   }) / static_cast<double>(count);
+        },
+        "addresses"_a, "rounds"_a, "Seconds of one look-up, over the whole list in order.");
+    m.def("cores", &ThreadTeam::cores, "Cores that this process may use.");
+    m.def("has_stream_copy", &has_stream_copy, "Whether this processor has non-temporal copies.");
+}

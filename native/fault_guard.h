@@ -1,0 +1,43 @@
+// Touching memory that may not be there: a thread-local landing place for SIGSEGV and SIGBUS.
+#pragma once
+#include <csetjmp>
+#include <atomic>
+#include <cstdint>
+
+namespace peerlane {
+
+struct FaultGuard {
+    sigjmp_buf landing;
+    FaultGuard* outer = nullptr;
+    uintptr_t address = 0;
+    int signal = 0;
+};
+
+extern thread_local FaultGuard* active_guard __attribute__((tls_model("initial-exec")));
+
+// Install the handlers once; chain to whoever was there.  `rearm` also looks whether somebody replaced
+// them since (faulthandler does) and steps in front again.
+void install_fault_handlers();
+void rearm_fault_handlers();
+
+// Addresses in [base, base + size) are device addresses: a stray host access there is explained on stderr.
+void explain_faults_in(uintptr_t base, uint64_t size);
+
+// Run `touch`; false when it faulted, and then `guard` says where.  `touch` is abandoned in the middle:
+// it must own nothing and hold no lock.
+template <class Touch>
+__attribute__((noinline)) bool guarded(FaultGuard& guard, Touch&& touch) {
+    guard.outer = active_guard;
+    if (sigsetjmp(guard.landing, 0) == 0) {
+        active_guard = &guard;
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        touch();
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        active_guard = guard.outer;
+        return true;
+    }
+    active_guard = guard.outer;
+    return false;
+}
+
+}  // namespace peerlane

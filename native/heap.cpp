@@ -1,0 +1,348 @@
+#include "heap.h"
+
+#include <cstring>
+#include <pthread.h>
+
+#include "fault_guard.h"
+
+namespace peerlane {
+
+namespace {
+constexpr int kFreshByte = 0xCB, kFreedByte = 0xDD;
+
+uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+void prepare_fork() { Heap::get().fork_prepare(); }
+void parent_after_fork() { Heap::get().fork_parent(); }
+void child_after_fork() { Heap::get().fork_child(); }
+}  // namespace
+
+Heap& Heap::get() {
+    static auto* heap = new Heap;
+    return *heap;
+}
+
+void Heap::configure(const HeapSettings& settings) {
+    check_usable();
+    std::lock_guard lock(mutex_);
+    settings_ = settings;
+    if (space_.is_open()) return;
+    space_.open(settings.window_bytes);
+    install_fault_handlers();
+    auto* host = new Device;
+    host->settings = {.capacity = UINT64_MAX, .host_access = true};
+    devices_[kHost].store(host, std::memory_order_release);
+    device_count_ = 1;
+    pthread_atfork(prepare_fork, parent_after_fork, child_after_fork);
+}
+
+uint32_t Heap::add_device(const DeviceSettings& settings, std::shared_ptr<Ledger> ledger, uint64_t index) {
+    check_usable();
+    std::lock_guard lock(mutex_);
+    uint32_t number = 1;
+    while (number < device_count_ && (device(number).open || device(number).live != 0)) ++number;
+    if (number == kMaxDevices) throw Refusal{.why = Why::address_space, .size = kMaxDevices};
+    if (number == device_count_) {
+        devices_[number].store(new Device, std::memory_order_release);
+        ++device_count_;
+    }
+    Device& fresh = device(number);
+    fresh.settings = settings;
+    fresh.ledger = std::move(ledger);
+    fresh.index = index;
+    fresh.held = 0;
+    fresh.open = true;
+    return number;
+}
+
+void Heap::close_device(uint32_t number) {
+    check_usable();
+    std::vector<std::pair<Extent*, uint64_t>> doomed;
+    {
+        std::lock_guard lock(mutex_);
+        Device& closing = device(number);
+        closing.open = false;
+        for (auto& word : closing.routes) word.store(0, std::memory_order_relaxed);
+        for (uint32_t other = 1; other < device_count_; ++other)
+            device(other).routes[number / 64].fetch_and(~(uint64_t{1} << (number % 64)));
+        for (auto& [offset, region] : regions_) {
+            if (region.extent && region.extent->device == number)
+                doomed.emplace_back(region.extent, region.extent->id.load());
+            if (region.slab && region.slab->device == number)
+                for (uint32_t slot = 0; slot < region.slab->fresh; ++slot) {
+                    Extent& extent = region.slab->extents[slot];
+                    if (extent.is_live()) doomed.emplace_back(&extent, extent.id.load());
+                }
+        }
+    }
+    for (auto& [extent, id] : doomed) retire(extent, id);
+    std::lock_guard lock(mutex_);
+    for (auto entry = cache_.begin(); entry != cache_.end();) {
+        auto next = std::next(entry);
+        if (entry->block->device == number) {
+            cache_bytes_ -= entry->block->size;
+            destroy(*entry);
+            cache_.erase(entry);
+        }
+        entry = next;
+    }
+}
+
+uint64_t Heap::free_bytes(uint32_t number) {
+    std::lock_guard lock(mutex_);
+    Device& asked = device(number);
+    const uint64_t used = asked.ledger ? asked.ledger->used(asked.index) : asked.held;
+    return used > asked.settings.capacity ? 0 : asked.settings.capacity - used;
+}
+
+void Heap::charge(Device& payer, uint32_t number, uint64_t bytes, uint64_t asked) {
+    const bool granted = payer.ledger ? payer.ledger->charge(payer.index, bytes, payer.settings.capacity)
+                                      : bytes <= payer.settings.capacity && payer.held <= payer.settings.capacity - bytes;
+    if (!granted) throw Refusal{.why = Why::out_of_memory, .size = asked, .device = number};
+    payer.held += bytes;
+}
+
+void Heap::refund(Device& payer, uint64_t bytes) {
+    payer.held -= bytes;
+    if (payer.ledger) payer.ledger->refund(payer.index, bytes);
+}
+
+Heap::Cached Heap::obtain(uint32_t number, uint64_t span, uint64_t asked) {
+    Device& payer = device(number);
+    charge(payer, number, span, asked);
+    for (auto entry = cache_.rbegin(); entry != cache_.rend(); ++entry) {
+        if (entry->block->device != number || entry->block->size != span) continue;
+        Cached found = *entry;
+        cache_.erase(std::next(entry).base());
+        cache_bytes_ -= span;
+        return found;
+    }
+    try {
+        return obtain_fresh(number, span);
+    } catch (const Refusal&) {
+        if (trim_locked() == 0) {
+            refund(payer, span);
+            throw;
+        }
+    }
+    try {
+        return obtain_fresh(number, span);
+    } catch (const Refusal&) {
+        refund(payer, span);
+        throw;
+    }
+}
+
+Heap::Cached Heap::obtain_fresh(uint32_t number, uint64_t span) {
+    const uint64_t offset = space_.take(span);
+    Block* block = nullptr;
+    try {
+        block = create_block(span, number);
+        map_block(block, space_.shadow(offset), number == kHost);
+    } catch (const Refusal&) {
+        if (block) drop(block);
+        space_.give(offset, span);
+        throw;
+    }
+    return {offset, block};
+}
+
+void Heap::put_away(uint32_t number, Cached entry) {
+    refund(device(number), entry.block->size);
+    const bool shared = entry.block->references.load(std::memory_order_acquire) != 1;
+    if (shared || !device(number).open || entry.block->size > settings_.cache_bytes) {
+        destroy(entry);
+        return;
+    }
+    cache_.push_back(entry);
+    cache_bytes_ += entry.block->size;
+    while (cache_bytes_ > settings_.cache_bytes) {
+        cache_bytes_ -= cache_.front().block->size;
+        destroy(cache_.front());
+        cache_.pop_front();
+    }
+}
+
+void Heap::destroy(const Cached& entry) {
+    const uint64_t span = entry.block->size;
+    unmap_range(space_.shadow(entry.offset), span);
+    drop(entry.block);
+    space_.give(entry.offset, span);
+}
+
+uint64_t Heap::trim_locked() {
+    const uint64_t dropped = cache_bytes_;
+    for (const Cached& entry : cache_) destroy(entry);
+    cache_.clear();
+    cache_bytes_ = 0;
+    return dropped;
+}
+
+uint64_t Heap::trim() {
+    check_usable();
+    std::lock_guard lock(mutex_);
+    return trim_locked();
+}
+
+uint64_t Heap::cached_bytes() {
+    std::lock_guard lock(mutex_);
+    return cache_bytes_;
+}
+
+Extent* Heap::new_extent() {
+    if (spare_extents_.empty()) {
+        constexpr size_t kBatch = 64;
+        auto* batch = new Extent[kBatch];   // type-stable: never freed
+        for (size_t i = 0; i < kBatch; ++i) spare_extents_.push_back(&batch[i]);
+    }
+    Extent* extent = spare_extents_.back();
+    spare_extents_.pop_back();
+    return extent;
+}
+
+Extent* Heap::allocate(uint32_t number, uint64_t size, bool peer) {
+    check_usable();
+    if (size == 0 || size > space_.window())
+        throw Refusal{.why = Why::out_of_memory, .size = size, .device = number};
+    Extent* extent;
+    {
+        std::lock_guard lock(mutex_);
+        if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
+        extent = size < kGranule ? allocate_slot(number, size) : allocate_large(number, size);
+        extent->size = size;
+        extent->device = number;
+        extent->reservation = 0;
+        extent->peer = peer;
+        extent->id.store(next_id_.fetch_add(1), std::memory_order_relaxed);
+        ++device(number).live;
+    }
+    if (settings_.poison) poison(extent, kFreshByte);
+    extent->revive();
+    return extent;
+}
+
+Extent* Heap::allocate_large(uint32_t number, uint64_t size) {
+    const uint64_t span = round_up(size, kGranule);
+    const Cached entry = obtain(number, span, size);
+    Extent* extent = new_extent();
+    extent->offset = entry.offset;
+    extent->block = entry.block;
+    extent->slab = nullptr;
+    regions_[entry.offset] = {extent, nullptr};
+    space_.set(entry.offset, span, extent);
+    return extent;
+}
+
+void Heap::poison(const Extent* extent, int byte) {
+    FaultGuard guard;
+    char* start = space_.shadow(extent->offset);
+    const uint64_t size = extent->size;
+    (void)guarded(guard, [=] { memset(start, byte, size); });   // no page: the first user will hear of it
+}
+
+bool Heap::is_current(const Extent* extent, uint64_t id) const {
+    return extent->id.load(std::memory_order_relaxed) == id && extent->is_live();
+}
+
+void Heap::retire(Extent* extent, uint64_t id) {
+    check_usable();
+    bool mine;
+    {
+        std::lock_guard lock(mutex_);
+        mine = extent->id.load(std::memory_order_relaxed) == id && extent->retire();
+    }
+    if (mine) reclaim(extent);
+}
+
+void Heap::reclaim(Extent* extent) {
+    if (settings_.poison) poison(extent, kFreedByte);
+    std::lock_guard lock(mutex_);
+    --device(extent->device).live;
+    if (extent->slab) {
+        release_slot(extent);
+        return;
+    }
+    const uint64_t span = extent->block->size;
+    space_.clear(extent->offset, span);
+    regions_.erase(extent->offset);
+    const Cached entry{extent->offset, extent->block};
+    const bool mapping = extent->reservation != 0;
+    const uint32_t number = extent->device;
+    extent->block = nullptr;
+    spare_extents_.push_back(extent);
+    if (mapping) {
+        unmap_range(space_.shadow(entry.offset), span);
+        drop(entry.block);
+    } else {
+        put_away(number, entry);
+    }
+}
+
+uint64_t Heap::address_of(const Extent* extent) const {
+    const uint64_t base = device(extent->device).settings.host_access ? space_.shadow_base() : space_.guard_base();
+    return base + extent->offset;
+}
+
+bool Heap::route_open(uint32_t a, uint32_t b) const {
+    const auto has = [this](uint32_t from, uint32_t to) {
+        return device(from).routes[to / 64].load(std::memory_order_relaxed) >> (to % 64) & 1;
+    };
+    return has(a, b) || has(b, a);
+}
+
+bool Heap::may_go_direct(const Extent& a, const Extent& b, Why& why) const {
+    why = Why::no_route;
+    if (!route_open(a.device, b.device)) return false;
+    why = Why::not_peer_memory;
+    const auto fits = [this](const Extent& extent) {
+        return extent.peer || !device(extent.device).settings.routes_peer_memory_only;
+    };
+    return fits(a) && fits(b);
+}
+
+void Heap::set_route(uint32_t from, uint32_t to, bool open) {
+    check_usable();
+    auto& word = device(from).routes[to / 64];
+    const uint64_t bit = uint64_t{1} << (to % 64);
+    open ? word.fetch_or(bit) : word.fetch_and(~bit);
+}
+
+uint64_t Heap::live_allocations(uint32_t number) {
+    std::lock_guard lock(mutex_);
+    return device(number).live;
+}
+
+Neighbour Heap::nearest(uint64_t address) {
+    Neighbour best;
+    uint64_t offset, best_distance = UINT64_MAX;
+    if (!space_.contains(address, offset)) return best;
+    std::lock_guard lock(mutex_);
+    const auto consider = [&](const Extent& extent) {
+        if (!extent.is_live()) return;
+        const uint64_t end = extent.offset + extent.size;
+        const uint64_t distance = offset < extent.offset ? extent.offset - offset : offset >= end ? offset - end + 1 : 0;
+        if (distance >= best_distance) return;
+        best_distance = distance;
+        best = {address_of(&extent), extent.size, extent.id.load(std::memory_order_relaxed), extent.device, true};
+    };
+    const auto consider_region = [&](const Region& region) {
+        if (region.extent) consider(*region.extent);
+        if (region.slab)
+            for (uint32_t slot = 0; slot < region.slab->fresh; ++slot) consider(region.slab->extents[slot]);
+    };
+    auto after = regions_.upper_bound(offset);
+    auto before = after;
+    for (int step = 0; step < 2 && after != regions_.end(); ++step, ++after) consider_region(after->second);
+    for (int step = 0; step < 2 && before != regions_.begin(); ++step) consider_region((--before)->second);
+    return best;
+}
+
+void Heap::fork_prepare() { mutex_.lock(); }
+void Heap::fork_parent() { mutex_.unlock(); }
+void Heap::fork_child() {
+    forked_.store(true, std::memory_order_relaxed);
+    close_all_descriptors();
+    mutex_.unlock();
+}
+
+}  // namespace peerlane

@@ -1,0 +1,157 @@
+// Allocations on devices: large ones own a block, small ones are slots of a slab; capacity and cache.
+#pragma once
+#include <array>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "address_space.h"
+#include "ledger.h"
+#include "refusal.h"
+
+namespace peerlane {
+
+constexpr uint32_t kHost = 0;             // the device number of pinned host memory
+constexpr uint32_t kMaxDevices = 1 << 14;  // at one time; the numbers of closed, empty devices are used again
+
+struct HeapSettings {
+    uint64_t window_bytes = uint64_t{64} << 40;
+    uint64_t cache_bytes = uint64_t{1} << 30;
+    bool poison = false;
+};
+
+struct DeviceSettings {
+    uint64_t capacity = 0;
+    bool host_access = false;          // hand out shadow addresses: the host may touch them
+    bool routes_peer_memory_only = false;
+};
+
+struct Neighbour {   // a live allocation near an address, for error texts
+    uint64_t address = 0, size = 0, id = 0;
+    uint32_t device = 0;
+    bool found = false;
+};
+
+// What a resolved range is: where the host finds it, and the extents it holds pinned.
+struct Range {
+    char* host = nullptr;
+    Extent* extent = nullptr;     // null: pageable host memory
+    uint64_t end_offset = 0;      // window offset of the end, for ranges over several mappings
+    uint32_t device = kHost;
+};
+
+class Heap {
+  public:
+    static Heap& get();   // leaked: late threads may still need it
+
+    // The first call opens the windows; later ones change cache bound and poison only.
+    void configure(const HeapSettings& settings);
+
+    uint32_t add_device(const DeviceSettings& settings, std::shared_ptr<Ledger> ledger, uint64_t index);
+    void close_device(uint32_t device);          // every allocation there dies
+    uint64_t free_bytes(uint32_t device);
+
+    Extent* allocate(uint32_t device, uint64_t size, bool peer);   // throws Refusal
+    // The owner's end; memory goes back after the last pin.  `id` guards against an extent used again.
+    void retire(Extent* extent, uint64_t id);
+    bool is_current(const Extent* extent, uint64_t id) const;
+    void unpin(Extent* extent) {
+        if (extent->unpin()) reclaim(extent);
+    }
+    uint64_t address_of(const Extent* extent) const;
+
+    // A place made of several blocks side by side.
+    uint64_t reserve(uint64_t span, uint64_t alignment, uint32_t device);   // an address
+    void release(uint64_t address);
+    Extent* map(uint64_t address, Block* block);  // throws Refusal; holds the block until the last unpin
+
+    Range resolve(const char* role, uint64_t address, uint64_t size);   // throws Refusal
+    void unpin(const Range& range);
+
+    bool route_open(uint32_t a, uint32_t b) const;
+    // The route between two devices' extents; `why` says what is missing.
+    bool may_go_direct(const Extent& a, const Extent& b, Why& why) const;
+    void set_route(uint32_t from, uint32_t to, bool open);
+
+    uint64_t trim();                             // drop the cache; bytes dropped
+    uint64_t cached_bytes();
+    Neighbour nearest(uint64_t address);
+    uint64_t live_allocations(uint32_t device);
+
+    const AddressSpace& space() const { return space_; }
+    bool is_device_window(uint64_t address) const {
+        uint64_t offset;
+        return space_.contains(address, offset);
+    }
+
+    void fork_prepare();
+    void fork_parent();
+    void fork_child();
+    void check_usable() const {
+        if (forked_.load(std::memory_order_relaxed)) throw Refusal{.why = Why::forked};
+    }
+
+  private:
+    static constexpr unsigned kClasses = 52;
+
+    struct Region {              // what starts at an offset: an extent of its own, or a slab
+        Extent* extent = nullptr;
+        Slab* slab = nullptr;
+    };
+    struct Cached {
+        uint64_t offset;
+        Block* block;
+    };
+    struct Reservation {
+        uint64_t span, id;
+        uint32_t device;
+    };
+    struct Device {
+        DeviceSettings settings;
+        uint64_t index = 0, held = 0, live = 0;
+        bool open = true;
+        std::shared_ptr<Ledger> ledger;
+        std::array<Slab*, kClasses> with_room{};
+        std::array<std::atomic<uint64_t>, kMaxDevices / 64> routes{};   // a bit a device number
+    };
+
+    static unsigned class_of(uint64_t size);
+    static uint64_t class_size(unsigned index);
+
+    Device& device(uint32_t number) const { return *devices_[number].load(std::memory_order_acquire); }
+    void charge(Device& device, uint32_t number, uint64_t bytes, uint64_t asked);
+    void refund(Device& device, uint64_t bytes);
+    Cached obtain(uint32_t number, uint64_t span, uint64_t asked);   // a charged, mapped block
+    Cached obtain_fresh(uint32_t number, uint64_t span);
+    void put_away(uint32_t number, Cached entry);                    // refunds; keeps it if there is room
+    void destroy(const Cached& entry);
+    uint64_t trim_locked();
+
+    Extent* new_extent();
+    Extent* allocate_large(uint32_t number, uint64_t size);
+    Extent* allocate_slot(uint32_t number, uint64_t size);
+    Slab* open_slab(uint32_t number, unsigned size_class);
+    void list_slab(Slab* slab);
+    void unlist_slab(Slab* slab);
+    void release_slot(Extent* extent);
+    void reclaim(Extent* extent);
+    void poison(const Extent* extent, int byte);
+    [[noreturn]] void refuse_range(Why why, const char* role, uint64_t address, uint64_t size, Extent* extent);
+
+    std::mutex mutex_;
+    AddressSpace space_;
+    HeapSettings settings_;
+    std::atomic<bool> forked_{false};
+    std::atomic<uint64_t> next_id_{1};
+    uint32_t device_count_ = 0;
+    std::unique_ptr<std::atomic<Device*>[]> devices_{new std::atomic<Device*>[kMaxDevices]()};
+    std::map<uint64_t, Region> regions_;
+    std::map<uint64_t, Reservation> reservations_;
+    std::vector<Extent*> spare_extents_;
+    std::array<std::vector<Slab*>, kClasses> spare_slabs_;
+    std::list<Cached> cache_;                    // oldest first
+    uint64_t cache_bytes_ = 0;
+};
+
+}  // namespace peerlane

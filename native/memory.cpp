@@ -1,0 +1,78 @@
+#include "memory.h"
+
+namespace peerlane {
+
+Memory Memory::allocate(uint32_t device, uint64_t size, bool peer) {
+    Heap& heap = Heap::get();
+    Memory memory;
+    memory.extent_ = heap.allocate(device, size, peer);
+    memory.id_ = memory.extent_->id.load(std::memory_order_relaxed);
+    memory.address_ = heap.address_of(memory.extent_);
+    memory.size_ = size;
+    memory.owner_ = true;
+    return memory;
+}
+
+Memory::Memory(const Memory& whole, uint64_t offset, uint64_t size)
+    : extent_(whole.extent_), id_(whole.id_), address_(whole.address_ + offset), size_(size),
+      read_only_(whole.read_only_), host_view_(whole.host_view_) {
+    if (offset > whole.size_ || size > whole.size_ - offset)
+        throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = whole.address_ + offset, .size = size,
+                      .base = whole.address_, .extent_size = whole.size_, .id = id_};
+}
+
+Memory::Memory(uint64_t address, uint64_t size, bool read_only, bool host_view)
+    : address_(address), size_(size), read_only_(read_only), host_view_(host_view) {}
+
+Memory::Memory(Memory&& other) noexcept
+    : extent_(other.extent_), id_(other.id_), address_(other.address_), size_(other.size_), owner_(other.owner_),
+      read_only_(other.read_only_), host_view_(other.host_view_) {
+    other.owner_ = false;
+}
+
+Memory::~Memory() {
+    try {
+        retire();
+    } catch (const Refusal&) {
+        // A forked child drops its parent's objects: nothing of it is here.
+    }
+}
+
+void Memory::retire() {
+    if (!owner_) return;
+    owner_ = false;
+    Heap::get().retire(extent_, id_);
+}
+
+uint64_t Memory::address() const {
+    if (!is_live()) [[unlikely]]
+        throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
+    return address_;
+}
+
+uint64_t Memory::writable_address() const {
+    if (read_only_) [[unlikely]]
+        throw Refusal{.why = Why::read_only, .role = "dst", .address = address_, .size = size_};
+    return address();
+}
+
+char* Memory::pin_view() {
+    if (!extent_) {
+        if (!host_view_) throw Refusal{.why = Why::unknown_address, .role = "address", .address = address_, .size = size_};
+        return reinterpret_cast<char*>(address_);
+    }
+    Heap& heap = Heap::get();
+    heap.check_usable();
+    if (!extent_->pin()) throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
+    if (extent_->id.load(std::memory_order_relaxed) != id_) {
+        heap.unpin(extent_);
+        throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
+    }
+    return heap.space().shadow(extent_->offset) + (address_ - heap.address_of(extent_));
+}
+
+void Memory::unpin_view() {
+    if (extent_) Heap::get().unpin(extent_);
+}
+
+}  // namespace peerlane

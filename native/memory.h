@@ -1,0 +1,38 @@
+// What Python holds: an allocation, a part of one, or foreign memory that somebody else keeps alive.
+#pragma once
+#include <cstdint>
+
+#include "heap.h"
+
+namespace peerlane {
+
+class Memory {
+  public:
+    static Memory allocate(uint32_t device, uint64_t size, bool peer);
+    Memory(const Memory& whole, uint64_t offset, uint64_t size);               // a part: does not own
+    Memory(uint64_t address, uint64_t size, bool read_only, bool host_view);   // foreign
+    Memory(Memory&& other) noexcept;
+    ~Memory();
+    Memory& operator=(Memory&&) = delete;
+
+    uint64_t size() const { return size_; }
+    uint64_t id() const { return id_; }
+    bool is_live() const { return !extent_ || Heap::get().is_current(extent_, id_); }
+    bool is_read_only() const { return read_only_; }
+    uint64_t address() const;            // throws Refusal when it is closed
+    uint64_t writable_address() const;   // throws Refusal when it is closed or read-only
+    uint64_t last_address() const { return address_; }   // for texts: also of what is closed
+    void retire();                       // idempotent
+
+    char* pin_view();                    // host pointer; throws Refusal.  Keeps the bytes until unpin_view
+    void unpin_view();
+
+  private:
+    Memory() = default;
+
+    Extent* extent_ = nullptr;           // null: foreign
+    uint64_t id_ = 0, address_ = 0, size_ = 0;
+    bool owner_ = false, read_only_ = false, host_view_ = true;
+};
+
+}  // namespace peerlane

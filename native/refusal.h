@@ -1,0 +1,40 @@
+// The one way native code says no.  Texts are written in Python: this carries numbers only.
+#pragma once
+#include <cstdint>
+
+namespace peerlane {
+
+enum class Why : int {
+    unknown_address,   // in a device window, and no live allocation is there
+    out_of_bounds,     // starts inside an allocation and ends beyond it
+    host_fault,        // the host range cannot be touched
+    device_fault,      // device memory could not be touched: the system has no page to give
+    out_of_memory,     // the device's capacity is used up
+    system_memory,     // the system refused a mapping or a file
+    descriptors,       // no file descriptor left
+    address_space,     // no room in the windows
+    overflow,          // address or size arithmetic would wrap
+    interrupted,       // the poll asked to stop
+    forked,            // this process was forked after the first use
+    closed,            // the object, or the device below it, was closed
+    read_only,         // a destination that may only be read
+    overlap,           // a mapping is already there
+    no_route,          // two devices without an open route, and staging was not wanted
+    not_peer_memory,   // the device routes only memory allocated for it
+};
+
+struct Refusal {
+    Why why;
+    const char* role = "";        // which operand: "dst", "src", "address"
+    uint64_t address = 0;         // what was asked for
+    uint64_t size = 0;
+    uint64_t base = 0;            // the allocation it fell into, if any
+    uint64_t extent_size = 0;
+    uint64_t id = 0;
+    uint64_t fault_address = 0;   // where the touch failed
+    int error = 0;                // errno, where the system refused
+    uint32_t device = 0;
+    uint32_t other_device = 0;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,30 @@
+// Helper threads for large copies.  They never take the GIL, idle without cost and leave after a while.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+
+namespace peerlane {
+
+class ThreadTeam {
+  public:
+    static ThreadTeam& get();   // leaked: helpers may outlive static destruction
+
+    // Run `work` in the caller and in up to `helpers` more threads, return when all have returned.
+    // When the team is busy with another caller's work the caller works alone.
+    void run(unsigned helpers, const std::function<void(bool is_caller)>& work);
+
+    static unsigned cores();    // that this process may use
+
+  private:
+    void serve();
+
+    std::mutex caller_mutex_;
+    std::mutex mutex_;
+    std::condition_variable wake_, done_;
+    const std::function<void(bool)>* work_ = nullptr;
+    unsigned wanted_ = 0, running_ = 0, alive_ = 0;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,142 @@
+"""What a back-end owes the neutral API: a page of verbs over plain addresses.
+
+A back-end holds no policy.  Devices are ordinals, memory is integer addresses, and every refusal is one
+of the exceptions of :mod:`peerlane.errors`.  ``BackendConformance`` in :mod:`peerlane.testing` holds every
+implementation to the sentences below.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+class Caps(enum.Flag):
+    """What a back-end can do; each flag names the verbs it obliges the back-end to implement."""
+
+    NONE = 0
+    PEER = enum.auto()  #: ``can_access``, ``peers``, ``set_peer``
+    COPY_2D = enum.auto()  #: ``copy_2d``
+    FILL = enum.auto()  #: ``fill``
+    PINNED_HOST = enum.auto()  #: ``allocate_host``
+    HOST_VIEW = enum.auto()  #: ``host_pointer``: the host may read and write device memory through it
+
+
+class Kind(enum.Enum):
+    """What an address points at."""
+
+    DEVICE = "device"
+    PINNED = "pinned host"
+    PAGEABLE = "pageable host"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """Facts of one device that do not change while its node lives.  ``total_bytes`` is its capacity."""
+
+    ordinal: int
+    name: str
+    uuid: bytes
+    total_bytes: int
+    switch: int
+    granularity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where an address lies: ``base`` and ``size`` are those of the allocation (0 for pageable memory).
+
+    ``allocation`` is a number unique in the process; ``ordinal`` is the device, or -1 for host memory.
+    """
+
+    kind: Kind
+    ordinal: int
+    base: int
+    size: int
+    allocation: int
+
+
+@runtime_checkable
+class Block(Protocol):
+    """One allocation.  ``close`` is idempotent; memory in use is returned when its last use ends."""
+
+    @property
+    def address(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Backend(Protocol):
+    """The verbs, in the order in which an implementation lists them.
+
+    Every verb is synchronous: when it returns, the bytes have moved.  After a raise nothing was created
+    and nothing half-made is left; the destination of a copy that failed *while running* is unspecified.
+    """
+
+    name: str
+    caps: Caps
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """Return the devices, in ordinal order."""
+        ...
+
+    def free_bytes(self, ordinal: int) -> int:
+        """Return the bytes of capacity not charged to any allocation of any process of the node."""
+        ...
+
+    def allocate(self, ordinal: int, nbytes: int) -> Block:
+        """Allocate device memory, aligned to at least 256 bytes; contents are unspecified.
+
+        Raises ``OutOfMemory`` beyond the capacity and ``InvalidValue`` for ``nbytes < 1``.
+        """
+        ...
+
+    def allocate_host(self, nbytes: int) -> Block:
+        """Allocate pinned host memory: its address may be dereferenced by the host."""
+        ...
+
+    def locate(self, address: int) -> Location:
+        """Tell what ``address`` points at; ``BadAddress`` for a device-window address that is not live."""
+        ...
+
+    def host_pointer(self, address: int, nbytes: int) -> int:
+        """Return the address at which the host may touch ``[address, address + nbytes)``."""
+        ...
+
+    def copy(self, dst: int, src: int, nbytes: int) -> None:
+        """Copy ``nbytes`` between any two addresses; overlapping ranges behave as ``memmove``.
+
+        Zero bytes is a no-op.  Raises ``BadAddress`` (unknown, freed, beyond the allocation, wild host
+        pointer) and names the operand.  Between devices without an open route the bytes are staged
+        through the host.
+        """
+        ...
+
+    def copy_2d(
+        self, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int
+    ) -> None:
+        """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart."""
+        ...
+
+    def fill(self, address: int, value: int, width: int, count: int) -> None:
+        """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``."""
+        ...
+
+    def can_access(self, ordinal: int, peer: int) -> bool:
+        """Tell whether ``set_peer(ordinal, peer, True)`` is possible."""
+        ...
+
+    def peers(self, ordinal: int) -> Collection[int]:
+        """Return the ordinals whose memory ``ordinal`` may reach now."""
+        ...
+
+    def set_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
+        """Open or close the directed route; idempotent."""
+        ...
+
+    def close(self) -> None:
+        """Leave: every allocation dies, later use of its address is a named ``BadAddress``."""
+        ...

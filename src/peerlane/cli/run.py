@@ -1,0 +1,175 @@
+"""``peerlane run``: run a program unmodified, with virtual devices behind the vendor's module names.
+
+The program gets this process as ``python`` would have given it: its own ``__main__``, arguments and
+``sys.path``, tracebacks of its own frames, and the interpreter's ways to end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import builtins
+import contextlib
+import io
+import linecache
+import os
+import pkgutil
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from peerlane.dialects import install, registered
+
+from .node_options import add_node_arguments, node_from
+
+HELP = "run a program with virtual devices behind the vendor's module names"
+
+_LOCATORS = ("runpy", "importlib.util", "importlib._bootstrap", "importlib._bootstrap_external")
+
+
+class _CannotStart(Exception):
+    """There is no such program; the text is the interpreter's."""
+
+    exit_code = 1
+
+
+class _CannotOpen(_CannotStart):
+    exit_code = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that stand before the program; all that follows it is the program's."""
+    parser.usage = "%(prog)s [options] (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
+    parser.allow_abbrev = False  # else argparse refuses a program's "--d" as an ambiguous option of ours
+    add_node_arguments(parser)
+    parser.add_argument(
+        "--dialect",
+        action="append",
+        choices=registered(),
+        help="serve this vendor's modules only; may be repeated (default: all)",
+    )
+    parser.add_argument(
+        "--shadow-real",
+        action="store_true",
+        help="use virtual devices even where the vendor's own module finds real ones",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")
+    form.add_argument("-c", dest="form", action="store_const", const="-c", help="run source text")
+    # PARSER is "one word, then anything": REMAINDER takes options before the word too, and stops at "--"
+    parser.add_argument(
+        "program",
+        nargs=argparse.PARSER,
+        metavar="SCRIPT | MODULE | CODE",
+        help="the program, then its arguments",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Set the node and the dialects, then be the program."""
+    if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
+        os.environ["PEERLANE_NODE"] = node_from(args).spec
+    for name in args.dialect or registered():
+        install(name, shadow_real=args.shadow_real)
+    program = args.program[1:] if args.program[0] == "--" else args.program
+    main = ModuleType("__main__")
+    vars(main)["__builtins__"] = builtins
+    sys.modules["__main__"] = main
+    sys.argv = program
+    return _execute(main, {"-m": _module, "-c": _text, None: _script}[args.form])
+
+
+def _execute(main: ModuleType, load: Callable[[ModuleType], CodeType]) -> int:
+    try:
+        exec(load(main), vars(main))
+    except SystemExit:
+        raise
+    except _CannotStart as error:
+        print(f"{sys.executable}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt as error:
+        _report(error)
+    except BaseException as error:  # noqa: BLE001  # whatever ends the program, as the interpreter does
+        _report(error)
+        return 1
+    else:
+        return 0
+    return _die_of_interrupt()
+
+
+def _report(error: BaseException) -> None:
+    """Show an exception as if our frames, and those that located the program, were not there."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") in (__name__, *_LOCATORS):
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def _die_of_interrupt() -> int:
+    """End by SIGINT, which a shell tells from an exit code, after what the interpreter does at its end."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # none, broken or closed
+            stream.flush()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    return 128 + signal.SIGINT
+
+
+def _script(main: ModuleType) -> CodeType:
+    given = sys.argv[0]
+    path = given if given.startswith("/") else f"{Path.cwd()}/{given}"
+    if pkgutil.get_importer(path) is not None:  # a folder or an archive with a __main__.py
+        _set_first_path(path, always=True)
+        return _become(main, *runpy._get_main_module_details(_CannotStart))  # type: ignore[attr-defined]
+    _set_first_path(str(Path(path).resolve().parent))
+    try:
+        with io.open_code(path) as file:
+            source = file.read()
+    except OSError as error:
+        raise _CannotOpen(f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}") from None
+    vars(main).update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+    return compile(source, path, "exec", dont_inherit=True)
+
+
+def _module(main: ModuleType) -> CodeType:
+    _set_first_path(str(Path.cwd()))
+    name, sys.argv[0] = sys.argv[0], "-m"
+    code = _become(main, *runpy._get_module_details(name, _CannotStart))  # type: ignore[attr-defined]
+    sys.argv[0] = main.__file__ or ""
+    return code
+
+
+def _text(main: ModuleType) -> CodeType:
+    _set_first_path("")
+    source, sys.argv[0] = sys.argv[0] + "\n", "-c"
+    vars(main)["__loader__"] = BuiltinImporter
+    if sys.version_info >= (3, 13):  # from then on tracebacks show its lines
+        linecache.cache["<string>"] = (len(source), None, source.splitlines(keepends=True), "<string>")
+    return compile(source, "<string>", "exec", dont_inherit=True)
+
+
+def _become(main: ModuleType, _name: str, spec: ModuleSpec, code: CodeType) -> CodeType:
+    vars(main).update(
+        __file__=spec.origin,
+        __cached__=spec.cached,
+        __loader__=spec.loader,
+        __package__=spec.parent,
+        __spec__=spec,
+    )
+    return code
+
+
+def _set_first_path(entry: str, *, always: bool = False) -> None:
+    """Put ``entry`` where Python put the folder that peerlane was started from, if it put any."""
+    replaces = not (sys.flags.isolated or getattr(sys.flags, "safe_path", False))
+    if replaces:
+        del sys.path[0]
+    if replaces or always:
+        sys.path.insert(0, entry)

@@ -1,0 +1,212 @@
+"""Dialects: vendors' modules, served on request under the vendors' own names.
+
+``install("acl")`` lets ``import acl`` find the dialect, in this process and in its Python children.  Nothing
+is imported until the program imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from peerlane.errors import Busy, InvalidValue, Unsupported
+
+from ._hook import FINDER, MODULES, VARIABLE
+
+__all__ = ["Dialect", "install", "installed", "register", "registered", "uninstall"]
+
+PROBE_SECONDS = 20.0
+
+_PROBED = "PEERLANE_PROBED"
+_SITE = str(Path(__file__).resolve().parent / "_site")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A vendor's modules as peerlane serves them.
+
+    Attributes
+    ----------
+    name : str
+        The vendor's top-level module.
+    modules : mapping of str to str
+        Each public module name to the module that serves it: ``"acl.rt"`` to ``"peerlane.dialects.acl.rt"``.
+    probe : str
+        Python source; run by itself it exits with 0 if and only if the vendor's own module is there and finds
+        a device.
+    """
+
+    name: str
+    modules: Mapping[str, str]
+    probe: str
+
+
+# os._exit: the vendor's own shutdown must not decide the answer
+_ACL_PROBE = """
+import os, acl
+acl.init()
+count, ret = acl.rt.get_device_count()
+os._exit(0 if ret == 0 and count > 0 else 1)
+"""
+
+_DIALECTS = {"acl": Dialect("acl", MODULES["acl"], _ACL_PROBE)}
+
+
+def register(dialect: Dialect) -> None:
+    """Make a dialect known to ``install``, in this process.
+
+    Raises
+    ------
+    InvalidValue
+        Another dialect of that name is registered.
+    """
+    if _DIALECTS.setdefault(dialect.name, dialect) != dialect:
+        raise InvalidValue(
+            f"dialect {dialect.name!r} is registered already, with other modules or another probe; "
+            f"choose a name besides {', '.join(_DIALECTS)}"
+        )
+
+
+def registered() -> tuple[str, ...]:
+    """Return the names that ``install`` knows."""
+    return tuple(_DIALECTS)
+
+
+def installed() -> tuple[str, ...]:
+    """Return the names of the dialects in place, in the order they were installed."""
+    return tuple(FINDER.installed)
+
+
+def install(name: str, *, shadow_real: bool = False) -> None:
+    """Let ``import`` find a dialect under its vendor's name, here and in Python children started from now on.
+
+    A dialect that is installed already is left as it is.  Children need the environment of this process:
+    ``python -I``, ``-E`` and ``-S`` have no dialects.
+
+    Parameters
+    ----------
+    name : str
+        One of ``registered()``.
+    shadow_real : bool
+        Install even if the vendor's own module is there and finds a device.
+
+    Raises
+    ------
+    InvalidValue
+        No dialect has that name.
+    Busy
+        A module of that name, not the dialect's, is imported already.
+    Unsupported
+        The vendor's own module is there and finds a device.
+
+    In each case nothing was changed.
+    """
+    dialect = _known(name)
+    if name in FINDER.installed:
+        return
+    for public, serving in dialect.modules.items():
+        if public in sys.modules and sys.modules[public] is not sys.modules.get(serving):
+            raise Busy(
+                f"cannot install dialect {name!r}: {public!r} is imported already ({sys.modules[public]!r}); "
+                f"install the dialect before anything imports {public!r}"
+            )
+    if not shadow_real:
+        _refuse_real(dialect)
+    FINDER.install(name, dialect.modules)
+    _export()
+
+
+def uninstall(name: str) -> None:
+    """Undo ``install``: the vendor's name means again what it meant; does nothing if it is not installed.
+
+    Modules that the program has imported by then go on working.
+
+    Raises
+    ------
+    InvalidValue
+        No dialect has that name.
+    """
+    _known(name)
+    if name in FINDER.installed:
+        FINDER.uninstall(name)
+        _export()
+
+
+def _known(name: str) -> Dialect:
+    if name not in _DIALECTS:
+        raise InvalidValue(f"no dialect {name!r}; valid are {', '.join(_DIALECTS)}")
+    return _DIALECTS[name]
+
+
+def _export() -> None:
+    """Tell children, through the environment, what is installed."""
+    inherited = os.environ.get("PYTHONPATH")
+    path = [entry for entry in inherited.split(os.pathsep) if entry != _SITE] if inherited else []
+    if FINDER.installed:
+        os.environ[VARIABLE] = ",".join(FINDER.installed)
+        path.insert(0, _SITE)
+    else:
+        os.environ.pop(VARIABLE, None)
+    if path:
+        os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    else:
+        os.environ.pop("PYTHONPATH", None)
+
+
+def _refuse_real(dialect: Dialect) -> None:
+    spec = _real_spec(dialect.name)
+    if spec is not None and _finds_device(dialect):
+        raise Unsupported(
+            f"cannot install dialect {dialect.name!r}: the vendor's own module ({spec.origin}) is there and "
+            f"finds a device; run on that device without peerlane, or put virtual devices in its place with "
+            f"--shadow-real (in Python: shadow_real=True)"
+        )
+
+
+def _real_spec(name: str) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec: ModuleSpec | None = find(name, None) if find and finder is not FINDER else None
+        if spec is not None and spec.origin is not None:
+            return spec
+    return None
+
+
+def _finds_device(dialect: Dialect) -> bool:
+    """Ask the probe once, for this process and its children."""
+    answers = dict(answer.split("=", 1) for answer in os.environ.get(_PROBED, "").split(",") if "=" in answer)
+    if dialect.name not in answers:
+        answers[dialect.name] = "device" if _probe(dialect) else "none"
+        os.environ[_PROBED] = ",".join(f"{name}={answer}" for name, answer in answers.items())
+    return answers[dialect.name] == "device"
+
+
+def _probe(dialect: Dialect) -> bool:
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    source = f"import sys\nsys.path[:] = {sys.path!r}\n{dialect.probe}"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", source],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=PROBE_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        fate = f"gave no answer in {PROBE_SECONDS:g} s"
+    else:
+        if done.returncode >= 0:
+            return done.returncode == 0
+        fate = f"was killed by signal {-done.returncode}"
+    print(
+        f"peerlane: warning: the vendor's own {dialect.name!r} {fate} when asked for its devices; "
+        f"taken as having none",
+        file=sys.stderr,
+    )
+    return False

@@ -1,0 +1,160 @@
+"""The error family and the hub enumeration every dialect maps to its vendor's codes.
+
+What holds after a raise is written down in ``docs/errors.md``, one sentence a fault, each with a test.
+This module imports nothing of ours: every other part, the native module included, depends on it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+
+class Fault(enum.Enum):
+    """What went wrong, independent of any vendor: the key of every dialect's code table."""
+
+    INVALID_VALUE = "invalid value"
+    INVALID_DEVICE = "invalid device"
+    BAD_CONFIG = "bad configuration"
+    OUT_OF_MEMORY = "out of memory"
+    OUT_OF_RESOURCES = "out of resources"
+    UNSUPPORTED = "unsupported"
+    NULL_ADDRESS = "null address"
+    UNKNOWN_ADDRESS = "unknown address"
+    FREED_ADDRESS = "freed address"
+    OUT_OF_BOUNDS = "out of bounds"
+    HOST_FAULT = "host memory fault"
+    READ_ONLY = "read-only memory"
+    WRONG_DEVICE = "wrong device"
+    PEER_SELF = "peer access to self"
+    PEER_UNREACHABLE = "peer unreachable"
+    PEER_NOT_ENABLED = "peer access not enabled"
+    CLOSED = "closed"
+    FORKED = "used after fork"
+    BUSY = "busy"
+    CANCELLED = "cancelled"
+    PEER_LOST = "peer lost"
+    WAIT_TIMEOUT = "wait timeout"
+    BAD_HANDLE = "bad handle"
+    NODE_MISMATCH = "node mismatch"
+    DEVICE_FAULT = "device fault"
+
+
+class Error(Exception):
+    """Base of everything peerlane raises on purpose.
+
+    Attributes
+    ----------
+    fault : Fault
+        What went wrong, independent of the dialect.
+    call : str or None
+        The call that failed, as the user wrote it (``"Buffer.copy_from"``, ``"acl.rt.memcpy"``).
+    code : int or None
+        The vendor's code, when a dialect was speaking.
+    device : str or None
+        The device it concerns (``"virtual:0"``).
+    """
+
+    default_fault = Fault.DEVICE_FAULT
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        fault: Fault | None = None,
+        call: str | None = None,
+        code: int | None = None,
+        device: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.fault = self.default_fault if fault is None else fault
+        self.call = call
+        self.code = code
+        self.device = device
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.fault.name, self.call, self.code, self.device)
+
+
+def _rebuild(
+    cls: type[Error], message: str, fault: str, call: str | None, code: int | None, device: str | None
+) -> Error:
+    return cls(message, fault=Fault[fault], call=call, code=code, device=device)
+
+
+class InvalidValue(Error, ValueError):
+    """An argument has the right type and an impossible value."""
+
+    default_fault = Fault.INVALID_VALUE
+
+
+class OutOfMemory(Error, MemoryError):
+    """A device's capacity, or the system's memory, is used up."""
+
+    default_fault = Fault.OUT_OF_MEMORY
+
+
+class Unsupported(Error):
+    """The device, profile or build cannot do this; the text names what is missing."""
+
+    default_fault = Fault.UNSUPPORTED
+
+
+class AccessDenied(Error, PermissionError):
+    """The memory or the peer exists, and the caller may not use it so."""
+
+    default_fault = Fault.PEER_NOT_ENABLED
+
+    __str__ = Exception.__str__
+
+
+class Closed(Error, ValueError):
+    """The object was closed by its owner, its node was left, or the process forked."""
+
+    default_fault = Fault.CLOSED
+
+
+class PeerLost(Error, ConnectionError):
+    """Another process that this one depends on has died."""
+
+    default_fault = Fault.PEER_LOST
+
+    __str__ = Exception.__str__
+
+
+class WaitTimeout(Error, TimeoutError):
+    """A wait reached its deadline; the text gives what was wanted and what was seen."""
+
+    default_fault = Fault.WAIT_TIMEOUT
+
+    __str__ = Exception.__str__
+
+
+class BadHandle(Error, ValueError):
+    """A handle is forged, stale, of another node or of an older version."""
+
+    default_fault = Fault.BAD_HANDLE
+
+
+class BadAddress(Error):
+    """An address or range is not (or no longer) memory that may be touched."""
+
+    default_fault = Fault.UNKNOWN_ADDRESS
+
+
+class Busy(Error):
+    """The object is in use in a way that excludes the request."""
+
+    default_fault = Fault.BUSY
+
+
+class Cancelled(Error):
+    """An operation was abandoned because something before it failed or its stream was closed."""
+
+    default_fault = Fault.CANCELLED
+
+
+class DeviceFault(Error):
+    """The (virtual) device failed while executing."""
+
+    default_fault = Fault.DEVICE_FAULT

@@ -1,0 +1,37 @@
+"""Byte counts in words: ``16GiB`` read and written."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50}
+
+_NUMBER = r"([0-9]{1,20}(?:\.[0-9]{1,20})?) ?"
+_SIZE = re.compile(_NUMBER + r"([KMGTP]iB|B)?")
+_NEARLY = re.compile(_NUMBER + r"([kmgtp])i?b?", re.IGNORECASE)
+
+
+def parse_size(text: str) -> int | None:
+    """Return the bytes that ``text`` says (``"16GiB"``, ``"1.5 GiB"``, ``"4096"``), or None if it says none.
+
+    Units are binary and written exactly so; a fraction must come to whole bytes.
+    """
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        return None
+    size = Fraction(found[1]) * UNITS[found[2] or "B"]
+    return int(size) if size.denominator == 1 else None
+
+
+def meant_size(text: str) -> str | None:
+    """Return the spelling that ``text`` (``"16GB"``, ``"16g"``) was probably meant to be, if any."""
+    found = _NEARLY.fullmatch(text)
+    return f"{found[1]}{found[2].upper()}iB" if found else None
+
+
+def format_size(nbytes: int) -> str:
+    """Return ``nbytes`` exactly, in the largest unit that divides it; :func:`parse_size` reads it back."""
+    fitting = [unit for unit, size in UNITS.items() if nbytes >= size and nbytes % size == 0]
+    unit = fitting[-1] if fitting else "B"
+    return f"{nbytes // UNITS[unit]} {unit}"

@@ -1,0 +1,117 @@
+"""Who sits on which switch, what link joins two devices, and who may reach whom."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from peerlane.errors import Fault, InvalidValue
+
+
+class LinkKind(enum.Enum):
+    """How two devices are joined.  The value is what ``peerlane topo`` prints and a configuration says."""
+
+    SELF = "X"
+    SYS = "SYS"
+    NODE = "NODE"
+    PHB = "PHB"
+    PXB = "PXB"
+    PIX = "PIX"
+    NV = "NV"
+    XGMI = "XGMI"
+    HCCS = "HCCS"
+
+    @property
+    def legend(self) -> str:
+        """What the kind means, in a few words."""
+        return _LEGENDS[self]
+
+
+_LEGENDS = {
+    LinkKind.SELF: "the device itself",
+    LinkKind.SYS: "PCIe and the interconnect between NUMA nodes (QPI, UPI, Infinity Fabric)",
+    LinkKind.NODE: "PCIe and the interconnect between host bridges within a NUMA node",
+    LinkKind.PHB: "PCIe and a host bridge, which is usually the CPU",
+    LinkKind.PXB: "several PCIe bridges, without crossing a host bridge",
+    LinkKind.PIX: "at most one PCIe bridge or switch",
+    LinkKind.NV: "NVLink, direct or through NVSwitch",
+    LinkKind.XGMI: "AMD Infinity Fabric between accelerators (XGMI)",
+    LinkKind.HCCS: "Huawei Cache Coherence System between accelerators",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The shape of a node; every query is O(1), whatever the number of devices.
+
+    Parameters
+    ----------
+    devices : int
+        How many devices there are; they are numbered from 0.
+    switch_of : tuple of int
+        The switch of each device.
+    inside, across : LinkKind
+        The link between two devices of one switch, and of two switches.
+    peer_access : bool
+        Whether the chip can do peer access at all.
+    links : mapping of (int, int) to LinkKind
+        Links that differ, by the ordered pair ``(lower, higher)``; they change names, not who reaches whom.
+    p2p : tuple of bytes or None
+        Explicit rule that overrides switches and chip: ``p2p[a][b]`` is 1 if ``a`` may reach ``b``.
+    """
+
+    devices: int
+    switch_of: tuple[int, ...]
+    inside: LinkKind = LinkKind.PIX
+    across: LinkKind = LinkKind.SYS
+    peer_access: bool = True
+    links: Mapping[tuple[int, int], LinkKind] = field(default_factory=dict, hash=False)
+    p2p: tuple[bytes, ...] | None = field(default=None, repr=False)
+
+    def switch(self, device: int) -> int:
+        """Return the switch that ``device`` is on."""
+        self._check(device)
+        return self.switch_of[device]
+
+    def link(self, a: int, b: int) -> LinkKind:
+        """Return the kind of link between two devices; it is the same in both directions."""
+        self._check(a, b)
+        if a == b:
+            return LinkKind.SELF
+        together = self.switch_of[a] == self.switch_of[b]
+        return self.links.get((min(a, b), max(a, b)), self.inside if together else self.across)
+
+    def reachable(self, a: int, b: int) -> bool:
+        """Tell whether ``a`` may be given access to the memory of ``b``; a device is not its own peer."""
+        self._check(a, b)
+        if a == b:
+            return False
+        if self.p2p is not None:
+            return bool(self.p2p[a][b])
+        return self.peer_access and self.switch_of[a] == self.switch_of[b]
+
+    def reason(self, a: int, b: int) -> str:
+        """Return, in words, why ``a`` may not reach ``b``; empty if it may."""
+        if self.reachable(a, b):
+            return ""
+        if a == b:
+            return f"virtual:{a} is the device itself; peer access needs two devices"
+        if self.p2p is not None:
+            return f"the node's p2p matrix says so: p2p[{a}][{b}], from virtual:{a} to virtual:{b}, is 0"
+        if not self.peer_access:
+            return "this chip has no peer access"
+        return (
+            f"virtual:{a} is on switch {self.switch_of[a]}, virtual:{b} on switch {self.switch_of[b]}; "
+            "peer access needs one switch"
+        )
+
+    def _check(self, *devices: int) -> None:
+        # A negative index would silently name a device counted from the end.
+        for device in devices:
+            if not 0 <= device < self.devices:
+                raise InvalidValue(
+                    f"device {device} does not exist: this node has {self.devices}, numbered "
+                    f"0 to {self.devices - 1}",
+                    fault=Fault.INVALID_DEVICE,
+                )

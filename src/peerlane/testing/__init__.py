@@ -1,0 +1,1 @@
+"""What tests of peerlane, and of programs that use it, share."""

@@ -1,0 +1,156 @@
+"""Python children in tests: none outlives its deadline, and none is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+SETTLE_SECONDS = 2.0
+KILL_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a child ended.
+
+    Attributes
+    ----------
+    returncode : int
+        The exit code, or minus the signal that ended it.
+    stdout, stderr : str
+        What it and its children wrote.
+    seconds : float
+        How long it ran.
+    """
+
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+
+def run_python(
+    args: Sequence[str],
+    *,
+    timeout: float,
+    env: Mapping[str, str] | None = None,
+    input: str | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+) -> Completed:
+    """Run ``sys.executable`` with ``args`` in a session of its own, and wait for it.
+
+    However this call ends, no process of that session is left: what is still there is killed first.  Children
+    that the program leaves behind have two seconds to follow it (those of ``multiprocessing`` need a moment).
+    Processes that move to another session are beyond this.
+
+    Parameters
+    ----------
+    args : sequence of str
+        The arguments of Python.
+    timeout : float
+        Seconds the child may take.
+    env : mapping, optional
+        The whole environment; by default this process's.
+    input : str, optional
+        Its standard input; by default empty.
+    cwd : path, optional
+        Where it runs; by default here.
+
+    Raises
+    ------
+    AssertionError
+        It ran past ``timeout``, or left processes behind; the text has the command, those processes and the
+        output so far.
+    """
+    command = [sys.executable, *args]
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        stdin.write((input or "").encode())
+        stdin.seek(0)
+        started = time.monotonic()
+        # Files, not pipes: a survivor that holds a pipe open would keep us reading until the deadline.
+        process = subprocess.Popen(
+            command, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True
+        )
+        fault = ""
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            fault = f"did not end within {timeout:g} s"
+        else:
+            _await_end(process.pid, SETTLE_SECONDS)
+        finally:
+            seconds = time.monotonic() - started
+            left = _kill_session(process.pid)
+            process.wait(KILL_SECONDS)
+        done = Completed(process.returncode, _text(out), _text(err), seconds)
+    if left and not fault:
+        fault = f"ended with {done.returncode} and left processes behind"
+    if fault:
+        raise AssertionError(
+            f"{command} {fault}; killed: {left or 'nothing'}\n"
+            f"--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
+        )
+    return done
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="backslashreplace")
+
+
+def _members(session: int) -> dict[int, str]:
+    """Return the living processes of a session, with their command lines."""
+    members = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
+            state, _parent, _group, owner = rest.split()[:4]
+            if int(owner) == session and state not in "ZX":
+                words = (entry / "cmdline").read_text(errors="replace").split("\0")
+                members[int(entry.name)] = " ".join(words).strip() or name.partition("(")[2]
+    return members
+
+
+def _await_end(session: int, seconds: float) -> dict[int, str]:
+    """Wait until a session is empty, and return who is left of it after that time."""
+    deadline = time.monotonic() + seconds
+    while members := _members(session):
+        poll = select.poll()
+        with contextlib.ExitStack() as stack:
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError):
+                    descriptor = os.pidfd_open(pid)
+                    stack.callback(os.close, descriptor)
+                    poll.register(descriptor, select.POLLIN)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            poll.poll(left * 1000)
+    return members
+
+
+def _kill_session(session: int) -> dict[int, str]:
+    """Kill all of a session, those included that start meanwhile; return whom."""
+    killed: dict[int, str] = {}
+    deadline = time.monotonic() + KILL_SECONDS
+    while members := _members(session):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"could not kill {members}")
+        killed |= members
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        _await_end(session, 0.1)
+    return killed

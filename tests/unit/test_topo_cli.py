@@ -1,0 +1,130 @@
+"""``peerlane topo``: what it prints for people and for programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from peerlane.cli import topo
+from peerlane.errors import Fault, InvalidValue
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PEERLANE_NODE", raising=False)
+    monkeypatch.setenv("COLUMNS", "40")
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    topo.add_arguments(parser)
+    return topo.run(parser.parse_args(arguments))
+
+
+def test_two_islands_as_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--node", "name=ci,devices=3,switch=2,memory=2MiB/2MiB/1GiB") == 0
+    reason = "virtual:0 is on switch 0, virtual:2 on switch 1; peer access needs one switch"
+    assert (
+        capsys.readouterr().out
+        == f"""\
+ci: 3 devices on 2 switches, 2 MiB to 1 GiB, profile default, host access guard
+
+           virtual:0  virtual:1  virtual:2  switch  memory
+virtual:0  X          PIX        SYS        0       2 MiB
+virtual:1  PIX        X          SYS        0       2 MiB
+virtual:2  SYS        SYS        X          1       1 GiB
+
+Legend:
+  X    = the device itself
+  SYS  = PCIe and the interconnect between NUMA nodes (QPI, UPI, Infinity Fabric)
+  PIX  = at most one PCIe bridge or switch
+
+Peer access, from row to column:
+           virtual:0  virtual:1  virtual:2
+virtual:0  X          OK         --
+virtual:1  OK         X          --
+virtual:2  --         --         X
+
+Legend:
+  X   = the device itself
+  OK  = peer access can be enabled
+  --  = no peer access; for example, {reason}
+"""
+    )
+
+
+@pytest.mark.parametrize("devices", [1, 64])
+def test_no_cell_is_lost_however_wide(devices: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--devices", str(devices), "--profile", "hgx") == 0
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines if line.startswith("virtual:")]
+    links, peers = rows[:devices], rows[devices:]
+    for i in range(devices):
+        others = [*range(i), *range(i + 1, devices)]
+        assert links[i] == [
+            f"virtual:{i}",
+            *("X" if j == i else "NV" for j in range(devices)),
+            "0",
+            "80",
+            "GiB",
+        ]
+        assert peers[i][0] == f"virtual:{i}"
+        assert all(peers[i][1 + j] == "OK" for j in others)
+    assert not any("--" in line or "SYS" in line for line in lines), "the legend lists what is shown"
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--json", "--node", "name=ci,p2p=01/00,link=0-1:NODE") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["node"]["name"], shown["node"]["profile"]) == ("ci", "default")
+    assert shown["devices"][1] == {"name": "virtual:1", "switch": 0, "memory": 16 << 30}
+    assert shown["link"] == [["X", "NODE"], ["NODE", "X"]]
+    assert shown["p2p"] == [[False, True], [False, False]]
+    assert list(shown["legend"]) == ["X", "NODE"]
+
+
+def test_colours_only_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    run()
+    plain = capsys.readouterr().out
+    assert "\x1b" not in plain
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    run()
+    assert "\x1b[32mOK\x1b[0m" in capsys.readouterr().out
+
+
+def test_flags_come_before_node_and_node_before_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PEERLANE_NODE", "name=from-environment,devices=4")
+    run()
+    assert capsys.readouterr().out.startswith("from-environment: 4 devices on 1 switch,")
+    path = tmp_path / "node.toml"
+    path.write_text('[node]\nname = "from-file"\ndevices = 6\n')
+    run("--node", str(path), "--switch", "3")
+    assert capsys.readouterr().out.startswith("from-file: 6 devices on 2 switches,")
+    run("--node", str(path), "--devices", "1", "--profile", "mi300x")
+    assert "1 device on 1 switch, 192 GiB each, profile mi300x" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--devices", "0"), "command line: node.devices is 0"),
+        (("--switch", "3"), "command line: node.switch is 3"),
+        (("--profile", "mi300"), "command line: node.profile is 'mi300'.*did you mean 'mi300x'"),
+        (("--node", "devices=x"), "--node: node.devices is 'x'"),
+        (("--node", "no.toml"), "no.toml: No such file"),
+    ],
+)
+def test_refused(arguments: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InvalidValue, match=text) as caught:
+        run(*arguments)
+    assert caught.value.fault is Fault.BAD_CONFIG
+    assert capsys.readouterr().out == ""
