@@ -1,5 +1,4 @@
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
@@ -16,6 +15,11 @@ constexpr const char* kWhyNames[] = {
     "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
     "descriptors", "address_space", "overflow", "interrupted", "forked", "closed", "read_only", "overlap",
     "no_route", "not_peer_memory"};
+
+// The account outlives the Python object: blocks may be refunded after it is gone.
+struct LedgerHandle {
+    std::shared_ptr<Ledger> ledger;
+};
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 
@@ -87,22 +91,23 @@ void bind_memory(nb::module_& m) {
         "window_bytes"_a, "cache_bytes"_a, "poison"_a,
         "Reserve the address windows (the first call only) and set the cache bound and poisoning.");
 
-    nb::class_<Ledger>(m, "Ledger", "One process's slot in a node's shared account of device memory.")
+    nb::class_<LedgerHandle>(m, "Ledger", "One process's slot in a node's shared account of device memory.")
         .def(
             "__init__",
-            [](Ledger* self, int fd, uint64_t devices, uint64_t slots, uint64_t slot) {
-                new (self) Ledger(fd, {devices, slots}, slot);
+            [](LedgerHandle* self, int fd, uint64_t devices, uint64_t slots, uint64_t slot) {
+                new (self) LedgerHandle{std::make_shared<Ledger>(fd, LedgerLayout{devices, slots}, slot)};
             },
             "fd"_a, "devices"_a, "slots"_a, "slot"_a)
-        .def("used", &Ledger::used, "device"_a, "Bytes of `device` held by all processes of the node.");
+        .def(
+            "used", [](const LedgerHandle& self, uint64_t device) { return self.ledger->used(device); }, "device"_a, "Bytes of `device` held by all processes of the node.");
 
     m.def(
         "add_device",
-        [](uint64_t capacity, bool host_access, bool routes_peer_memory_only, std::shared_ptr<Ledger> ledger,
+        [](uint64_t capacity, bool host_access, bool routes_peer_memory_only, const LedgerHandle& ledger,
            uint64_t index) {
-            return Heap::get().add_device({capacity, host_access, routes_peer_memory_only}, std::move(ledger), index);
+            return Heap::get().add_device({capacity, host_access, routes_peer_memory_only}, ledger.ledger, index);
         },
-        "capacity"_a, "host_access"_a, "routes_peer_memory_only"_a, "ledger"_a.none(), "index"_a, "Return the number of a new device.");
+        "capacity"_a, "host_access"_a, "routes_peer_memory_only"_a, "ledger"_a, "index"_a, "Return the number of a new device.");
     m.def(
         "close_device", [](uint32_t number) { Heap::get().close_device(number); }, "number"_a,
         nb::call_guard<nb::gil_scoped_release>(), "Let every allocation of a device die.");
@@ -141,6 +146,7 @@ void bind_memory(nb::module_& m) {
         .def_prop_ro("id", &Memory::id, "The allocation's number, unique in the process; 0 for foreign memory.")
         .def_prop_ro("is_live", &Memory::is_live)
         .def_prop_ro("is_read_only", &Memory::is_read_only)
+        .def_prop_ro("is_peer", &Memory::is_peer, "Whether it was allocated for peer access.")
         .def("retire", &Memory::retire, nb::call_guard<nb::gil_scoped_release>(),
              "End the allocation; its memory goes back when the last use of it ends.");
 
@@ -165,7 +171,6 @@ void bind_memory(nb::module_& m) {
             return reinterpret_cast<uint64_t>(range.host);
         },
         "address"_a, "size"_a, "Return where the host may touch the range while its allocation lives.");
-    m.def("in_device_window", [](uint64_t address) { return Heap::get().is_device_window(address); }, "address"_a);
     m.def(
         "nearest",
         [](uint64_t address) -> std::optional<std::tuple<uint32_t, uint64_t, uint64_t, uint64_t>> {

@@ -22,13 +22,15 @@ Heap& Heap::get() {
     return *heap;
 }
 
+// The guard is wanted by copies between host addresses too, before any node is entered.
+Heap::Heap() { install_fault_handlers(); }
+
 void Heap::configure(const HeapSettings& settings) {
     check_usable();
     std::lock_guard lock(mutex_);
     settings_ = settings;
     if (space_.is_open()) return;
     space_.open(settings.window_bytes);
-    install_fault_handlers();
     auto* host = new Device;
     host->settings = {.capacity = UINT64_MAX, .host_access = true};
     devices_[kHost].store(host, std::memory_order_release);

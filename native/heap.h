@@ -44,6 +44,7 @@ struct Range {
 class Heap {
   public:
     static Heap& get();   // leaked: late threads may still need it
+    Heap();
 
     // The first call opens the windows; later ones change cache bound and poison only.
     void configure(const HeapSettings& settings);
@@ -80,10 +81,6 @@ class Heap {
     uint64_t live_allocations(uint32_t device);
 
     const AddressSpace& space() const { return space_; }
-    bool is_device_window(uint64_t address) const {
-        uint64_t offset;
-        return space_.contains(address, offset);
-    }
 
     void fork_prepare();
     void fork_parent();

@@ -19,6 +19,7 @@ class Memory {
     uint64_t id() const { return id_; }
     bool is_live() const { return !extent_ || Heap::get().is_current(extent_, id_); }
     bool is_read_only() const { return read_only_; }
+    bool is_peer() const { return extent_ && extent_->peer; }
     uint64_t address() const;            // throws Refusal when it is closed
     uint64_t writable_address() const;   // throws Refusal when it is closed or read-only
     uint64_t last_address() const { return address_; }   // for texts: also of what is closed

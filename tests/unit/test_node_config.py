@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import pickle
-import string
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from peerlane.errors import Fault, InvalidValue
@@ -356,73 +355,26 @@ def test_sizes_refuse(text: str) -> None:
     assert parse_size(text) is None
 
 
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.integers(-3, 9),
-    st.floats(),
-    st.text(max_size=8),
-    st.sampled_from(["2MiB", "16GiB", "hgx", "guard", "PIX", "ci", b"x"]),
-)
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from("ab") | st.text(), inner),
-    max_leaves=12,
-)
-
-
-def only_refuses(make: Callable[[], NodeConfig]) -> None:
-    """Check that ``make`` gives a node that round-trips, or refuses as it should; anything else escapes."""
-    try:
-        node = make()
-    except InvalidValue as error:
-        assert error.fault is Fault.BAD_CONFIG
-        assert len(str(error)) < 1500
-    else:
-        assert NodeConfig.parse(node.spec) == node
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=6), VALUES, max_size=5))
-def test_any_settings(values: dict[str, object]) -> None:
-    only_refuses(lambda: NodeConfig(values))
-
-
-ITEMS = st.builds(
-    "{}{}{}".format,
-    st.sampled_from([*KEYS, "devics", ""]),
-    st.sampled_from(["=", "==", ""]),
-    st.text(max_size=6) | st.sampled_from(["2", "2MiB", "hgx", "true", "01/10", "0-1:PIX", "1GiB"]),
-)
-
-
-@settings(deadline=None)
-@given(st.text() | st.lists(ITEMS, max_size=4).map(",".join))
-@example("\0")
-@example("\udcff.toml")
-@example("=")
-def test_any_text(text: str) -> None:
-    only_refuses(lambda: NodeConfig.parse(text))
-    only_refuses(lambda: NodeConfig.from_environment({"PEERLANE_NODE": text}))
-
-
-TOML_WORDS = r"""1 2 -1 0x10 1.5 nan inf true "2MiB" 'hgx' "\ud800" [ ] [[0,1],[1,0]] {a=0,b=1,kind='NV'}
-[{a=0,b=1,kind='NV'}] 1979-05-27 07:32:00 # '\'' ["2MiB",4194304]"""
-TOML_VALUES = st.sampled_from([*TOML_WORDS.split(), "9" * 4999, "", '"""']) | st.text(
-    string.printable, max_size=8
-)
-TOML_LINES = st.builds(
-    "{} = {}".format, st.sampled_from([*KEYS, "a", "node.x"]), TOML_VALUES
-) | st.sampled_from(
-    ["[node]", "[[node.link]]", "[node.link]", "[[node]]", "[other]", "a=0", "b=1", "kind='PIX'"]
-)
-
-
-@settings(deadline=None)
-@given(body=st.lists(TOML_LINES, max_size=5).map("\n".join).map(str.encode) | st.binary(max_size=40))
-def test_any_file(tmp_path_factory: pytest.TempPathFactory, body: bytes) -> None:
-    path = tmp_path_factory.getbasetemp() / "any.toml"
-    for content in (body, b"[node]\n" + body):
-        path.write_bytes(content)
-        only_refuses(lambda: NodeConfig.load(path))
+def test_the_reference_page_says_what_the_code_says() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/node.md").read_text()
+    rows = [
+        [cell.strip(" `*") for cell in line.split("|")[1:-1]] for line in page.splitlines() if "|" in line
+    ]
+    table = {row[0]: row[1:] for row in rows}
+    assert [row[0] for row in rows if row[0] in KEYS] == list(KEYS)
+    assert {kind.value: [kind.legend] for kind in LinkKind}.items() <= table.items()
+    profiles = PROFILES.values()
+    assert [name.strip("`") for name in next(row for row in rows if "hgx" in row)[1:]] == list(PROFILES)
+    for name, values in {
+        "number of devices": [str(p.devices) for p in profiles],
+        "devices per switch": ["all" if p.islands == 1 else "half" for p in profiles],
+        "memory of a device": [format_size(p.memory) for p in profiles],
+        "host access": [p.host_access for p in profiles],
+        "link on a switch": [p.link.value for p in profiles],
+        "P2P policy required": ["yes" if p.p2p_policy_required else "no" for p in profiles],
+        "peers at a time": [str(p.max_peers) for p in profiles],
+        "streams of a device": [str(p.max_streams) for p in profiles],
+        "notifies of a device": [str(p.max_notifies) for p in profiles],
+        "device name": [p.device_name for p in profiles],
+    }.items():
+        assert [row for row in rows if row[0] == name][-1][1:] == values, name

@@ -128,12 +128,12 @@ def _script(main: ModuleType) -> CodeType:
     if pkgutil.get_importer(path) is not None:  # a folder or an archive with a __main__.py
         _set_first_path(path, always=True)
         return _become(main, *runpy._get_main_module_details(_CannotStart))  # type: ignore[attr-defined]
-    _set_first_path(str(Path(path).resolve().parent))
     try:
         with io.open_code(path) as file:
             source = file.read()
     except OSError as error:
         raise _CannotOpen(f"can't open file {path!r}: [Errno {error.errno}] {error.strerror}") from None
+    _set_first_path(str(Path(path).resolve().parent))
     vars(main).update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
     return compile(source, path, "exec", dont_inherit=True)
 

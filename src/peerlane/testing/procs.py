@@ -114,7 +114,7 @@ def _members(session: int) -> dict[int, str]:
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):  # ended, or hidden
             name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
             state, _parent, _group, owner = rest.split()[:4]
             if int(owner) == session and state not in "ZX":

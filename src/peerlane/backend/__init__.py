@@ -1,0 +1,1 @@
+"""Back-ends: what executes.  One file each; the neutral API speaks to them through ``interface``."""

@@ -1,0 +1,133 @@
+"""The virtual back-end: devices made of sealed memory files behind guarded addresses."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+
+from .. import _core
+from ..errors import Closed, Fault, OutOfMemory
+from ..node.config import NodeConfig
+from ..node.state import NodeState
+from .interface import Block, Caps, DeviceInfo, Kind, Location
+
+_HOST = 0
+_UUID_SPACE = uuid.UUID("6f1d3c58-0a27-5f43-9d0e-706565726c61")
+
+
+class VirtualBackend:
+    """One process's membership of a virtual node; the verbs of :class:`~peerlane.backend.interface.Backend`.
+
+    Parameters
+    ----------
+    config : NodeConfig
+        The node to enter.
+    """
+
+    name = "virtual"
+    caps = Caps.PEER | Caps.COPY_2D | Caps.FILL | Caps.PINNED_HOST | Caps.HOST_VIEW
+
+    copy = staticmethod(_core.copy)
+    copy_2d = staticmethod(_core.copy_2d)
+    fill = staticmethod(_core.fill)
+    host_pointer = staticmethod(_core.host_pointer)
+
+    def __init__(self, config: NodeConfig) -> None:
+        _core.configure(config.window_bytes, config.cache_bytes, config.poison)
+        self.config = config
+        self._state = NodeState(config)
+        self._peers: list[set[int]] = [set() for _ in range(config.devices)]
+        self._numbers = [
+            _core.add_device(
+                capacity,
+                config.host_access == "map",
+                config.profile.p2p_policy_required,
+                self._state.ledger,
+                ordinal,
+            )
+            for ordinal, capacity in enumerate(config.memory)
+        ]
+        self._ordinals = {number: ordinal for ordinal, number in enumerate(self._numbers)}
+        self._is_open = True
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        config = self.config
+        return tuple(
+            DeviceInfo(
+                ordinal=ordinal,
+                name=config.profile.device_name,
+                uuid=uuid.uuid5(_UUID_SPACE, f"{config.name}/{ordinal}").bytes,
+                total_bytes=capacity,
+                switch=config.topology.switch(ordinal),
+                granularity=config.profile.granularity,
+            )
+            for ordinal, capacity in enumerate(config.memory)
+        )
+
+    def free_bytes(self, ordinal: int) -> int:
+        self._check_open()
+        self._state.reap()
+        return _core.free_bytes(self._numbers[ordinal])
+
+    def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
+        self._check_open()
+        number = self._numbers[ordinal]
+        try:
+            return _core.Memory(number, nbytes, peer)
+        except OutOfMemory as error:
+            if error.fault is not Fault.OUT_OF_MEMORY or not self._state.reap():
+                raise
+        return _core.Memory(number, nbytes, peer)
+
+    def allocate_host(self, nbytes: int) -> Block:
+        self._check_open()
+        return _core.Memory(_HOST, nbytes, True)
+
+    def locate(self, address: int) -> Location:
+        found = _core.locate(address)
+        if found is None:
+            return Location(Kind.PAGEABLE, -1, address, 0, 0)
+        number, base, size, allocation = found
+        if number == _HOST:
+            return Location(Kind.PINNED, -1, base, size, allocation)
+        return Location(Kind.DEVICE, self._ordinals[number], base, size, allocation)
+
+    def can_access(self, ordinal: int, peer: int) -> bool:
+        return self.config.topology.reachable(ordinal, peer)
+
+    def peers(self, ordinal: int) -> Collection[int]:
+        return frozenset(self._peers[ordinal])
+
+    def set_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
+        self._check_open()
+        _core.set_route(self._numbers[ordinal], self._numbers[peer], enabled)
+        (self._peers[ordinal].add if enabled else self._peers[ordinal].discard)(peer)
+
+    def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            for number in self._numbers:
+                _core.close_device(number)
+        finally:
+            self._state.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._is_open
+
+    def label(self, number: int) -> str | None:
+        """Name the device that native code knows as ``number``; None if it is not of this node."""
+        if number == _HOST:
+            return "host"
+        ordinal = self._ordinals.get(number)
+        return None if ordinal is None else f"virtual:{ordinal}"
+
+    def ordinal(self, number: int) -> int | None:
+        """Return the ordinal of the device that native code knows as ``number``."""
+        return self._ordinals.get(number)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise Closed(f"this process has left node {self.config.name!r}; ask for its devices again with devices()")

@@ -1,0 +1,265 @@
+"""Buffers: an address, a size, and the proof that both are valid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from peerlane import _core, memory
+from peerlane.backend.interface import Block
+from peerlane.device import Device, Host
+from peerlane.errors import BadAddress, Closed, Fault, InvalidValue
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_HOST = Host()
+_DLPACK_CPU = (1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a copy between two buffers goes: ``kind`` is local, peer, staged or host; ``reason`` is in words."""
+
+    kind: str
+    reason: str
+
+
+class Buffer(_core.Memory):
+    """Memory on a device or on the host.
+
+    Made by :meth:`Device.allocate`, :meth:`Host.allocate`, slicing, or :func:`as_buffer`.  It exports its
+    bytes to the host through the buffer protocol and DLPack (as CPU memory); such a view keeps the bytes
+    alive even after :meth:`close`.
+
+    Attributes
+    ----------
+    address : int
+        Where it starts.  A device address cannot be dereferenced by the host.  Raises Closed.
+    size : int
+        Bytes.
+    device : Device or Host
+        Where it lives.
+    """
+
+    __slots__ = ("_owner", "_owns", "device", "__weakref__")
+
+    _owner: object
+    _owns: bool
+    device: Device | Host
+
+    @classmethod
+    def _own(cls, block: Block, device: Device | Host) -> Buffer:
+        assert isinstance(block, _core.Memory)
+        made = cls(block, 0, block.size)
+        made._owner, made._owns, made.device = block, True, device
+        memory.remember(made, device.name)
+        return made
+
+    def close(self) -> None:
+        """Free the memory; idempotent.  Copies that run now and live views keep the bytes until they end.
+
+        Closing a slice or a buffer made by :func:`as_buffer` only lets go of it.
+        """
+        owner, self._owner = self._owner, None
+        if self._owns and owner is not None:
+            assert isinstance(owner, _core.Memory)
+            memory.forget(self.id, "Buffer.close()")
+            owner.retire()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the memory was freed, here or by the buffer this is a part of, or its node was left."""
+        return self._owner is None or not self.is_live
+
+    def copy_from(self, src: Any) -> None:
+        """Copy all of ``src`` here; see :func:`peerlane.copy`."""
+        copies.copy(self, src)
+
+    def copy_to(self, dst: Any) -> None:
+        """Copy all of this buffer to ``dst``; see :func:`peerlane.copy`."""
+        copies.copy(dst, self)
+
+    def fill(self, value: int | bytes) -> None:
+        """Fill the buffer with a repeated value; complete on return.
+
+        Parameters
+        ----------
+        value : int or bytes
+            An int of 0..255 is one byte; bytes of length 1, 2 or 4 are the repeated pattern.  The size must
+            be a multiple of the pattern's length.
+        """
+        copies.fill(self, value)
+
+    def view(self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None) -> npt.NDArray[Any]:
+        """Return a NumPy array on these bytes: no copy, writes are seen by the device.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Element type.
+        shape : int or sequence of int, optional
+            One dimension over the whole buffer by default; one entry may be -1.
+
+        Raises
+        ------
+        InvalidValue
+            When dtype and shape do not cover exactly ``size`` bytes.
+        Closed
+            When the buffer is closed.
+        """
+        element = np.dtype(dtype)
+        if element.hasobject or element.itemsize == 0:
+            raise InvalidValue(f"Buffer.view: {element} is not a type of plain bytes", call="Buffer.view")
+        if self.size % element.itemsize:
+            raise InvalidValue(
+                f"Buffer.view: {self.size:,} bytes are not a whole number of {element} ({element.itemsize} bytes "
+                f"each); {self.size % element.itemsize} are left over, slice the buffer first",
+                call="Buffer.view",
+            )
+        flat = np.frombuffer(self, dtype=element)
+        if shape is None:
+            return flat
+        try:
+            return flat.reshape(shape)
+        except ValueError:
+            raise InvalidValue(
+                f"Buffer.view: shape {shape} does not hold {flat.size:,} elements of {element} "
+                f"({self.size:,} bytes)",
+                call="Buffer.view",
+            ) from None
+
+    def route_to(self, dst: Buffer) -> Route:
+        """Tell how a copy from here to ``dst`` would go, and why."""
+        if not isinstance(dst, Buffer):
+            raise TypeError(f"Buffer.route_to: the destination must be a Buffer, not {type(dst).__name__}")
+        a, b = self.device, dst.device
+        if isinstance(a, Host) or isinstance(b, Host):
+            return Route("host", "one end is host memory")
+        if a is b:
+            return Route("local", f"both ends are on {a.name}")
+        a._checked(b, "Buffer.route_to")
+        if b not in a.peers and a not in b.peers:
+            hint = a.why_not(b) or f"enable it with {a.name}.peers.add({b.name})"
+            return Route("staged", f"no peer access between {a.name} and {b.name}: {hint}")
+        if a._backend.config.profile.p2p_policy_required and not (self.is_peer and dst.is_peer):
+            return Route("staged", "this profile routes only memory allocated with peer=True")
+        return Route("peer", f"peer access between {a.name} and {b.name} is enabled")
+
+    def __getitem__(self, index: slice) -> Buffer:
+        """Return a part, ``buffer[start:stop]``, without a copy.  Unlike a list it is not clipped."""
+        if not isinstance(index, slice):
+            raise TypeError(f"Buffer: take a part with buffer[start:stop], not with {type(index).__name__}")
+        if index.step not in (None, 1):
+            raise InvalidValue(f"Buffer: a part must be contiguous; step is {index.step}", call="Buffer[]")
+        start = 0 if index.start is None else index.start.__index__()
+        stop = self.size if index.stop is None else index.stop.__index__()
+        first = start + self.size if start < 0 else start
+        last = stop + self.size if stop < 0 else stop
+        if not 0 <= first <= last <= self.size:
+            raise BadAddress(
+                f"part [{start}:{stop}] is not inside the buffer's {self.size:,} bytes"
+                + (f": it ends {last - self.size:,} bytes beyond" if last > self.size else ""),
+                fault=Fault.OUT_OF_BOUNDS,
+                call="Buffer[]",
+                device=self.device.name,
+            )
+        if self._owner is None:
+            self._raise_closed()
+        part = Buffer(self, first, last - first)
+        part._owner, part._owns, part.device = self, False, self.device
+        return part
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> Buffer:
+        if self.is_closed:
+            self._raise_closed()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # The native owner frees the memory; this only keeps the list of the living true.
+        if getattr(self, "_owns", False) and self._owner is not None and memory is not None:
+            memory.forget(self.id, "garbage collection")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return (1, 0): to the host, device memory of a virtual device is CPU memory."""
+        return _DLPACK_CPU
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Export the bytes as a flat uint8 array; options as in the array API standard."""
+        return self.view().__dlpack__(**options)
+
+    def __repr__(self) -> str:
+        state = " closed" if self.is_closed else ""
+        return f"<Buffer {self.size:,} bytes at {self.last_address:#x} on {self.device.name}{state}>"
+
+    def _raise_closed(self) -> None:
+        self.address  # noqa: B018 - raises the text that names who freed it
+        raise Closed(f"{self!r}: this part was closed; take another from its buffer", device=self.device.name)
+
+
+def as_buffer(obj: Any) -> Buffer:
+    """Return a Buffer on the bytes of a host object, without a copy.
+
+    Parameters
+    ----------
+    obj : object
+        In this order: a Buffer (returned as it is); an exporter of the buffer protocol (bytes, bytearray,
+        memoryview, array, NumPy array); an exporter of DLPack in CPU memory.  It must be contiguous.
+        It is kept alive by the result.
+
+    Raises
+    ------
+    TypeError
+        For anything else.
+    InvalidValue
+        For memory that is not contiguous.
+    """
+    if isinstance(obj, Buffer):
+        return obj
+    try:
+        view = memoryview(obj)
+    except TypeError:
+        view = _dlpack_view(obj)
+    if not view.contiguous:
+        raise InvalidValue(
+            f"as_buffer: the {type(obj).__name__} is not contiguous (shape {view.shape}, strides {view.strides}); "
+            "copy it first, for instance with numpy.ascontiguousarray",
+            call="as_buffer",
+        )
+    flat = np.frombuffer(view, dtype=np.uint8) if view.nbytes else np.empty(0, np.uint8)
+    made = Buffer(flat.ctypes.data, view.nbytes, view.readonly, True)
+    made._owner, made._owns, made.device = (obj, view), False, _HOST
+    return made
+
+
+def _dlpack_view(obj: Any) -> memoryview:
+    if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
+        kind, number = obj.__dlpack_device__()
+        if int(kind) != _DLPACK_CPU[0]:
+            raise TypeError(
+                f"as_buffer: the {type(obj).__name__} lives on DLPack device ({int(kind)}, {number}), not in CPU "
+                "memory; copy it to the host first"
+            )
+        return memoryview(np.from_dlpack(obj))
+    raise TypeError(
+        f"as_buffer: {type(obj).__name__} has neither the buffer protocol nor DLPack; pass a Buffer, bytes, "
+        "bytearray, memoryview, an array, or raw addresses to peerlane.raw"
+    )
+
+
+from peerlane import copies  # noqa: E402 - copies needs Buffer

@@ -1,0 +1,334 @@
+"""Devices, the host, and the live set of a device's peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableSet
+from typing import TYPE_CHECKING
+
+from peerlane import memory
+from peerlane.backend import registry
+from peerlane.backend.interface import Caps, DeviceInfo
+from peerlane.backend.virtual import VirtualBackend
+from peerlane.errors import AccessDenied, Fault, InvalidValue, OutOfMemory
+
+if TYPE_CHECKING:
+    from peerlane.buffer import Buffer
+
+
+def checked_size(nbytes: int, what: str) -> int:
+    """Return ``nbytes`` if it is a positive integer that an address can span."""
+    if isinstance(nbytes, bool) or not hasattr(type(nbytes), "__index__"):
+        raise TypeError(f"{what}: nbytes must be an int, not {type(nbytes).__name__}")
+    value = nbytes.__index__()
+    if not 1 <= value < 1 << 63:
+        raise InvalidValue(f"{what}: nbytes is {value:,}; valid are 1 to {(1 << 63) - 1:,}", call=what)
+    return value
+
+
+class Device:
+    """One device of the node this process is in.
+
+    Parameters
+    ----------
+    name : str
+        ``"virtual:N"``, N counted from 0.  The same device is always the same object.
+
+    Raises
+    ------
+    InvalidValue
+        ``INVALID_DEVICE``: no device of this name; the text lists the valid ones.
+
+    Notes
+    -----
+    A device becomes Closed when its node is left; its facts stay readable.
+    """
+
+    __slots__ = ("_backend", "_info", "peers")
+
+    _backend: VirtualBackend
+    _info: DeviceInfo
+    peers: PeerSet
+
+    def __new__(cls, name: str) -> Device:
+        if not isinstance(name, str):
+            raise TypeError(f"Device: the name must be a str like 'virtual:0', not {type(name).__name__}")
+        present = devices()
+        kind, _, ordinal = name.partition(":")
+        if kind == "virtual" and ordinal.isdecimal() and ordinal.isascii() and len(ordinal) < 6:
+            number = int(ordinal)
+            if number < len(present) and ordinal == str(number):
+                return present[number]
+        raise InvalidValue(
+            f"no device {name!r}; this node has virtual:0 to virtual:{len(present) - 1}",
+            fault=Fault.INVALID_DEVICE,
+            call="Device",
+        )
+
+    @property
+    def name(self) -> str:
+        """``"virtual:N"``."""
+        return f"virtual:{self._info.ordinal}"
+
+    @property
+    def ordinal(self) -> int:
+        """The device's number in its node, from 0."""
+        return self._info.ordinal
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Facts that do not change while the node lives."""
+        return self._info
+
+    @property
+    def caps(self) -> Caps:
+        """What the device's back-end can do."""
+        return self._backend.caps
+
+    @property
+    def uuid(self) -> bytes:
+        """16 bytes; the same in every process of the node."""
+        return self._info.uuid
+
+    @property
+    def total_bytes(self) -> int:
+        """The device's capacity."""
+        return self._info.total_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """Capacity not held by any process of the node; counted in blocks of 2 MiB."""
+        return self._backend.free_bytes(self._info.ordinal)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the node was left."""
+        return self._backend.is_closed
+
+    def can_access(self, peer: Device) -> bool:
+        """Tell whether ``peers.add(peer)`` is possible; False for the device itself."""
+        other = self._checked(peer, "Device.can_access")
+        return other != self._info.ordinal and self._backend.can_access(self._info.ordinal, other)
+
+    def why_not(self, peer: Device) -> str:
+        """Return in words why ``peer`` cannot be reached, or ``""`` if it can."""
+        other = self._checked(peer, "Device.why_not")
+        return "" if self.can_access(peer) else self._backend.config.topology.reason(self._info.ordinal, other)
+
+    def allocate(self, nbytes: int, *, peer: bool = False) -> Buffer:
+        """Allocate device memory.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes, at least 1.  The bounds are exactly these; the capacity is charged in blocks of 2 MiB.
+        peer : bool
+            Allocate for access from other devices.  Profiles with ``p2p_policy_required`` copy directly
+            between devices only memory that was allocated so (``spec`` acl 4, "P2P").
+
+        Returns
+        -------
+        Buffer
+            Its contents are unspecified; its address is a multiple of 256.
+
+        Raises
+        ------
+        InvalidValue, OutOfMemory, Closed
+            Nothing is allocated then.
+        """
+        from peerlane.buffer import Buffer
+
+        nbytes = checked_size(nbytes, "Device.allocate")
+        return Buffer._own(self._backend.allocate(self._info.ordinal, nbytes, bool(peer)), self)
+
+    def _checked(self, peer: object, call: str) -> int:
+        if not isinstance(peer, Device):
+            raise TypeError(f"{call}: the peer must be a Device, not {type(peer).__name__}")
+        if peer._backend is not self._backend:
+            raise InvalidValue(
+                f"{call}: {peer.name} belongs to another node than {self.name}; take both from one devices() call",
+                fault=Fault.WRONG_DEVICE,
+                call=call,
+                device=self.name,
+            )
+        return peer._info.ordinal
+
+    def __reduce__(self) -> tuple[type[Device], tuple[str]]:
+        return Device, (self.name,)
+
+    def __repr__(self) -> str:
+        state = " closed" if self.is_closed else ""
+        return f"<Device {self.name} {self._info.name}{state}>"
+
+
+class PeerSet(MutableSet[Device]):
+    """The devices whose memory one device may reach: a set that is the back-end's own state.
+
+    Adding opens the directed route ``device -> peer`` at once; a copy between two devices is direct when
+    a route is open in either direction, else it is staged through the host.
+    """
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def add(self, peer: Device) -> None:
+        """Open the route to ``peer``; idempotent.
+
+        Raises
+        ------
+        InvalidValue
+            ``PEER_SELF``; ``WRONG_DEVICE`` for a device of another node.
+        AccessDenied
+            ``PEER_UNREACHABLE``, with the reason (another switch, the chip, the node's matrix).
+        OutOfMemory
+            ``OUT_OF_RESOURCES`` beyond the profile's number of peers.
+        """
+        device = self._device
+        other = device._checked(peer, "peers.add")
+        backend, mine = device._backend, device._info.ordinal
+        if other == mine:
+            raise InvalidValue(
+                f"{device.name} cannot be its own peer; its memory is reachable without peer access",
+                fault=Fault.PEER_SELF,
+                call="peers.add",
+                device=device.name,
+            )
+        if not backend.can_access(mine, other):
+            raise AccessDenied(
+                f"{device.name} cannot reach {peer.name}: {backend.config.topology.reason(mine, other)}; "
+                "`peerlane topo` shows who reaches whom",
+                fault=Fault.PEER_UNREACHABLE,
+                call="peers.add",
+                device=device.name,
+            )
+        present, most = backend.peers(mine), backend.config.profile.max_peers
+        if other not in present and len(present) >= most:
+            raise OutOfMemory(
+                f"{device.name} has {len(present)} peers, the most that profile "
+                f"{backend.config.profile.name!r} allows; discard one first",
+                fault=Fault.OUT_OF_RESOURCES,
+                call="peers.add",
+                device=device.name,
+            )
+        backend.set_peer(mine, other, True)
+
+    def discard(self, peer: Device) -> None:
+        """Close the route to ``peer``; nothing happens if it is not open."""
+        device = self._device
+        other = device._checked(peer, "peers.discard")
+        if other in device._backend.peers(device._info.ordinal):
+            device._backend.set_peer(device._info.ordinal, other, False)
+
+    def __contains__(self, peer: object) -> bool:
+        device = self._device
+        return (
+            isinstance(peer, Device)
+            and peer._backend is device._backend
+            and peer._info.ordinal in device._backend.peers(device._info.ordinal)
+        )
+
+    def __iter__(self) -> Iterator[Device]:
+        everyone = _devices_of(self._device._backend)
+        return iter([everyone[ordinal] for ordinal in sorted(self._device._backend.peers(self._device.ordinal))])
+
+    def __len__(self) -> int:
+        return len(self._device._backend.peers(self._device._info.ordinal))
+
+    @classmethod
+    def _from_iterable(cls, it: object) -> set[Device]:  # type: ignore[override]
+        return set(it)  # type: ignore[call-overload]
+
+    def __repr__(self) -> str:
+        return f"PeerSet({{{', '.join(peer.name for peer in self)}}})"
+
+
+class Host:
+    """The host: what pinned memory is allocated from, and the device of host buffers."""
+
+    __slots__ = ()
+
+    name = "host"
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Allocate pinned host memory: device copies know it by address and the host may touch it.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes, at least 1.  "Pinned" is a kind here, not an ``mlock``: pages come at first touch.
+
+        Raises
+        ------
+        InvalidValue, OutOfMemory
+            Nothing is allocated then.
+        """
+        from peerlane.buffer import Buffer
+
+        nbytes = checked_size(nbytes, "Host.allocate")
+        return Buffer._own(registry.current().allocate_host(nbytes), self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Host)
+
+    def __hash__(self) -> int:
+        return hash(Host)
+
+    def __repr__(self) -> str:
+        return "<Host>"
+
+
+_devices: tuple[VirtualBackend, tuple[Device, ...]] | None = None
+
+
+def _devices_of(backend: VirtualBackend) -> tuple[Device, ...]:
+    global _devices
+    known = _devices
+    if known is not None and known[0] is backend:
+        return known[1]
+    made = []
+    for info in backend.devices():
+        device = object.__new__(Device)
+        device._backend, device._info = backend, info
+        device.peers = PeerSet(device)
+        made.append(device)
+    _devices = (backend, tuple(made))
+    return _devices[1]
+
+
+def devices() -> tuple[Device, ...]:
+    """Return the devices of this process's node, in order, entering the node at the first call.
+
+    The node is described by ``PEERLANE_NODE`` (see ``docs/reference/node.md``); without it there are two
+    devices on one switch.
+    """
+    return _devices_of(registry.current())
+
+
+def leave_node() -> None:
+    """Leave the node: all its allocations die, its devices and buffers become Closed.  Idempotent."""
+    memory.forget_node([record.id for record in memory.live_records()])
+    registry.leave()
+
+
+def enter_node(spec: str) -> tuple[Device, ...]:
+    """Enter the node that ``spec`` describes (inline, or a TOML file), leaving the present one.
+
+    Returns
+    -------
+    tuple of Device
+
+    Raises
+    ------
+    InvalidValue
+        ``BAD_CONFIG`` or ``NODE_MISMATCH``; the present node is kept then.
+    """
+    from peerlane.node.config import NodeConfig
+
+    config = NodeConfig.resolve(spec, source="enter_node")
+    before = registry.current() if registry.is_entered() else None
+    old = [record.id for record in memory.live_records()]
+    entered = registry.enter(config)
+    if entered is not before:
+        memory.forget_node(old)
+    return _devices_of(entered)

@@ -1,0 +1,302 @@
+"""Who allocated what and where, and the texts of every native refusal.
+
+Native code refuses with numbers; here they become an exception of :mod:`peerlane.errors` that says what
+was asked, what is valid and what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import CodeType
+
+from . import _core
+from .backend import registry
+from .errors import (
+    AccessDenied,
+    BadAddress,
+    Busy,
+    Closed,
+    DeviceFault,
+    Error,
+    Fault,
+    InvalidValue,
+    OutOfMemory,
+    Unsupported,
+)
+
+_PACKAGE = __name__.partition(".")[0]
+_REMEMBERED = 4096
+
+
+class Site:
+    """A place in the user's program; the line is worked out only when somebody reads it."""
+
+    __slots__ = ("_code", "_lasti")
+
+    def __init__(self, code: CodeType, lasti: int) -> None:
+        self._code = code
+        self._lasti = lasti
+
+    def __str__(self) -> str:
+        line = self._code.co_firstlineno
+        for start, end, number in self._code.co_lines():
+            if start <= self._lasti < end and number is not None:
+                line = number
+        return f"{os.path.basename(self._code.co_filename)}:{line}"  # noqa: PTH119 - no path is touched
+
+
+def call_site() -> Site | None:
+    """Return the innermost place outside peerlane on this thread's stack."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module != _PACKAGE and not module.startswith(_PACKAGE + "."):
+            return Site(frame.f_code, frame.f_lasti)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of one allocation, live or dead."""
+
+    id: int
+    address: int
+    size: int
+    device: str
+    made_at: Site | None
+    freed_at: Site | None = None
+    freed_by: str = field(default="")
+
+    def __str__(self) -> str:
+        made = f", allocated at {self.made_at}" if self.made_at else ""
+        return f"allocation {self.id} ({self.size:,} bytes at {self.address:#x} on {self.device}{made})"
+
+    @property
+    def end(self) -> str:
+        """How it ended, in words."""
+        where = f" at {self.freed_at}" if self.freed_at else ""
+        return f"freed by {self.freed_by}{where}" if self.freed_by else "freed"
+
+
+_live: dict[int, Record] = {}
+_dead: deque[Record] = deque(maxlen=_REMEMBERED)
+
+
+def remember(memory: _core.Memory, device: str) -> None:
+    """Note a new allocation and the caller's place."""
+    _live[memory.id] = Record(memory.id, memory.last_address, memory.size, device, call_site())
+
+
+def forget(allocation: int, freed_by: str) -> None:
+    """Note that an allocation ended, by whom and where."""
+    record = _live.pop(allocation, None)
+    if record is not None:
+        record.freed_at = call_site()
+        record.freed_by = freed_by
+        _dead.append(record)
+
+
+def forget_node(allocations: Iterable[int]) -> None:
+    """Note that a node was left while these allocations lived."""
+    for allocation in allocations:
+        forget(allocation, "leaving the node")
+
+
+def live_records() -> tuple[Record, ...]:
+    """Return what is known of every live allocation, oldest first."""
+    return tuple(sorted(list(_live.values()), key=lambda record: record.id))
+
+
+def record_of(allocation: int) -> Record | None:
+    """Return the record of a live or lately freed allocation."""
+    found = _live.get(allocation)
+    if found is not None:
+        return found
+    return next((record for record in reversed(_dead) if record.id == allocation), None)
+
+
+def _freed_at_address(address: int) -> Record | None:
+    return next((r for r in reversed(_dead) if r.address <= address < r.address + r.size), None)
+
+
+def _nearest_text(address: int) -> str:
+    found = _core.nearest(address)
+    if found is None:
+        return "there is no live allocation"
+    _, base, size, allocation = found
+    name = _live.get(allocation) or f"an allocation of {size:,} bytes at {base:#x}"
+    if address < base:
+        return f"the nearest is {name}, {base - address:,} bytes above"
+    return f"the nearest is {name}, whose end is {address - (base + size):,} bytes below"
+
+
+def _role(role: str) -> str:
+    return {"dst": "destination ", "src": "source "}.get(role, "")
+
+
+def explain_address(role: str, address: int, size: int) -> BadAddress:
+    """Return the exception for a device-window address where nothing lives."""
+    freed = _freed_at_address(address)
+    if freed is not None:
+        return BadAddress(
+            f"{_role(role)}address {address:#x} is in {freed}, which was {freed.end}; "
+            "use it before it is freed, or allocate again",
+            fault=Fault.FREED_ADDRESS,
+            device=freed.device,
+        )
+    return BadAddress(
+        f"{_role(role)}address {address:#x} (asked for {size:,} bytes) is a device address where nothing is "
+        f"allocated; {_nearest_text(address)}",
+        fault=Fault.UNKNOWN_ADDRESS,
+    )
+
+
+def _label(number: int) -> str:
+    node = registry.current() if registry.is_entered() else None
+    return (node.label(number) if node else None) or f"device number {number} of a node that was left"
+
+
+def _refusal(
+    why: str,
+    role: str,
+    address: int,
+    size: int,
+    base: int,
+    extent_size: int,
+    allocation: int,
+    fault_address: int,
+    errno: int,
+    device: int,
+    other_device: int,
+) -> BaseException:
+    match why:
+        case "unknown_address":
+            return explain_address(role, address, size)
+        case "out_of_bounds":
+            name = _live.get(allocation) or f"the range of {extent_size:,} bytes at {base:#x}"
+            left = base + extent_size - address
+            return BadAddress(
+                f"{_role(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
+                f"it starts at byte {address - base:,}, from where {left:,} bytes are left",
+                fault=Fault.OUT_OF_BOUNDS,
+                device=_label(device),
+            )
+        case "host_fault":
+            return _host_fault(role, address, size, fault_address)
+        case "out_of_memory":
+            return _out_of_memory(device, size)
+        case "closed":
+            return _closed(allocation, device)
+        case "forked":
+            return Closed(
+                f"process {os.getpid()} was forked after peerlane had started; device memory does not survive "
+                "a fork: start workers with the 'spawn' method, or fork before the first peerlane call",
+                fault=Fault.FORKED,
+            )
+        case "read_only":
+            return AccessDenied(
+                f"the destination of {size:,} bytes at {address:#x} is read-only memory (a bytes object or a "
+                "read-only array); copy into a bytearray or a writable array",
+                fault=Fault.READ_ONLY,
+            )
+        case "overflow":
+            return InvalidValue(
+                f"{_role(role)}address {address:#x} with {size:,} elements, rows or bytes reaches beyond the "
+                "64-bit address space",
+                fault=Fault.OUT_OF_BOUNDS,
+            )
+        case "no_route" | "not_peer_memory":
+            return _no_route(why, device, other_device)
+        case "overlap":
+            return Busy(f"the range of {size:,} bytes at {address:#x} holds a mapping already; unmap it first")
+        case _:
+            return _system(why, size, errno, device)
+
+
+def _host_fault(role: str, address: int, size: int, fault_address: int) -> Error:
+    if address == 0:
+        return BadAddress(f"{_role(role)}address is NULL (asked for {size:,} bytes)", fault=Fault.NULL_ADDRESS)
+    where = f" at {fault_address:#x}, byte {fault_address - address:,} of it" if fault_address else ""
+    return BadAddress(
+        f"{_role(role)}host range of {size:,} bytes at {address:#x} cannot be touched: the access faulted{where}. "
+        "It is neither device memory of this process nor mapped host memory; check for a freed array or a "
+        "truncated pointer",
+        fault=Fault.HOST_FAULT,
+    )
+
+
+def _out_of_memory(device: int, size: int) -> Error:
+    label = _label(device)
+    node = registry.current()
+    ordinal = node.ordinal(device)
+    total, free = (node.config.memory[ordinal], _core.free_bytes(device)) if ordinal is not None else (0, 0)
+    return OutOfMemory(
+        f"{label} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; free buffers "
+        f"(this process holds {_core.live_allocations(device):,}) or give the node more memory (memory=... in "
+        "PEERLANE_NODE)",
+        device=label,
+    )
+
+
+def _closed(allocation: int, device: int) -> Error:
+    record = record_of(allocation)
+    if record is None:
+        return Closed(f"{_label(device)} is closed: its node was left; ask for its devices again with devices()")
+    return Closed(
+        f"the buffer of {record} was {record.end}; you may have left its `with` block too early",
+        device=record.device,
+    )
+
+
+def _no_route(why: str, device: int, other: int) -> Error:
+    a, b = _label(device), _label(other)
+    if why == "no_route":
+        return AccessDenied(
+            f"{a} and {b} have no peer access to each other; enable it before copying between them",
+            fault=Fault.PEER_NOT_ENABLED,
+            device=a,
+        )
+    return AccessDenied(
+        f"memory on {a} or {b} was not allocated for peer access, which this profile requires; allocate both "
+        "with peer=True (acl: a P2P policy)",
+        fault=Fault.PEER_NOT_ENABLED,
+        device=a,
+    )
+
+
+def _system(why: str, size: int, errno: int, device: int) -> Error:
+    reason = f" ({os.strerror(errno)})" if errno else ""
+    match why:
+        case "descriptors":
+            return OutOfMemory(
+                f"no file descriptor is left for {size:,} bytes of device memory{reason}; every allocation of "
+                "2 MiB or more holds one: raise `ulimit -n`, or free buffers",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "address_space":
+            return OutOfMemory(
+                f"no room for {size:,} bytes in the address windows{reason}; raise window_bytes in the node "
+                "configuration or the limit of `ulimit -v`",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "system_memory":
+            return OutOfMemory(
+                f"the system refused {size:,} bytes{reason}; free memory, or raise vm.max_map_count if this "
+                "process holds tens of thousands of large buffers",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "device_fault":
+            return DeviceFault(
+                f"device memory could not be touched while {size:,} bytes were copied: the system has no page "
+                "to give (memory or cgroup limit reached)",
+                device=_label(device),
+            )
+    return Unsupported(f"native code refused: {why}")
+
+
+_core.set_refusal_hook(_refusal)

@@ -1,0 +1,216 @@
+"""What the processes of one node share: a payload-free file with one single-writer slot per process.
+
+Layout (little-endian, 8-byte fields)::
+
+    0      magic, version, devices, slots, shape digest (32 ASCII bytes), length of the shape text, the text
+    4096   slots x { owner, pid namespace, bytes held of each device }
+
+``owner`` is the pid in the low half and the low half of its start time in the high half, so that a pid
+used again is not taken for its predecessor; 0 is a free slot.  A slot's counters are written by its
+process alone (through ``_core.Ledger``); claiming and reaping happen under an exclusive lock of the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .. import _core
+from ..errors import Error, Fault, InvalidValue, OutOfMemory, WaitTimeout
+from .config import NodeConfig
+from .runtime import runtime_directory
+
+SLOTS = 1024
+_MAGIC = b"PLNODE\x00\x01"
+_HEADER = struct.Struct("<8sQQQ32sQ")
+_AGREED_BYTES = 64  # all but the text, which is for people
+_HEADER_BYTES = 4096
+_SLOT = struct.Struct("<QQ")
+_LOCK_SECONDS = 5.0
+
+
+def start_time(pid: int) -> int:
+    """Return the kernel's start time of ``pid`` in clock ticks, or 0 if there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return 0
+    fields = text[text.rindex(b")") + 2 :].split()
+    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def _owner(pid: int) -> int:
+    started = start_time(pid)
+    return pid | (started & 0xFFFFFFFF) << 32 if started else 0
+
+
+class NodeState:
+    """This process's place in the shared state of a node.
+
+    Parameters
+    ----------
+    config : NodeConfig
+        The node; its ``digest`` must agree with that of every live process under the same name.
+    directory : Path, optional
+        Where the file lies; the runtime directory by default.
+
+    Attributes
+    ----------
+    ledger : _core.Ledger
+        The slot's counters, for the back-end to charge.
+
+    Raises
+    ------
+    InvalidValue
+        ``NODE_MISMATCH`` when a live process uses the name for another shape; both are shown.
+    OutOfMemory
+        ``OUT_OF_RESOURCES`` when all slots belong to live processes.
+    WaitTimeout
+        When another process holds the lock for five seconds.
+    """
+
+    def __init__(self, config: NodeConfig, directory: Path | None = None) -> None:
+        self._config = config
+        self._path = (directory or runtime_directory()) / f"{config.name}.node"
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            self._fd = os.open(self._path, flags, 0o600)
+        except OSError as error:
+            raise Error(
+                f"cannot open the state of node {config.name!r} at {self._path}: {error.strerror}; "
+                "set PEERLANE_RUNTIME_DIR to a directory of your own",
+                fault=Fault.OUT_OF_RESOURCES,
+            ) from error
+        self._slot = -1
+        self._pid = os.getpid()
+        try:
+            with self._locked():
+                self._agree()
+                self._map = mmap.mmap(self._fd, _HEADER_BYTES + SLOTS * self._stride)
+                self._map.madvise(mmap.MADV_DONTFORK)
+                self._slot = self._claim()
+            self.ledger = _core.Ledger(self._fd, config.devices, SLOTS, self._slot)
+        except BaseException:
+            self.close()
+            raise
+
+    def reap(self) -> int:
+        """Free the slots of dead processes; return how many there were."""
+        if all(_is_running(*fields) for _, fields in self._occupied()):
+            return 0
+        with self._locked():
+            dead = [slot for slot, fields in self._occupied() if not _is_running(*fields)]
+            for slot in dead:
+                self._write_slot(slot, bytes(self._stride))
+        return len(dead)
+
+    def processes(self) -> tuple[int, ...]:
+        """Return the pids of the live processes of the node."""
+        return tuple(owner & 0xFFFFFFFF for _, (owner, ns) in self._occupied() if _is_running(owner, ns))
+
+    def close(self) -> None:
+        """Give the slot back; idempotent.  In a forked child nothing happens: the slot is its parent's."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        if self._slot >= 0 and self._pid == os.getpid():
+            self._write_slot(self._slot, bytes(self._stride), fd)
+        os.close(fd)
+
+    @property
+    def _stride(self) -> int:
+        return _SLOT.size + 8 * self._config.devices
+
+    def _offset(self, slot: int) -> int:
+        return _HEADER_BYTES + slot * self._stride
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise WaitTimeout(
+                        f"the state of node {self._config.name!r} ({self._path}) stayed locked for "
+                        f"{_LOCK_SECONDS:g} s; a process of this node is stopped: resume or end it"
+                    ) from None
+                time.sleep(0.001)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _agree(self) -> None:
+        shape = self._config.describe().encode()[: _HEADER_BYTES - _HEADER.size]
+        ours = _HEADER.pack(_MAGIC, 1, self._config.devices, SLOTS, self._config.digest.encode(), len(shape)) + shape
+        theirs = os.pread(self._fd, _HEADER_BYTES, 0)
+        if theirs[:_AGREED_BYTES] == ours[:_AGREED_BYTES]:
+            return
+        others = self._other_shape(theirs)
+        if others is not None:
+            raise InvalidValue(
+                f"node {self._config.name!r} is in use with another shape: this process asks for "
+                f"[{self._config.describe()}], live processes have [{others}]; use the same shape, or "
+                "give one of the two another name (name=... in PEERLANE_NODE)",
+                fault=Fault.NODE_MISMATCH,
+            )
+        os.ftruncate(self._fd, 0)
+        os.ftruncate(self._fd, _HEADER_BYTES + SLOTS * self._stride)
+        os.pwrite(self._fd, ours, 0)
+
+    def _other_shape(self, header: bytes) -> str | None:
+        """Describe the shape in a foreign header if a live process stands behind it."""
+        if len(header) < _HEADER.size:
+            return None
+        magic, _, devices, slots, digest, length = _HEADER.unpack_from(header)
+        if magic != _MAGIC or devices > 1 << 16 or slots != SLOTS:
+            return None
+        stride = _SLOT.size + 8 * devices
+        for slot in range(slots):
+            raw = os.pread(self._fd, _SLOT.size, _HEADER_BYTES + slot * stride)
+            if len(raw) == _SLOT.size and _is_running(*_SLOT.unpack(raw)):
+                text = header[_HEADER.size : _HEADER.size + length].decode(errors="replace")
+                return text or f"digest {digest.decode(errors='replace')}"
+        return None
+
+    def _claim(self) -> int:
+        taken = {slot for slot, fields in self._occupied() if _is_running(*fields)}
+        free = next((slot for slot in range(SLOTS) if slot not in taken), None)
+        if free is None:
+            raise OutOfMemory(
+                f"node {self._config.name!r} has {SLOTS} live processes, the most that it serves; "
+                "end some, or give this one another node name",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        fields = _SLOT.pack(_owner(self._pid), _pid_namespace())
+        self._write_slot(free, fields.ljust(self._stride, b"\0"))
+        return free
+
+    def _occupied(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        for slot in range(SLOTS):
+            owner, namespace = _SLOT.unpack_from(self._map, self._offset(slot))
+            if owner:
+                yield slot, (owner, namespace)
+
+    def _write_slot(self, slot: int, content: bytes, fd: int | None = None) -> None:
+        os.pwrite(self._fd if fd is None else fd, content, self._offset(slot))
+
+
+def _pid_namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def _is_running(owner: int, namespace: int) -> bool:
+    # A pid of another namespace cannot be judged from here, so its slot is left alone.
+    if owner == 0 or namespace != _pid_namespace():
+        return owner != 0
+    return _owner(owner & 0xFFFFFFFF) == owner
