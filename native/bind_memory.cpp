@@ -80,7 +80,7 @@ void bind_memory(nb::module_& m) {
             refusal_hook = hook.release().ptr();
             Py_XDECREF(before);
         },
-        "hook"_a,
+        "hook"_a, nb::sig("def set_refusal_hook(hook: collections.abc.Callable[..., BaseException]) -> None"),
         "Set hook(why, role, address, size, base, extent_size, id, fault_address, errno, device, other_device) -> exception.");
 
     m.def(
@@ -147,7 +147,7 @@ void bind_memory(nb::module_& m) {
         .def_prop_ro("is_live", &Memory::is_live)
         .def_prop_ro("is_read_only", &Memory::is_read_only)
         .def_prop_ro("is_peer", &Memory::is_peer, "Whether it was allocated for peer access.")
-        .def("retire", &Memory::retire, nb::call_guard<nb::gil_scoped_release>(),
+        .def("close", &Memory::retire, nb::call_guard<nb::gil_scoped_release>(),
              "End the allocation; its memory goes back when the last use of it ends.");
 
     m.def(

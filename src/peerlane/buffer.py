@@ -69,7 +69,7 @@ class Buffer(_core.Memory):
         if self._owns and owner is not None:
             assert isinstance(owner, _core.Memory)
             memory.forget(self.id, "Buffer.close()")
-            owner.retire()
+            owner.close()
 
     @property
     def is_closed(self) -> bool:
@@ -95,7 +95,9 @@ class Buffer(_core.Memory):
         """
         copies.fill(self, value)
 
-    def view(self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None) -> npt.NDArray[Any]:
+    def view(
+        self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
+    ) -> npt.NDArray[Any]:
         """Return a NumPy array on these bytes: no copy, writes are seen by the device.
 
         Parameters
@@ -121,7 +123,7 @@ class Buffer(_core.Memory):
                 f"each); {self.size % element.itemsize} are left over, slice the buffer first",
                 call="Buffer.view",
             )
-        flat = np.frombuffer(self, dtype=element)
+        flat: npt.NDArray[Any] = np.frombuffer(memoryview(self), dtype=element)
         if shape is None:
             return flat
         try:
@@ -255,7 +257,8 @@ def _dlpack_view(obj: Any) -> memoryview:
                 f"as_buffer: the {type(obj).__name__} lives on DLPack device ({int(kind)}, {number}), not in CPU "
                 "memory; copy it to the host first"
             )
-        return memoryview(np.from_dlpack(obj))
+        array: npt.NDArray[Any] = np.from_dlpack(obj)
+        return array.data
     raise TypeError(
         f"as_buffer: {type(obj).__name__} has neither the buffer protocol nor DLPack; pass a Buffer, bytes, "
         "bytearray, memoryview, an array, or raw addresses to peerlane.raw"

@@ -81,7 +81,9 @@ def fill(dst: Any, value: int | bytes) -> None:
     elif isinstance(value, int):
         width, number = 1, value
         if not 0 <= value <= 255:
-            raise InvalidValue(f"fill: {value} is not a byte (0..255); give wider patterns as bytes", call="fill")
+            raise InvalidValue(
+                f"fill: {value} is not a byte (0..255); give wider patterns as bytes", call="fill"
+            )
     else:
         raise TypeError(f"fill: the value must be an int of 0..255 or bytes, not {type(value).__name__}")
     if dst.size % width:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableSet
+from collections.abc import Iterable, Iterator, MutableSet
 from typing import TYPE_CHECKING
 
 from peerlane import memory
@@ -112,7 +112,9 @@ class Device:
     def why_not(self, peer: Device) -> str:
         """Return in words why ``peer`` cannot be reached, or ``""`` if it can."""
         other = self._checked(peer, "Device.why_not")
-        return "" if self.can_access(peer) else self._backend.config.topology.reason(self._info.ordinal, other)
+        return (
+            "" if self.can_access(peer) else self._backend.config.topology.reason(self._info.ordinal, other)
+        )
 
     def allocate(self, nbytes: int, *, peer: bool = False) -> Buffer:
         """Allocate device memory.
@@ -230,14 +232,16 @@ class PeerSet(MutableSet[Device]):
 
     def __iter__(self) -> Iterator[Device]:
         everyone = _devices_of(self._device._backend)
-        return iter([everyone[ordinal] for ordinal in sorted(self._device._backend.peers(self._device.ordinal))])
+        return iter(
+            [everyone[ordinal] for ordinal in sorted(self._device._backend.peers(self._device.ordinal))]
+        )
 
     def __len__(self) -> int:
         return len(self._device._backend.peers(self._device._info.ordinal))
 
     @classmethod
-    def _from_iterable(cls, it: object) -> set[Device]:  # type: ignore[override]
-        return set(it)  # type: ignore[call-overload]
+    def _from_iterable(cls, it: Iterable[Device]) -> set[Device]:  # type: ignore[override]
+        return set(it)  # set operations give plain sets: a PeerSet is one device's state
 
     def __repr__(self) -> str:
         return f"PeerSet({{{', '.join(peer.name for peer in self)}}})"

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import CodeType
 
-from . import _core
-from .backend import registry
-from .errors import (
+from peerlane import _core
+from peerlane.backend import registry
+from peerlane.errors import (
     AccessDenied,
     BadAddress,
     Busy,
@@ -109,7 +109,7 @@ def forget_node(allocations: Iterable[int]) -> None:
 
 def live_records() -> tuple[Record, ...]:
     """Return what is known of every live allocation, oldest first."""
-    return tuple(sorted(list(_live.values()), key=lambda record: record.id))
+    return tuple(sorted(_live.copy().values(), key=lambda record: record.id))
 
 
 def record_of(allocation: int) -> Record | None:
@@ -213,14 +213,18 @@ def _refusal(
         case "no_route" | "not_peer_memory":
             return _no_route(why, device, other_device)
         case "overlap":
-            return Busy(f"the range of {size:,} bytes at {address:#x} holds a mapping already; unmap it first")
+            return Busy(
+                f"the range of {size:,} bytes at {address:#x} holds a mapping already; unmap it first"
+            )
         case _:
             return _system(why, size, errno, device)
 
 
 def _host_fault(role: str, address: int, size: int, fault_address: int) -> Error:
     if address == 0:
-        return BadAddress(f"{_role(role)}address is NULL (asked for {size:,} bytes)", fault=Fault.NULL_ADDRESS)
+        return BadAddress(
+            f"{_role(role)}address is NULL (asked for {size:,} bytes)", fault=Fault.NULL_ADDRESS
+        )
     where = f" at {fault_address:#x}, byte {fault_address - address:,} of it" if fault_address else ""
     return BadAddress(
         f"{_role(role)}host range of {size:,} bytes at {address:#x} cannot be touched: the access faulted{where}. "
@@ -246,7 +250,9 @@ def _out_of_memory(device: int, size: int) -> Error:
 def _closed(allocation: int, device: int) -> Error:
     record = record_of(allocation)
     if record is None:
-        return Closed(f"{_label(device)} is closed: its node was left; ask for its devices again with devices()")
+        return Closed(
+            f"{_label(device)} is closed: its node was left; ask for its devices again with devices()"
+        )
     return Closed(
         f"the buffer of {record} was {record.end}; you may have left its `with` block too early",
         device=record.device,

@@ -101,4 +101,3 @@ def locate(address: int) -> Location:
         return registry.current().locate(address)
     except TypeError:
         raise _bad_integers("raw.locate", address=address) from None
-

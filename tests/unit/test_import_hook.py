@@ -141,7 +141,7 @@ def test_another_module_of_the_name_is_in_the_way(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("call", [dialects.install, dialects.uninstall])
 def test_an_unknown_dialect_is_refused_with_the_known_ones(call: object) -> None:
-    with pytest.raises(errors.InvalidValue, match="no dialect 'cuda'; valid are .*toy"):
+    with pytest.raises(errors.InvalidValue, match=r"no dialect 'cuda'; valid are .*toy"):
         call("cuda")  # type: ignore[operator]
 
 

