@@ -3,6 +3,7 @@
 
 #include "bind.h"
 #include "copy_engine.h"
+#include "memory.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -42,6 +43,14 @@ void bind_copies(nb::module_& m) {
             released(size, [=](Poll poll) { copy(dst, src, size, direct, poll); });
         },
         "dst"_a, "src"_a, "size"_a, "direct"_a = false, "Copy between any two addresses; the GIL is released above 256 KiB.");
+    m.def(
+        "copy_memory",
+        [](const Memory& dst, const Memory& src) {
+            const uint64_t size = src.size(), to = dst.writable_address(), from = src.address();
+            if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .extent_size = dst.size()};
+            released(size, [=](Poll poll) { copy(to, from, size, false, poll); });
+        },
+        "dst"_a, "src"_a, "Copy all of `src` to `dst`, which must be as large.");
     m.def(
         "copy_2d",
         [](uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch, uint64_t width, uint64_t height,

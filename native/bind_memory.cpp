@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kWhyNames[] = {
     "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
     "descriptors", "address_space", "overflow", "interrupted", "forked", "closed", "read_only", "overlap",
-    "no_route", "not_peer_memory"};
+    "no_route", "not_peer_memory", "size_mismatch"};
 
 // The account outlives the Python object: blocks may be refunded after it is gone.
 struct LedgerHandle {
@@ -147,8 +147,8 @@ void bind_memory(nb::module_& m) {
         .def_prop_ro("is_live", &Memory::is_live)
         .def_prop_ro("is_read_only", &Memory::is_read_only)
         .def_prop_ro("is_peer", &Memory::is_peer, "Whether it was allocated for peer access.")
-        .def("close", &Memory::retire, nb::call_guard<nb::gil_scoped_release>(),
-             "End the allocation; its memory goes back when the last use of it ends.");
+        .def("close", &Memory::close, nb::call_guard<nb::gil_scoped_release>(),
+             "End this object; an owner's memory goes back when the last use of it ends.");
 
     m.def(
         "locate",

@@ -25,23 +25,20 @@ Memory::Memory(uint64_t address, uint64_t size, bool read_only, bool host_view)
     : address_(address), size_(size), read_only_(read_only), host_view_(host_view) {}
 
 Memory::Memory(Memory&& other) noexcept
-    : extent_(other.extent_), id_(other.id_), address_(other.address_), size_(other.size_), owner_(other.owner_),
-      read_only_(other.read_only_), host_view_(other.host_view_) {
-    other.owner_ = false;
-}
+    : extent_(other.extent_), id_(other.id_), address_(other.address_), size_(other.size_), owner_(other.owner_.exchange(false)),
+      read_only_(other.read_only_), host_view_(other.host_view_) {}
 
 Memory::~Memory() {
     try {
-        retire();
+        close();
     } catch (const Refusal&) {
         // A forked child drops its parent's objects: nothing of it is here.
     }
 }
 
-void Memory::retire() {
-    if (!owner_) return;
-    owner_ = false;
-    Heap::get().retire(extent_, id_);
+void Memory::close() {
+    closed_.store(true, std::memory_order_relaxed);
+    if (owner_.exchange(false, std::memory_order_acq_rel)) Heap::get().retire(extent_, id_);
 }
 
 uint64_t Memory::address() const {
@@ -57,6 +54,7 @@ uint64_t Memory::writable_address() const {
 }
 
 char* Memory::pin_view() {
+    if (closed_) throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
     if (!extent_) {
         if (!host_view_) throw Refusal{.why = Why::unknown_address, .role = "address", .address = address_, .size = size_};
         return reinterpret_cast<char*>(address_);

@@ -1,5 +1,6 @@
 // What Python holds: an allocation, a part of one, or foreign memory that somebody else keeps alive.
 #pragma once
+#include <atomic>
 #include <cstdint>
 
 #include "heap.h"
@@ -17,13 +18,13 @@ class Memory {
 
     uint64_t size() const { return size_; }
     uint64_t id() const { return id_; }
-    bool is_live() const { return !extent_ || Heap::get().is_current(extent_, id_); }
+    bool is_live() const { return !closed_ && (!extent_ || Heap::get().is_current(extent_, id_)); }
     bool is_read_only() const { return read_only_; }
     bool is_peer() const { return extent_ && extent_->peer; }
     uint64_t address() const;            // throws Refusal when it is closed
     uint64_t writable_address() const;   // throws Refusal when it is closed or read-only
     uint64_t last_address() const { return address_; }   // for texts: also of what is closed
-    void retire();                       // idempotent
+    void close();                        // idempotent; an owner's memory goes back after its last use
 
     char* pin_view();                    // host pointer; throws Refusal.  Keeps the bytes until unpin_view
     void unpin_view();
@@ -33,7 +34,8 @@ class Memory {
 
     Extent* extent_ = nullptr;           // null: foreign
     uint64_t id_ = 0, address_ = 0, size_ = 0;
-    bool owner_ = false, read_only_ = false, host_view_ = true;
+    std::atomic<bool> owner_{false}, closed_{false};   // two threads may close one object
+    bool read_only_ = false, host_view_ = true;
 };
 
 }  // namespace peerlane

@@ -21,6 +21,7 @@ enum class Why : int {
     overlap,           // a mapping is already there
     no_route,          // two devices without an open route, and staging was not wanted
     not_peer_memory,   // the device routes only memory allocated for it
+    size_mismatch,     // `size` bytes are to go where `extent_size` are
 };
 
 struct Refusal {

@@ -93,7 +93,9 @@ class Memory:
         """Whether it was allocated for peer access."""
 
     def close(self) -> None:
-        """End the allocation; its memory goes back when the last use of it ends."""
+        """
+        End this object; an owner's memory goes back when the last use of it ends.
+        """
 
 def locate(address: int) -> tuple[int, int, int, int] | None:
     """Return (device, base, size, id), or None for pageable host memory."""
@@ -108,6 +110,9 @@ def nearest(address: int) -> tuple[int, int, int, int] | None:
 
 def copy(dst: int, src: int, size: int, direct: bool = False) -> None:
     """Copy between any two addresses; the GIL is released above 256 KiB."""
+
+def copy_memory(dst: Memory, src: Memory) -> None:
+    """Copy all of `src` to `dst`, which must be as large."""
 
 def copy_2d(dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int, direct: bool = False) -> None: ...
 

@@ -12,7 +12,7 @@ import numpy as np
 from peerlane import _core, memory
 from peerlane.backend.interface import Block
 from peerlane.device import Device, Host
-from peerlane.errors import BadAddress, Closed, Fault, InvalidValue
+from peerlane.errors import BadAddress, Fault, InvalidValue
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -66,6 +66,7 @@ class Buffer(_core.Memory):
         Closing a slice or a buffer made by :func:`as_buffer` only lets go of it.
         """
         owner, self._owner = self._owner, None
+        super().close()
         if self._owns and owner is not None:
             assert isinstance(owner, _core.Memory)
             memory.forget(self.id, "Buffer.close()")
@@ -74,7 +75,7 @@ class Buffer(_core.Memory):
     @property
     def is_closed(self) -> bool:
         """Whether the memory was freed, here or by the buffer this is a part of, or its node was left."""
-        return self._owner is None or not self.is_live
+        return not self.is_live
 
     def copy_from(self, src: Any) -> None:
         """Copy all of ``src`` here; see :func:`peerlane.copy`."""
@@ -170,8 +171,7 @@ class Buffer(_core.Memory):
                 call="Buffer[]",
                 device=self.device.name,
             )
-        if self._owner is None:
-            self._raise_closed()
+        self.address  # noqa: B018 - raises the text that names who closed it
         part = Buffer(self, first, last - first)
         part._owner, part._owns, part.device = self, False, self.device
         return part
@@ -183,8 +183,7 @@ class Buffer(_core.Memory):
         return True
 
     def __enter__(self) -> Buffer:
-        if self.is_closed:
-            self._raise_closed()
+        self.address  # noqa: B018 - raises the text that names who closed it
         return self
 
     def __exit__(
@@ -208,10 +207,6 @@ class Buffer(_core.Memory):
     def __repr__(self) -> str:
         state = " closed" if self.is_closed else ""
         return f"<Buffer {self.size:,} bytes at {self.last_address:#x} on {self.device.name}{state}>"
-
-    def _raise_closed(self) -> None:
-        self.address  # noqa: B018 - raises the text that names who freed it
-        raise Closed(f"{self!r}: this part was closed; take another from its buffer", device=self.device.name)
 
 
 def as_buffer(obj: Any) -> Buffer:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from peerlane import _core, raw
 from peerlane import buffer as buffers
-from peerlane import raw
 from peerlane.errors import InvalidValue
+
+_copy_memory = _core.copy_memory
 
 
 def copy(dst: Any, src: Any) -> None:
@@ -28,18 +30,11 @@ def copy(dst: Any, src: Any) -> None:
     KeyboardInterrupt
         Ctrl-C during a long copy (seen within 0.1 s): the destination's bytes are unspecified.
     """
-    if not isinstance(dst, buffers.Buffer):
+    if type(dst) is not buffers.Buffer:
         dst = buffers.as_buffer(dst)
-    if not isinstance(src, buffers.Buffer):
+    if type(src) is not buffers.Buffer:
         src = buffers.as_buffer(src)
-    size = src.size
-    if size != dst.size:
-        raise InvalidValue(
-            f"copy: the source has {size:,} bytes, the destination {dst.size:,}; take equal parts, "
-            f"for instance [:{min(size, dst.size)}]",
-            call="copy",
-        )
-    raw._copy(dst.writable_address, src.address, size)
+    _copy_memory(dst, src)
 
 
 def copy_2d(dst: Any, dst_pitch: int, src: Any, src_pitch: int, width: int, height: int) -> None:
@@ -60,7 +55,7 @@ def copy_2d(dst: Any, dst_pitch: int, src: Any, src_pitch: int, width: int, heig
     """
     dst, src = buffers.as_buffer(dst), buffers.as_buffer(src)
     for name, end, pitch in (("destination", dst, dst_pitch), ("source", src, src_pitch)):
-        raw.check_pitch(name, pitch, width, height)
+        raw._check_pitch(name, pitch, width, height)
         need = (height - 1) * pitch + width if width and height else 0
         if need > end.size:
             raise InvalidValue(

@@ -210,6 +210,12 @@ def _refusal(
                 "64-bit address space",
                 fault=Fault.OUT_OF_BOUNDS,
             )
+        case "size_mismatch":
+            return InvalidValue(
+                f"copy: the source has {size:,} bytes, the destination {extent_size:,}; take equal parts, "
+                f"for instance [:{min(size, extent_size)}]",
+                call="copy",
+            )
         case "no_route" | "not_peer_memory":
             return _no_route(why, device, other_device)
         case "overlap":
@@ -249,6 +255,9 @@ def _out_of_memory(device: int, size: int) -> Error:
 
 def _closed(allocation: int, device: int) -> Error:
     record = record_of(allocation)
+    if allocation in _live or not allocation:
+        what = f"a part of {record}" if record else "a buffer on a host object"
+        return Closed(f"{what} was used after its own close(); take it again from its owner")
     if record is None:
         return Closed(
             f"{_label(device)} is closed: its node was left; ask for its devices again with devices()"

@@ -54,7 +54,7 @@ def copy(dst: int, src: int, nbytes: int, *, direct: bool = False) -> None:
         raise _bad_integers("raw.copy", dst=dst, src=src, nbytes=nbytes) from None
 
 
-def check_pitch(name: str, pitch: int, width: int, height: int) -> None:
+def _check_pitch(name: str, pitch: int, width: int, height: int) -> None:
     """Refuse a pitch below the width, and negative numbers."""
     for what, value in (("pitch", pitch), ("width", width), ("height", height)):
         if isinstance(value, bool) or not isinstance(value, int):
@@ -71,8 +71,8 @@ def copy_2d(
     dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int, *, direct: bool = False
 ) -> None:
     """Copy ``height`` rows of ``width`` bytes; arguments and errors as :func:`copy` and ``copy_2d``."""
-    check_pitch("destination", dst_pitch, width, height)
-    check_pitch("source", src_pitch, width, height)
+    _check_pitch("destination", dst_pitch, width, height)
+    _check_pitch("source", src_pitch, width, height)
     try:
         _core.copy_2d(dst, dst_pitch, src, src_pitch, width, height, direct)
     except TypeError:

@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 
 def _layer(module: str) -> int:
-    part = (module.split(".") + [""])[1]
+    part = ([*module.split("."), ""])[1]
     return next(number for number, names in enumerate(LAYERS) if part in names)
 
 

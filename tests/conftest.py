@@ -1,0 +1,41 @@
+"""Every test gets a node of its own and must leave nothing behind in it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import peerlane
+from peerlane import memory
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("runtime")
+    directory.chmod(0o700)
+    before = os.environ.get("PEERLANE_RUNTIME_DIR")
+    os.environ["PEERLANE_RUNTIME_DIR"] = str(directory)
+    yield directory
+    if before is None:
+        del os.environ["PEERLANE_RUNTIME_DIR"]
+    else:
+        os.environ["PEERLANE_RUNTIME_DIR"] = before
+
+
+@pytest.fixture
+def node() -> Iterator[Callable[..., tuple[peerlane.Device, ...]]]:
+    """Enter a fresh node: ``node()``, or ``node("devices=4,switch=2")``."""
+
+    def enter(spec: str = "devices=2") -> tuple[peerlane.Device, ...]:
+        name = "" if "name=" in spec else f"name=t{os.getpid()}-{next(_numbers)},"
+        return peerlane.enter_node(name + spec)
+
+    yield enter
+    peerlane.leave_node()
+    assert memory.live_records() == ()

@@ -1,0 +1,132 @@
+"""The node's account is shared by processes, survives their deaths, and refuses foreign shapes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import peerlane as pl
+from peerlane.errors import Fault
+from peerlane.node import NodeConfig
+from peerlane.node.state import SLOTS, NodeState
+from peerlane.testing.procs import run_python
+
+Node = Callable[..., tuple[pl.Device, ...]]
+SECONDS = 30
+
+HOLDER = """
+import sys, peerlane as pl
+buffer = pl.enter_node(sys.argv[1])[0].allocate(int(sys.argv[2]))
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def holder(spec: str, nbytes: int) -> Iterator[subprocess.Popen[str]]:
+    """Run a process that holds ``nbytes`` on device 0 until its stdin is closed or it is killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, spec, str(nbytes)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "held\n"
+            yield child
+        finally:
+            child.kill()
+            child.wait(SECONDS)
+
+
+def test_capacity_is_counted_over_processes(node: Node) -> None:
+    spec = f"name=shared-{os.getpid()},devices=2,memory=32MiB"
+    d0, d1 = node(spec)
+    with holder(spec, 20 << 20) as child:
+        assert d0.free_bytes == 12 << 20
+        assert d1.free_bytes == 32 << 20
+        with pytest.raises(pl.OutOfMemory, match="12,582,912 of its 33,554,432 bytes are free"):
+            d0.allocate(14 << 20)
+        d0.allocate(12 << 20).close()
+        child.communicate("\n", timeout=SECONDS)
+        assert d0.free_bytes == 32 << 20
+        d0.allocate(32 << 20).close()
+
+
+def test_a_killed_process_gives_everything_back(node: Node) -> None:
+    spec = f"name=killed-{os.getpid()},devices=2,memory=32MiB"
+    d0, _ = node(spec)
+    for _ in range(3):
+        with holder(spec, 30 << 20) as child:
+            child.send_signal(signal.SIGKILL)
+            child.wait(SECONDS)
+            d0.allocate(32 << 20).close()
+    assert d0.free_bytes == 32 << 20
+
+
+def test_two_shapes_of_one_name_do_not_mix(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    first = NodeState(NodeConfig.parse("name=n,devices=2"), tmp_path)
+    with pytest.raises(pl.InvalidValue, match=r"(?s)asks for .*4 devices.*have .*2 devices") as refused:
+        NodeState(NodeConfig.parse("name=n,devices=4"), tmp_path)
+    assert refused.value.fault is Fault.NODE_MISMATCH
+    first.close()
+    NodeState(NodeConfig.parse("name=n,devices=4"), tmp_path).close()
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"PLNODE\0\1" + b"\xff" * 4088, os.urandom(100_000)])
+def test_a_corrupt_file_is_made_anew(tmp_path: Path, content: bytes) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "n.node").write_bytes(content)
+    state = NodeState(NodeConfig.parse("name=n,devices=2"), tmp_path)
+    assert state.processes() == (os.getpid(),)
+    assert state.ledger.used(0) == 0
+    state.close()
+    state.close()
+
+
+def test_slots_of_the_dead_are_used_again(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    config = NodeConfig.parse("name=n,devices=1")
+    code = (
+        "import os, sys, pathlib; from peerlane.node import NodeConfig; from peerlane.node.state import NodeState\n"
+        "kept = [NodeState(NodeConfig.parse('name=n,devices=1'), pathlib.Path(sys.argv[1])) for _ in range(3)]\n"
+        "print(len(kept[0].processes()), flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = run_python(["-c", code, str(tmp_path)], timeout=SECONDS)
+    assert done.stdout == "3\n"
+    state = NodeState(config, tmp_path)
+    assert state.processes() == (os.getpid(),)
+    assert state.reap() == 2
+    assert state.reap() == 0
+    state.close()
+
+
+def test_when_all_slots_are_taken_it_says_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    config = NodeConfig.parse("name=n,devices=1")
+    states = [NodeState(config, tmp_path) for _ in range(SLOTS)]
+    try:
+        with pytest.raises(pl.OutOfMemory, match=f"{SLOTS} live processes") as refused:
+            NodeState(config, tmp_path)
+        assert refused.value.fault is Fault.OUT_OF_RESOURCES
+    finally:
+        for state in states:
+            state.close()
+
+
+def test_the_file_is_the_owners_alone(runtime_directory: Path, node: Node) -> None:
+    node(f"name=private-{os.getpid()},devices=2")
+    path = runtime_directory / f"private-{os.getpid()}.node"
+    assert path.stat().st_mode & 0o777 == 0o600
+    os.symlink("/etc/passwd", runtime_directory / "linked.node")
+    with pytest.raises(pl.Error, match="cannot open the state"):
+        pl.enter_node("name=linked,devices=2")

@@ -1,0 +1,583 @@
+"""One test per line of docs/errors.md, and a test that every public method has a line."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import peerlane as pl
+from peerlane.errors import Fault
+from peerlane.testing.procs import run_python
+
+PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
+PROMISES = dict.fromkeys(re.findall(r"^\* `([a-z0-9_]+)`:", PAGE, re.MULTILINE))
+HEADINGS = set(re.findall(r"^## `(.+)`$", PAGE, re.MULTILINE))
+
+Node = Callable[..., tuple[pl.Device, ...]]
+
+# Operators of the set protocol, which only call add, discard and iteration.
+FROM_THE_SET_PROTOCOL = {"clear", "isdisjoint", "pop", "remove"}
+
+
+def _public() -> set[str]:
+    names = set()
+    for name in pl.__all__:
+        thing = getattr(pl, name)
+        if inspect.isfunction(thing):
+            names.add(name)
+        elif inspect.isclass(thing) and name in ("Device", "Host", "PeerSet", "Buffer"):
+            methods = {n for n, m in inspect.getmembers(thing, inspect.isroutine) if not n.startswith("_")}
+            names |= {f"{name}.{n}" for n in methods - FROM_THE_SET_PROTOCOL}
+    names |= {f"raw.{n}" for n, f in vars(pl.raw).items() if inspect.isfunction(f) and not n.startswith("_")}
+    return names | {"Device", "Buffer.address", "Buffer.__getitem__"}
+
+
+def test_every_public_method_has_a_promise() -> None:
+    assert _public() == HEADINGS
+
+
+def test_every_promise_has_a_test() -> None:
+    tests = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert set(PROMISES) <= tests, set(PROMISES) - tests
+    assert len(PROMISES) > 40
+
+
+def filled(device: pl.Device | pl.Host, nbytes: int, value: int) -> pl.Buffer:
+    buffer = device.allocate(nbytes)
+    buffer.fill(value)
+    return buffer
+
+
+def untouched(buffer: pl.Buffer, value: int) -> bool:
+    return bool((buffer.view() == value).all())
+
+
+def test_copy_sizes_differ(node: Node) -> None:
+    d0, d1 = node()
+    a, b = filled(d0, 100, 1), filled(d1, 60, 2)
+    with pytest.raises(pl.InvalidValue, match=r"source has 60 bytes, the destination 100.*\[:60\]"):
+        pl.copy(a, b)
+    assert untouched(a, 1)
+
+
+def test_copy_to_read_only(node: Node) -> None:
+    d0, _ = node()
+    target = b"abcd"
+    with pytest.raises(pl.AccessDenied, match="read-only") as refused:
+        pl.copy(target, filled(d0, 4, 7))
+    assert refused.value.fault is Fault.READ_ONLY
+    assert target == b"abcd"
+
+
+def test_copy_closed(node: Node) -> None:
+    d0, _ = node()
+    a, b = d0.allocate(64), filled(d0, 64, 3)
+    a.close()
+    for dst, src in ((a, b), (b, a)):
+        with pytest.raises(pl.Closed, match=r"freed by Buffer.close\(\) at test_promises.py:\d+"):
+            pl.copy(dst, src)
+    assert untouched(b, 3)
+
+
+def test_copy_no_buffer(node: Node) -> None:
+    d0, _ = node()
+    with pytest.raises(TypeError, match="int has neither the buffer protocol nor DLPack"):
+        pl.copy(d0.allocate(8), 5)
+
+
+def test_copy_2d_pitch_below_width(node: Node) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 64, 1), filled(d0, 64, 2)
+    with pytest.raises(pl.InvalidValue, match="source pitch is 7 bytes, less than the width of 8"):
+        pl.copy_2d(a, 8, b, 7, 8, 2)
+    assert untouched(a, 1)
+
+
+def test_copy_2d_too_large(node: Node) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 64, 1), filled(d0, 640, 2)
+    with pytest.raises(pl.InvalidValue, match="need 76 bytes; the destination has 64"):
+        pl.copy_2d(a, 17, b, 17, 8, 5)
+    assert untouched(a, 1)
+
+
+def test_copy_2d_negative(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 64, 1)
+    for bad in (-1, 1 << 64):
+        with pytest.raises(pl.InvalidValue, match=r"0 to 2\*\*64 - 1"):
+            pl.copy_2d(a, 8, a, 8, bad, 2)
+    with pytest.raises(TypeError, match="float"):
+        pl.copy_2d(a, 8, a, 8.0, 8, 2)  # type: ignore[arg-type]
+
+
+def test_fill_not_a_byte(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 30, 1)
+    for bad in (256, -1, b"abc", b"", b"abcd"):
+        with pytest.raises(pl.InvalidValue):
+            pl.fill(a, bad)
+    with pytest.raises(TypeError):
+        pl.fill(a, 1.0)  # type: ignore[arg-type]
+    assert untouched(a, 1)
+
+
+def test_fill_read_only() -> None:
+    with pytest.raises(pl.AccessDenied, match="read-only"):
+        pl.fill(b"abc", 0)
+
+
+class _OnAnotherDevice:
+    def __dlpack__(self) -> None: ...
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+def test_as_buffer_foreign() -> None:
+    with pytest.raises(TypeError, match="object has neither"):
+        pl.as_buffer(object())
+    with pytest.raises(TypeError, match=r"DLPack device \(2, 0\)"):
+        pl.as_buffer(_OnAnotherDevice())
+
+
+def test_as_buffer_strided() -> None:
+    with pytest.raises(pl.InvalidValue, match="not contiguous"):
+        pl.as_buffer(np.zeros((8, 8))[:, ::2])
+
+
+def test_devices_bad_node() -> None:
+    code = "import peerlane as pl\ntry: pl.devices()\nexcept pl.InvalidValue as e: print(e.fault.name, e)"
+    done = run_python(["-c", code], timeout=30, env=os.environ | {"PEERLANE_NODE": "devices=none"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("BAD_CONFIG")
+    assert "devices" in done.stdout
+
+
+def test_enter_node_bad(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 64, 9)
+    with pytest.raises(pl.InvalidValue) as refused:
+        pl.enter_node("devices=0")
+    assert refused.value.fault is Fault.BAD_CONFIG
+    assert untouched(a, 9)
+    assert not d0.is_closed
+
+
+def test_enter_node_mismatch(node: Node) -> None:
+    d0, _ = node(f"name=shape-{os.getpid()},devices=2")
+    code = (
+        "import os, peerlane as pl\n"
+        f"try: pl.enter_node('name=shape-{os.getpid()},devices=3')\n"
+        "except pl.InvalidValue as e: print(e.fault.name, e)"
+    )
+    done = run_python(["-c", code], timeout=30)
+    assert done.stdout.startswith("NODE_MISMATCH"), done.stdout + done.stderr
+    assert "3 devices" in done.stdout
+    assert "2 devices" in done.stdout
+    assert not d0.is_closed
+
+
+def test_leave_node_closes(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(64)
+    pl.leave_node()
+    pl.leave_node()
+    assert a.is_closed
+    assert d0.is_closed
+    for call in (lambda: a.address, lambda: d0.free_bytes, a.view):
+        with pytest.raises(pl.Closed):
+            call()
+
+
+def test_device_unknown(node: Node) -> None:
+    node()
+    for bad in ("virtual:2", "virtual:-1", "virtual:00", "cuda:0", "", "virtual:" + "9" * 5000, "virtual:٣"):
+        with pytest.raises(pl.InvalidValue, match="virtual:0 to virtual:1") as refused:
+            pl.Device(bad)
+        assert refused.value.fault is Fault.INVALID_DEVICE
+    with pytest.raises(TypeError):
+        pl.Device(0)  # type: ignore[arg-type]
+
+
+def test_allocate_bad_size(node: Node) -> None:
+    d0, _ = node()
+    before = d0.free_bytes
+    for bad in (0, -1, 1 << 63, 1 << 200):
+        with pytest.raises(pl.InvalidValue, match="valid are 1 to"):
+            d0.allocate(bad)
+    for wrong in (1.0, True, None, "8"):
+        with pytest.raises(TypeError, match="nbytes must be an int"):
+            d0.allocate(wrong)  # type: ignore[arg-type]
+    assert d0.free_bytes == before
+    assert d0.allocate(np.int64(8)).size == 8
+
+
+def test_allocate_over_capacity(node: Node) -> None:
+    d0, _ = node("devices=2,memory=16MiB")
+    a = d0.allocate(10 << 20)
+    with pytest.raises(
+        pl.OutOfMemory, match=r"8,388,608 bytes: 6,291,456 of its 16,777,216 bytes are free"
+    ) as refused:
+        d0.allocate(8 << 20)
+    assert isinstance(refused.value, MemoryError)
+    assert refused.value.device == "virtual:0"
+    assert d0.free_bytes == 6 << 20
+    a.close()
+    d0.allocate(16 << 20)
+
+
+def test_allocate_after_leaving(node: Node) -> None:
+    d0, _ = node()
+    pl.leave_node()
+    with pytest.raises(pl.Closed, match="left node"):
+        d0.allocate(8)
+
+
+def test_can_access_wrong_device(node: Node) -> None:
+    old, _ = node()
+    d0, _ = node()
+    with pytest.raises(pl.InvalidValue, match="another node") as refused:
+        d0.can_access(old)
+    assert refused.value.fault is Fault.WRONG_DEVICE
+    with pytest.raises(TypeError, match="must be a Device, not int"):
+        d0.can_access(1)  # type: ignore[arg-type]
+
+
+def test_why_not_wrong_device(node: Node) -> None:
+    old, _ = node()
+    d0, _ = node()
+    with pytest.raises(pl.InvalidValue, match="another node"):
+        d0.why_not(old)
+
+
+def test_host_allocate_bad_size(node: Node) -> None:
+    node()
+    for bad in (0, -5, 1 << 64):
+        with pytest.raises(pl.InvalidValue, match="Host.allocate"):
+            pl.Host().allocate(bad)
+
+
+def test_peers_add_self(node: Node) -> None:
+    d0, _ = node()
+    with pytest.raises(pl.InvalidValue) as refused:
+        d0.peers.add(d0)
+    assert refused.value.fault is Fault.PEER_SELF
+    assert len(d0.peers) == 0
+
+
+def test_peers_add_unreachable(node: Node) -> None:
+    d0, _, d2, _ = node("devices=4,switch=2")
+    with pytest.raises(pl.AccessDenied, match=r"switch 0.*switch 1") as refused:
+        d0.peers.add(d2)
+    assert refused.value.fault is Fault.PEER_UNREACHABLE
+    assert d2 not in d0.peers
+    assert d0.why_not(d2)
+
+
+def test_peers_add_too_many(node: Node) -> None:
+    devices = node("devices=10,profile=ascend-a2,memory=2MiB")
+    for peer in devices[1:9]:
+        devices[0].peers.add(peer)
+    with pytest.raises(pl.OutOfMemory, match="8 peers, the most") as refused:
+        devices[0].peers.add(devices[9])
+    assert refused.value.fault is Fault.OUT_OF_RESOURCES
+    assert len(devices[0].peers) == 8
+
+
+def test_peers_discard_wrong_device(node: Node) -> None:
+    old, _ = node()
+    d0, d1 = node()
+    d0.peers.discard(d1)
+    with pytest.raises(pl.InvalidValue, match="another node"):
+        d0.peers.discard(old)
+
+
+def test_close_twice(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(64)
+    a.close()
+    b = d0.allocate(64)
+    a.close()
+    assert a.is_closed
+    assert not b.is_closed
+
+
+def test_close_keeps_views(node: Node) -> None:
+    d0, _ = node()
+    for nbytes in (64, 4 << 20):
+        a = filled(d0, nbytes, 5)
+        view = a.view()
+        a.close()
+        others = [filled(d0, nbytes, 6) for _ in range(3)]
+        assert (view == 5).all()
+        with pytest.raises(pl.Closed):
+            a.view()
+        del others
+
+
+def test_copy_from_sizes_differ(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 8, 1)
+    with pytest.raises(pl.InvalidValue):
+        a.copy_from(b"123456789")
+    assert untouched(a, 1)
+
+
+def test_copy_to_closed(node: Node) -> None:
+    d0, _ = node()
+    a, target = d0.allocate(8), bytearray(b"12345678")
+    a.close()
+    with pytest.raises(pl.Closed):
+        a.copy_to(target)
+    assert target == b"12345678"
+
+
+def test_buffer_fill_not_a_byte(node: Node) -> None:
+    d0, _ = node()
+    with pytest.raises(pl.InvalidValue, match="300 is not a byte"):
+        d0.allocate(8).fill(300)
+
+
+def test_view_does_not_fit(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(10)
+    with pytest.raises(pl.InvalidValue, match="10 bytes are not a whole number of float32"):
+        a.view(np.float32)
+    with pytest.raises(pl.InvalidValue, match=r"shape \(3, 2\)"):
+        a.view(np.uint8, (3, 2))
+    with pytest.raises(pl.InvalidValue, match="not a type of plain bytes"):
+        a.view(object)
+
+
+def test_view_closed(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(10)
+    a.close()
+    for export in (a.view, lambda: memoryview(a), lambda: np.from_dlpack(a)):
+        with pytest.raises(pl.Closed):
+            export()
+
+
+def test_route_to_wrong(node: Node) -> None:
+    d0, _ = node()
+    old = d0.allocate(8)
+    d0, _ = node()
+    with pytest.raises(pl.InvalidValue, match="another node"):
+        d0.allocate(8).route_to(old)
+    with pytest.raises(TypeError, match="must be a Buffer"):
+        d0.allocate(8).route_to(bytearray(8))  # type: ignore[arg-type]
+
+
+def test_address_closed(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(8)
+    part = a[2:4]
+    a.close()
+    for closed in (a, part):
+        with pytest.raises(pl.Closed, match=r"allocated at test_promises.py:\d+"):
+            closed.address  # noqa: B018
+
+
+def test_part_out_of_bounds(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(100)
+    with pytest.raises(pl.BadAddress, match="ends 20 bytes beyond") as refused:
+        a[50:120]
+    assert refused.value.fault is Fault.OUT_OF_BOUNDS
+    for start, stop in ((-101, 5), (60, 50), (101, 101)):
+        with pytest.raises(pl.BadAddress):
+            a[start:stop]
+    with pytest.raises(pl.InvalidValue, match="step is 2"):
+        a[::2]
+    with pytest.raises(TypeError, match="not with int"):
+        a[3]  # type: ignore[index]
+
+
+def test_part_of_closed(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 16, 1)
+    part = a[4:8]
+    part.close()
+    with pytest.raises(pl.Closed, match=r"a part of allocation \d+ .* its own close"):
+        part.fill(2)
+    assert untouched(a, 1)
+    a.close()
+    with pytest.raises(pl.Closed):
+        a[0:4]
+
+
+def test_raw_copy_unknown(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(4 << 20)
+    with pytest.raises(pl.BadAddress, match=r"nearest is allocation \d+ .* [0-9,]+ bytes below") as refused:
+        pl.raw.copy(a.address + (1 << 40), a.address, 8)
+    assert refused.value.fault is Fault.UNKNOWN_ADDRESS
+
+
+def test_raw_copy_freed(node: Node) -> None:
+    d0, _ = node()
+    a, b = d0.allocate(4096), d0.allocate(4096)
+    address = a.address
+    a.close()
+    with pytest.raises(
+        pl.BadAddress, match=r"source address .* freed by Buffer.close\(\) at test_promises"
+    ) as refused:
+        pl.raw.copy(b.address, address + 100, 8)
+    assert refused.value.fault is Fault.FREED_ADDRESS
+
+
+def test_raw_copy_beyond(node: Node) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 1000, 1), filled(d0, 2000, 2)
+    with pytest.raises(
+        pl.BadAddress, match=r"500 bytes beyond .* starts at byte 500, from where 500"
+    ) as refused:
+        pl.raw.copy(a.address + 500, b.address, 1000)
+    assert refused.value.fault is Fault.OUT_OF_BOUNDS
+    assert untouched(a, 1)
+
+
+def test_raw_copy_null(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(8)
+    with pytest.raises(pl.BadAddress, match="NULL") as refused:
+        pl.raw.copy(0, a.address, 8)
+    assert refused.value.fault is Fault.NULL_ADDRESS
+
+
+def test_raw_copy_wild(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 4 << 20, 1)
+    for wild in (0x1000, 0xDEAD << 48, (1 << 64) - 4096):
+        for nbytes in (8, 2 << 20):
+            with pytest.raises((pl.BadAddress, pl.InvalidValue)):
+                pl.raw.copy(wild, a.address, nbytes)
+            with pytest.raises((pl.BadAddress, pl.InvalidValue)):
+                pl.raw.copy(a.address, wild, nbytes)
+    with pytest.raises(
+        pl.BadAddress, match="source host range of 8 bytes at 0x1000 cannot be touched"
+    ) as refused:
+        pl.raw.copy(a.address, 0x1000, 8)
+    assert refused.value.fault is Fault.HOST_FAULT
+
+
+def test_raw_copy_negative(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(8).address
+    for arguments in ((-1, a, 8), (a, 1 << 64, 8), (a, a, -8)):
+        with pytest.raises(pl.InvalidValue, match=r"0 to 2\*\*64 - 1"):
+            pl.raw.copy(*arguments)
+    with pytest.raises(TypeError, match="nbytes must be an int, not str"):
+        pl.raw.copy(a, a, "8")  # type: ignore[arg-type]
+
+
+def test_raw_copy_without_route(node: Node) -> None:
+    d0, d1 = node()
+    a, b = filled(d0, 64, 1), filled(d1, 64, 2)
+    with pytest.raises(pl.AccessDenied, match="virtual:0 and virtual:1 have no peer access") as refused:
+        pl.raw.copy(a.address, b.address, 64, direct=True)
+    assert refused.value.fault is Fault.PEER_NOT_ENABLED
+    assert untouched(a, 1)
+    d0.peers.add(d1)
+    pl.raw.copy(a.address, b.address, 64, direct=True)
+    assert untouched(a, 2)
+
+
+def test_raw_copy_2d_beyond(node: Node) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 100, 1), filled(d0, 1000, 2)
+    with pytest.raises(pl.BadAddress, match="1 bytes beyond") as refused:
+        pl.raw.copy_2d(a.address, 20, b.address, 30, 21 - 20, 6)
+    assert refused.value.fault is Fault.OUT_OF_BOUNDS
+    assert untouched(a, 1)
+
+
+def test_raw_copy_2d_wraps(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(100).address
+    with pytest.raises(pl.InvalidValue) as refused:
+        pl.raw.copy_2d(a, (1 << 64) - 1, a, (1 << 64) - 1, 8, 8)
+    assert refused.value.fault is Fault.OUT_OF_BOUNDS
+
+
+def test_raw_fill_bad(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 64, 1)
+    with pytest.raises(pl.InvalidValue, match="width is 3"):
+        pl.raw.fill(a.address, 0, count=4, width=3)
+    with pytest.raises(pl.BadAddress, match="beyond"):
+        pl.raw.fill(a.address, 0, count=17, width=4)
+    assert untouched(a, 1)
+
+
+def test_locate_freed(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(64)
+    address = a.address
+    assert pl.raw.locate(address + 63).ordinal == 0
+    a.close()
+    with pytest.raises(pl.BadAddress) as refused:
+        pl.raw.locate(address)
+    assert refused.value.fault is Fault.FREED_ADDRESS
+    with pytest.raises(pl.BadAddress) as refused:
+        pl.raw.locate(address + (64 << 20))
+    assert refused.value.fault is Fault.UNKNOWN_ADDRESS
+    with pytest.raises(TypeError):
+        pl.raw.locate("x")  # type: ignore[arg-type]
+
+
+def test_fork_refuses() -> None:
+    code = """
+import os, peerlane as pl
+if os.fork() == 0:                      # before the first call: harmless
+    pl.devices()[0].allocate(8).fill(1)
+    os._exit(0)
+assert os.wait()[1] == 0
+a = pl.devices()[0].allocate(8)
+if os.fork() == 0:
+    refused = 0
+    for call in (lambda: pl.devices()[0].allocate(8), lambda: a.fill(1), lambda: pl.copy(a, a), a.view):
+        try: call()
+        except pl.Closed as e: refused += e.fault is pl.Fault.FORKED
+    del a
+    os._exit(refused)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+a.fill(2)
+"""
+    done = run_python(["-c", code], timeout=30)
+    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
+
+
+def test_ctrl_c_stops_a_copy() -> None:
+    code = """
+import os, signal, threading, time, peerlane as pl
+d0, d1 = pl.devices()
+a, b = d0.allocate(1 << 30), d1.allocate(1 << 30)     # staged: slow enough to be met in the middle
+a.fill(1)
+for k in range(20):
+    sent = []
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Timer(0.05, interrupt).start()
+    try:
+        while True: pl.copy(b, a)
+    except KeyboardInterrupt:
+        print(time.monotonic() - sent[0])
+        break
+b[:4096].copy_from(a[:4096])
+print(bytes(b[:2].view()) == b"\\1\\1")
+"""
+    done = run_python(["-c", code], timeout=60)
+    assert done.returncode == 0, done.stderr
+    seconds, works = done.stdout.split()
+    print(f"Ctrl-C was seen after {float(seconds):.3f} s (promised: 1 s)")
+    assert float(seconds) < 5
+    assert works == "True"
