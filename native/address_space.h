@@ -19,7 +19,7 @@ namespace peerlane {
 constexpr unsigned kGranuleShift = 21;
 constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;
 
-// One allocation, or one mapping of a block into a reservation.
+// One allocation, or one mapping of a block into a reservation.  All zeros is a free one.
 struct Extent {
     static constexpr uint64_t kLive = uint64_t{1} << 63;
     static constexpr uint64_t kDying = uint64_t{1} << 62;
@@ -36,12 +36,8 @@ struct Extent {
     bool peer = false;          // allocated for peer access
     struct Slab* slab = nullptr;
 
-    bool pin() {
-        const uint64_t before = state.fetch_add(1, std::memory_order_acquire);
-        if (before & kLive) return true;
-        state.fetch_sub(1, std::memory_order_release);
-        return false;
-    }
+    // True when it is live.  Either way an unpin is owed: a reader who came too late may be the last one out.
+    bool pin() { return state.fetch_add(1, std::memory_order_acquire) & kLive; }
     // True for the one caller who must give the memory back.
     bool unpin() {
         const uint64_t before = state.fetch_sub(1, std::memory_order_acq_rel);
@@ -59,7 +55,7 @@ struct Extent {
     bool is_live() const { return state.load(std::memory_order_acquire) & kLive; }
 
   private:
-    // Transient pins of readers who lost the race come and go, so the transition itself is the claim.
+    // Pins of readers who came too late come and go, so the transition itself is the claim.
     bool claim_reclaim() {
         uint64_t expected = kDying;
         return state.compare_exchange_strong(expected, 0, std::memory_order_acq_rel);
@@ -77,7 +73,7 @@ struct Slab {
     Extent* extents = nullptr;
     Block* block = nullptr;
     uint32_t fresh = 0;                 // slots never given out yet start here
-    std::vector<uint32_t> ring;         // freed slots, first in first out: freed addresses stay dead longer
+    uint32_t* ring = nullptr;           // freed slots, first in first out: freed addresses stay dead longer
     uint32_t ring_head = 0;
     uint32_t ring_count = 0;
     Slab* next = nullptr;               // list of slabs of this class with room
@@ -107,12 +103,7 @@ class AddressSpace {
     }
     char* shadow(uint64_t offset) const { return reinterpret_cast<char*>(shadow_ + offset); }
 
-    // The extent at `offset`, pinned, or null.  No lock.
-    Extent* find(uint64_t offset) const {
-        Extent* extent = peek(offset);
-        return extent && extent->pin() ? extent : nullptr;
-    }
-    // The same without a pin: to be trusted only by somebody who holds one already, or the heap's lock.
+    // What the table says of `offset`, without a lock: to be trusted once it is pinned, or under the heap's lock.
     Extent* peek(uint64_t offset) const {
         const uint64_t entry = table_[offset >> kGranuleShift].load(std::memory_order_acquire);
         if (!(entry & 1)) return reinterpret_cast<Extent*>(entry);

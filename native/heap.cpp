@@ -100,7 +100,11 @@ uint64_t Heap::free_bytes(uint32_t number) {
 void Heap::charge(Device& payer, uint32_t number, uint64_t bytes, uint64_t asked) {
     const bool granted = payer.ledger ? payer.ledger->charge(payer.index, bytes, payer.settings.capacity)
                                       : bytes <= payer.settings.capacity && payer.held <= payer.settings.capacity - bytes;
-    if (!granted) throw Refusal{.why = Why::out_of_memory, .size = asked, .device = number};
+    if (!granted) {
+        const uint64_t used = payer.ledger ? payer.ledger->used(payer.index) : payer.held, all = payer.settings.capacity;
+        throw Refusal{.why = Why::out_of_memory, .size = asked, .base = used < all ? all - used : 0,
+                      .extent_size = all, .device = number};
+    }
     payer.held += bytes;
 }
 
@@ -205,7 +209,8 @@ Extent* Heap::new_extent() {
 Extent* Heap::allocate(uint32_t number, uint64_t size, bool peer) {
     check_usable();
     if (size == 0 || size > space_.window())
-        throw Refusal{.why = Why::out_of_memory, .size = size, .device = number};
+        throw Refusal{.why = Why::out_of_memory, .size = size, .base = free_bytes(number),
+                      .extent_size = device(number).settings.capacity, .device = number};
     Extent* extent;
     {
         std::lock_guard lock(mutex_);

@@ -60,6 +60,12 @@ class Heap {
     void unpin(Extent* extent) {
         if (extent->unpin()) reclaim(extent);
     }
+    // False, and nothing to undo, when the extent is no longer live.
+    bool pin(Extent* extent) {
+        if (extent->pin()) return true;
+        unpin(extent);
+        return false;
+    }
     uint64_t address_of(const Extent* extent) const;
 
     // A place made of several blocks side by side.
@@ -125,9 +131,14 @@ class Heap {
     void destroy(const Cached& entry);
     uint64_t trim_locked();
 
+    Extent* find(uint64_t offset) {   // pinned, or null
+        Extent* extent = space_.peek(offset);
+        return extent && pin(extent) ? extent : nullptr;
+    }
     Extent* new_extent();
     Extent* allocate_large(uint32_t number, uint64_t size);
     Extent* allocate_slot(uint32_t number, uint64_t size);
+    Slab* new_slab(unsigned size_class);
     Slab* open_slab(uint32_t number, unsigned size_class);
     void list_slab(Slab* slab);
     void unlist_slab(Slab* slab);

@@ -19,7 +19,7 @@ Range Heap::resolve(const char* role, uint64_t address, uint64_t size) {
     uint64_t offset;
     if (address + size < address) throw Refusal{.why = Why::overflow, .role = role, .address = address, .size = size};
     if (!space_.contains(address, offset)) return {.host = reinterpret_cast<char*>(address)};
-    Extent* first = space_.find(offset);
+    Extent* first = find(offset);
     if (!first) refuse_range(Why::unknown_address, role, address, size, nullptr);
     const uint64_t within = offset - first->offset;
     if (within >= first->size) refuse_range(Why::unknown_address, role, address, size, first);
@@ -29,7 +29,7 @@ Range Heap::resolve(const char* role, uint64_t address, uint64_t size) {
     const uint64_t reservation = first->reservation;
     uint64_t reached = first->offset + first->size;
     while (reservation != 0 && reached < offset + size) {
-        Extent* next = reached < space_.window() ? space_.find(reached) : nullptr;
+        Extent* next = reached < space_.window() ? find(reached) : nullptr;
         if (next && next->reservation == reservation && next->offset == reached) {
             reached += next->size;
             continue;

@@ -1,7 +1,24 @@
 // Slots of slabs: allocations below 2 MiB.
 #include "heap.h"
 
+#include <cerrno>
+#include <cstdlib>
+#include <type_traits>
+
 namespace peerlane {
+
+namespace {
+
+// Pages of zeros that are not touched before they are used: a slab of 8,192 slots may hold one allocation.
+template <class T>
+T* zeroed(uint32_t count) {
+    static_assert(std::is_trivially_destructible_v<T>);
+    void* got = std::calloc(count, sizeof(T));
+    if (!got) throw Refusal{.why = Why::system_memory, .size = count * sizeof(T), .error = ENOMEM};
+    return static_cast<T*>(got);
+}
+
+}  // namespace
 
 unsigned Heap::class_of(uint64_t size) {
     if (size <= 4096) return static_cast<unsigned>((size + 255) / 256 - 1);
@@ -34,19 +51,29 @@ void Heap::unlist_slab(Slab* slab) {
     slab->listed = false;
 }
 
-Slab* Heap::open_slab(uint32_t number, unsigned size_class) {
-    const Cached entry = obtain(number, kGranule, class_size(size_class));
-    Slab* slab;
+Slab* Heap::new_slab(unsigned size_class) {
     if (auto& spare = spare_slabs_[size_class]; !spare.empty()) {
-        slab = spare.back();
+        Slab* slab = spare.back();
         spare.pop_back();
-    } else {
-        slab = new Slab;   // type-stable: never freed
-        slab->slot_size = static_cast<uint32_t>(class_size(size_class));
-        slab->slots = static_cast<uint32_t>(kGranule / slab->slot_size);
-        slab->reciprocal = (uint64_t{1} << 42) / slab->slot_size + 1;
-        slab->extents = new Extent[slab->slots];
-        slab->ring.resize(slab->slots);
+        return slab;
+    }
+    auto slab = std::make_unique<Slab>();   // type-stable once it is out: never freed
+    slab->slot_size = static_cast<uint32_t>(class_size(size_class));
+    slab->slots = static_cast<uint32_t>(kGranule / slab->slot_size);
+    slab->reciprocal = (uint64_t{1} << 42) / slab->slot_size + 1;
+    slab->extents = zeroed<Extent>(slab->slots);
+    slab->ring = zeroed<uint32_t>(slab->slots);
+    return slab.release();
+}
+
+Slab* Heap::open_slab(uint32_t number, unsigned size_class) {
+    Slab* slab = new_slab(size_class);
+    Cached entry;
+    try {
+        entry = obtain(number, kGranule, class_size(size_class));
+    } catch (const Refusal&) {
+        spare_slabs_[size_class].push_back(slab);
+        throw;
     }
     slab->device = number;
     slab->block = entry.block;

@@ -61,7 +61,7 @@ char* Memory::pin_view() {
     }
     Heap& heap = Heap::get();
     heap.check_usable();
-    if (!extent_->pin()) throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
+    if (!heap.pin(extent_)) throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
     if (extent_->id.load(std::memory_order_relaxed) != id_) {
         heap.unpin(extent_);
         throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};

@@ -30,8 +30,7 @@ unsigned ThreadTeam::cores() {
 }
 
 void ThreadTeam::run(unsigned helpers, const std::function<void(bool)>& work) {
-    std::unique_lock caller(caller_mutex_, std::try_to_lock);
-    if (!caller.owns_lock() || helpers == 0) {
+    if (helpers == 0 || taken_.exchange(true, std::memory_order_acquire)) {
         work(true);
         return;
     }
@@ -51,6 +50,7 @@ void ThreadTeam::run(unsigned helpers, const std::function<void(bool)>& work) {
     wanted_ = 0;   // who has not started by now need not
     while (running_ != 0) done_.wait_for(lock, kDoneCheck);
     work_ = nullptr;
+    taken_.store(false, std::memory_order_release);
 }
 
 void ThreadTeam::serve() {

@@ -1,5 +1,6 @@
 // Helper threads for large copies.  They never take the GIL, idle without cost and leave after a while.
 #pragma once
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -20,7 +21,7 @@ class ThreadTeam {
   private:
     void serve();
 
-    std::mutex caller_mutex_;
+    std::atomic<bool> taken_{false};   // not a lock: the caller may take the GIL meanwhile
     std::mutex mutex_;
     std::condition_variable wake_, done_;
     const std::function<void(bool)>* work_ = nullptr;

@@ -189,7 +189,7 @@ def _refusal(
         case "host_fault":
             return _host_fault(role, address, size, fault_address)
         case "out_of_memory":
-            return _out_of_memory(device, size)
+            return _out_of_memory(device, size, free=base, total=extent_size)
         case "closed":
             return _closed(allocation, device)
         case "forked":
@@ -240,11 +240,10 @@ def _host_fault(role: str, address: int, size: int, fault_address: int) -> Error
     )
 
 
-def _out_of_memory(device: int, size: int) -> Error:
+def _out_of_memory(device: int, size: int, free: int, total: int) -> Error:
     label = _label(device)
-    node = registry.current()
-    ordinal = node.ordinal(device)
-    total, free = (node.config.memory[ordinal], _core.free_bytes(device)) if ordinal is not None else (0, 0)
+    if label == "host":
+        return OutOfMemory(f"the host has no address range for {size:,} bytes of pinned memory", device=label)
     return OutOfMemory(
         f"{label} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; free buffers "
         f"(this process holds {_core.live_allocations(device):,}) or give the node more memory (memory=... in "

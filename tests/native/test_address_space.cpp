@@ -45,6 +45,6 @@ int main() {
     CHECK(refuses(Why::address_space, [&] { space.take(kGranule); }));
     space.give(whole, space.window());
 
-    CHECK(space.peek(space.window() - 1) == nullptr && space.find(12345) == nullptr);
+    CHECK(space.peek(space.window() - 1) == nullptr && space.peek(12345) == nullptr);
     return 0;
 }

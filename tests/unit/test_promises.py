@@ -260,8 +260,10 @@ def test_why_not_wrong_device(node: Node) -> None:
 def test_host_allocate_bad_size(node: Node) -> None:
     node()
     for bad in (0, -5, 1 << 64):
-        with pytest.raises(pl.InvalidValue, match="Host.allocate"):
+        with pytest.raises(pl.InvalidValue, match=r"Host\.allocate"):
             pl.Host().allocate(bad)
+    with pytest.raises(pl.OutOfMemory, match="no address range"):
+        pl.Host().allocate(1 << 60)
 
 
 def test_peers_add_self(node: Node) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 
 from peerlane.backend.virtual import VirtualBackend
@@ -10,6 +11,15 @@ from peerlane.node.config import NodeConfig
 
 _lock = threading.RLock()
 _current: VirtualBackend | None = None
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+# A thread that entered a node while another one forked does not exist in the child to let go of the lock.
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def current() -> VirtualBackend:

@@ -37,18 +37,23 @@ class VirtualBackend:
         self.config = config
         self._state = NodeState(config)
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
-        self._numbers = [
-            _core.add_device(
-                capacity,
-                config.host_access == "map",
-                config.profile.p2p_policy_required,
-                self._state.ledger,
-                ordinal,
-            )
-            for ordinal, capacity in enumerate(config.memory)
-        ]
-        self._ordinals = {number: ordinal for ordinal, number in enumerate(self._numbers)}
+        self._numbers: list[int] = []
         self._is_open = True
+        try:
+            for ordinal, capacity in enumerate(config.memory):
+                self._numbers.append(
+                    _core.add_device(
+                        capacity,
+                        config.host_access == "map",
+                        config.profile.p2p_policy_required,
+                        self._state.ledger,
+                        ordinal,
+                    )
+                )
+        except BaseException:
+            self.close()
+            raise
+        self._ordinals = {number: ordinal for ordinal, number in enumerate(self._numbers)}
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         config = self.config
@@ -123,10 +128,6 @@ class VirtualBackend:
             return "host"
         ordinal = self._ordinals.get(number)
         return None if ordinal is None else f"virtual:{ordinal}"
-
-    def ordinal(self, number: int) -> int | None:
-        """Return the ordinal of the device that native code knows as ``number``."""
-        return self._ordinals.get(number)
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -1,0 +1,41 @@
+"""What a measurement must say about the machine it was made on."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from pathlib import Path
+
+from peerlane import _core
+
+_RESERVE = 256 << 20
+
+
+def room() -> int:
+    """Return the bytes that may be used without driving the system out of memory."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return max(0, int(value.split()[0]) * 1024 - _RESERVE)
+    return 0
+
+
+def environment() -> dict[str, object]:
+    """Return the machine, the interpreter and the time in words and numbers, without names of hosts or users."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "processor": _processor(),
+        "cores": _core.cores(),
+        "has_stream_copy": _core.has_stream_copy(),
+        "available_bytes": room(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()

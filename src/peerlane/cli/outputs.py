@@ -1,0 +1,79 @@
+"""Where a command's results go: a table for people, ``--json`` for programs, ``--plot`` for papers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from peerlane.cli import plots
+from peerlane.errors import InvalidValue
+
+STDOUT = "-"
+
+_UNWRAPPED = 160
+
+
+def add_output_arguments(parser: argparse.ArgumentParser, *, plot: str) -> None:
+    """Add ``--json`` and ``--plot``; ``plot`` says what the picture shows."""
+    parser.add_argument(
+        "--json",
+        nargs="?",
+        const=STDOUT,
+        metavar="FILE",
+        help="write the whole result as JSON; without FILE to standard output, the table then to standard error",
+    )
+    parser.add_argument("--plot", metavar="FILE.png", help=f"write {plot} as a picture")
+
+
+def check_outputs(args: argparse.Namespace) -> None:
+    """Refuse, before any work is done, what could not be written after it."""
+    for flag, target in (("--json", args.json), ("--plot", args.plot)):
+        if target is None or target == STDOUT:
+            continue
+        folder = Path(target).parent
+        if Path(target).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise InvalidValue(
+                f"{flag} {target!r} cannot be written: valid is a file in a folder that exists and is writable"
+            )
+    if args.plot is not None:
+        if Path(args.plot).suffix.lower() != ".png":
+            raise InvalidValue(f"--plot {args.plot!r}: valid is a name that ends in .png")
+        plots.check_available()
+
+
+def results_console(args: argparse.Namespace) -> Console:
+    """Return where tables go; a table is not squeezed into 80 columns where nobody watches."""
+    file = sys.stderr if args.json == STDOUT else sys.stdout
+    return Console(file=file, highlight=False, width=None if file.isatty() else _UNWRAPPED)
+
+
+def show_progress() -> Progress:
+    """Return a progress line on standard error, where a redirected result stays clean; silent if nobody watches."""
+    console = Console(file=sys.stderr, highlight=False)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+
+
+def write_json(target: str, result: object) -> None:
+    """Write ``result`` to a file or, for ``-``, to standard output."""
+    text = json.dumps(result, indent=2) + "\n"
+    if target == STDOUT:
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text)
+    except OSError as error:
+        raise InvalidValue(f"--json {target!r} cannot be written: {error.strerror}") from None

@@ -1,0 +1,239 @@
+"""How a dialect declares a vendor's call, so that every call fails in the vendor's shape.
+
+A call is a plain function whose annotations say how each argument is parsed, declared with the number of
+its outputs.  It returns its outputs or raises; the vendor's return value is made here, once.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, TypeVar, get_args
+
+from peerlane.errors import Error, Fault
+
+_Body = TypeVar("_Body", bound=Callable[..., Any])
+_INT32 = range(-(1 << 31), 1 << 31)
+
+
+class Refusal(Exception):
+    """A call ends with a vendor's code, which the dialect chose itself.
+
+    Parameters
+    ----------
+    code : int
+        The vendor's code.
+    cause : str
+        What is wrong, with the numbers, and what is valid now.
+    remedy : str
+        What to do.
+    """
+
+    def __init__(self, code: int, cause: str, remedy: str = "") -> None:
+        super().__init__(cause)
+        self.code = int(code)  # never an enumeration: programs print it
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A call that failed: ``arguments`` holds each name with its value, and whether it is an address."""
+
+    call: str
+    code: int
+    cause: str
+    remedy: str
+    arguments: tuple[tuple[str, object, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parse:
+    """How an argument is read: ``read`` returns the value or raises TypeError."""
+
+    read: Callable[[object], object]
+    is_address: bool = False
+
+
+def _word(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"must be an int, not {type(value).__name__}")
+    return value & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def _int32(value: object) -> int:
+    number = operator.index(value)  # type: ignore[arg-type]  # TypeError is the answer
+    if number not in _INT32:
+        raise TypeError(f"is {number}, beyond 32 bits")
+    return number
+
+
+def _uint32(value: object) -> int:
+    return operator.index(value) & 0xFFFF_FFFF  # type: ignore[arg-type]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"must be a str, not {type(value).__name__}")
+    if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
+        raise TypeError("has a NUL or a lone surrogate, and a C string cannot")
+    return value
+
+
+# The C parse codes of CPython, which bindings written by hand share: k, k, i, I, s and O.
+Address = Annotated[int, Parse(_word, is_address=True)]
+Word = Annotated[int, Parse(_word)]
+Int32 = Annotated[int, Parse(_int32)]
+UInt32 = Annotated[int, Parse(_uint32)]
+Text = Annotated[str, Parse(_text)]
+Object = Annotated[Any, Parse(lambda value: value)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    call: str
+    names: tuple[str, ...]
+    parsers: tuple[Parse, ...]
+    required: int
+
+    @classmethod
+    def of(cls, call: str, body: Callable[..., Any]) -> _Parameters:
+        declared = inspect.signature(body, eval_str=True).parameters.values()
+        parsers = tuple(get_args(each.annotation)[1] for each in declared)
+        required = sum(each.default is each.empty for each in declared)
+        return cls(call, tuple(each.name for each in declared), parsers, required)
+
+    def parse(self, args: Sequence[object]) -> list[Any]:
+        """Return the values, or raise the vendor's TypeError, whose cause says which argument it is."""
+        if not self.parsers:
+            return []
+        try:
+            if not self.required <= len(args) <= len(self.parsers):
+                raise TypeError(f"takes ({', '.join(self.names)}), {len(args)} were given")
+            values: list[Any] = []
+            for name, parser, value in zip(self.names, self.parsers, args, strict=False):
+                try:
+                    values.append(parser.read(value))
+                except TypeError as error:
+                    raise TypeError(f"argument {name}: {error}") from None
+        except TypeError as error:
+            raise TypeError(f"{self.call} args parse failed") from error
+        return values
+
+    def pair(self, values: Sequence[object]) -> tuple[tuple[str, object, bool], ...]:
+        return tuple(
+            (name, value, parser.is_address)
+            for name, value, parser in zip(self.names, values, self.parsers, strict=False)
+        )
+
+
+class Convention:
+    """What the calls of one vendor have in common, and the table of them.
+
+    Parameters
+    ----------
+    success : int
+        The code of a call that worked.
+    codes : mapping of Fault to int
+        The vendor's code of every fault.
+    report : callable
+        Told each :class:`Failure`, before the call returns.
+    """
+
+    def __init__(
+        self, *, success: int, codes: Mapping[Fault, int], report: Callable[[Failure], None]
+    ) -> None:
+        self._success = success
+        self._codes = codes
+        self._report = report
+        self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
+
+    def functions(self, module: str) -> Mapping[str, Callable[..., Any]]:
+        """Return the declared calls of one of the vendor's modules, by their names there."""
+        return MappingProxyType(self._modules.get(module, {}))
+
+    def call(
+        self, name: str, *, out: int = 0, blank: tuple[object, ...] | None = None
+    ) -> Callable[[_Body], Callable[..., Any]]:
+        """Declare a call of the vendor.
+
+        Parameters
+        ----------
+        name : str
+            With its module: ``"acl.rt.malloc"``.
+        out : int
+            Outputs, which come before the code.  The body returns none, one, or a tuple of them.
+        blank : tuple, optional
+            The outputs of a call that failed; zeros by default.
+        """
+        blanks = (0,) * out if blank is None else blank
+
+        def declare(body: _Body) -> Callable[..., Any]:
+            parameters = _Parameters.of(name, body)
+
+            def wrapper(*args: object) -> Any:
+                values = parameters.parse(args)
+                try:
+                    result = body(*values)
+                except (Refusal, Error) as error:
+                    code = self._fail(parameters, error, values)
+                    return (*blanks, code) if blanks else code
+                if not blanks:
+                    return self._success
+                return (*result, self._success) if len(blanks) > 1 else (result, self._success)
+
+            return self.serve(name, wrapper, body)
+
+        return declare
+
+    def value(self, name: str) -> Callable[[_Body], Callable[..., Any]]:
+        """Declare a call that answers with a bare value, without a code; its failures are exceptions."""
+
+        def declare(body: _Body) -> Callable[..., Any]:
+            parameters = _Parameters.of(name, body)
+
+            def wrapper(*args: object) -> Any:
+                values = parameters.parse(args)
+                try:
+                    return body(*values)
+                except Error as error:
+                    raise ValueError(f"{name}: {error}") from None
+
+            return self.serve(name, wrapper, body)
+
+        return declare
+
+    def absent(self, name: str, answer: Callable[[int], object], refusal: Refusal) -> None:
+        """Declare a call of the vendor that this version does not have: it takes anything and refuses."""
+
+        def wrapper(*args: object) -> object:
+            given = tuple((f"argument {number}", value, False) for number, value in enumerate(args, 1))
+            self._report(Failure(name, refusal.code, str(refusal), refusal.remedy, given))
+            return answer(refusal.code)
+
+        wrapper.__doc__ = str(refusal)
+        self.serve(name, wrapper)
+
+    def serve(
+        self, name: str, function: Callable[..., Any], body: Callable[..., Any] | None = None
+    ) -> Callable[..., Any]:
+        """Put ``function`` in the table as ``name``, instead of what is there, documented as ``body``."""
+        module, _, short = name.rpartition(".")
+        if body is not None:
+            functools.update_wrapper(function, body)
+            del function.__wrapped__  # type: ignore[attr-defined]  # inspect would show the body's keywords
+            function.__annotations__ = {}
+        function.__name__ = function.__qualname__ = short
+        self._modules.setdefault(module, {})[short] = function
+        return function
+
+    def _fail(self, parameters: _Parameters, error: Refusal | Error, values: Sequence[object]) -> int:
+        if isinstance(error, Refusal):
+            code, cause, remedy = error.code, str(error), error.remedy
+        else:
+            code, cause, remedy = int(self._codes[error.fault]), str(error), ""
+        self._report(Failure(parameters.call, code, cause, remedy, parameters.pair(values)))
+        return code

@@ -1,0 +1,135 @@
+"""``acl.rt``: copies and fills (spec acl 2.7, 4 "Copies").  ``kind`` is a hint: the addresses decide."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from peerlane import Kind, raw
+from peerlane.dialects._call import Address, Int32, Refusal, Word
+from peerlane.dialects.acl._codes import SUCCESS, Code
+from peerlane.dialects.acl._device import without_access
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.errors import AccessDenied, Error
+from peerlane.raw import _copy
+
+_KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
+_KINDS_2D = (1, 2, 3, 4)
+
+
+@acl.call("acl.rt.memcpy")
+def _memcpy(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32) -> None:
+    """Copy ``count`` bytes; complete on return (spec acl 2.7 [S]).
+
+    In this order: ``count`` 0 does nothing; NULL 100000; kind beyond 0..5 100000; ``dest_max`` 107000;
+    ``dst == src`` does nothing; no device in this thread 107002.  Between devices both directions of peer
+    access must be enabled, else 507899.
+    """
+    if not count:
+        return
+    _refuse_null(dst=dst, src=src)
+    _refuse_kind(kind, tuple(_KINDS))
+    _refuse_beyond("dest_max", dest_max, count)
+    if dst == src:
+        return
+    machine.context()
+    try:
+        raw.copy(dst, src, count, direct=True)
+    except AccessDenied as error:
+        _refuse_access(error, dst, src)
+
+
+def memcpy(*args: object) -> object:
+    """Take what is right at once; what is not in every way goes to the checks in the vendor's order."""
+    try:
+        dst, dest_max, src, count, kind = args
+        if (
+            type(dst) is int
+            and type(src) is int
+            and type(count) is int
+            and type(dest_max) is int
+            and type(kind) is int
+            and 0 < count <= dest_max
+            and 0 <= kind <= 5
+            and dst != src
+            and dst
+            and src
+            and machine.here.context.is_live
+        ):
+            _copy(dst, src, count, True)
+            return SUCCESS
+    except (Error, TypeError, ValueError):
+        pass  # nothing was written, or what a repetition writes again: the other path gives the reason
+    return _memcpy(*args)
+
+
+acl.serve("acl.rt.memcpy", memcpy, _memcpy)
+
+
+@acl.call("acl.rt.memset")
+def memset(dev_ptr: Address, max_count: Word, value: Int32, count: Word) -> None:
+    """Set ``count`` bytes to the low byte of ``value`` (spec acl 2.7); host memory must be acl's own."""
+    if not count:
+        return
+    _refuse_null(dev_ptr=dev_ptr)
+    _refuse_beyond("max_count", max_count, count)
+    machine.context()
+    if raw.locate(dev_ptr).kind is Kind.PAGEABLE:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"{dev_ptr:#x} is host memory that acl.rt.malloc_host did not allocate",
+            "set ordinary host memory with Python or numpy, or allocate it with acl.rt.malloc_host",
+        )
+    raw.fill(dev_ptr, value & 0xFF, count=count)
+
+
+@acl.call("acl.rt.memcpy2d")
+def memcpy2d(
+    dst: Address, dpitch: Word, src: Address, spitch: Word, width: Word, height: Word, kind: Int32
+) -> None:
+    """Copy ``height`` rows of ``width`` bytes whose starts lie a pitch apart (spec acl 2.7)."""
+    if not (width and height):
+        return
+    _refuse_null(dst=dst, src=src)
+    if width > dpitch or width > spitch:
+        raise Refusal(
+            Code.INVALID_PARAM,
+            f"width {width:,} is more than a pitch: dpitch is {dpitch:,}, spitch {spitch:,}",
+            "a pitch is the distance between the starts of two rows, at least width",
+        )
+    _refuse_kind(kind, _KINDS_2D)
+    machine.context()
+    try:
+        raw.copy_2d(dst, dpitch, src, spitch, width, height, direct=True)
+    except AccessDenied as error:
+        _refuse_access(error, dst, src)
+
+
+def _refuse_null(**pointers: int) -> None:
+    for name, pointer in pointers.items():
+        if not pointer:
+            raise Refusal(Code.INVALID_PARAM, f"{name} is NULL (0)", "pass an address")
+
+
+def _refuse_kind(kind: int, valid: tuple[int, ...]) -> None:
+    if kind not in valid:
+        raise Refusal(
+            Code.INVALID_PARAM,
+            f"kind is {kind}; valid here are {', '.join(f'{each} {_KINDS[each]}' for each in valid)}",
+            "pass 4 to let the addresses decide",
+        )
+
+
+def _refuse_beyond(name: str, limit: int, count: int) -> None:
+    if not 0 < count <= limit:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"count {count:,} is more than {name}, which is {limit:,}",
+            f"{name} is the size of the destination from its pointer on; pass it, and copy no more",
+        )
+
+
+def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:
+    ends = raw.locate(dst), raw.locate(src)
+    if any(end.kind is not Kind.DEVICE for end in ends):
+        raise error
+    raise without_access(error, ends[0].ordinal, ends[1].ordinal) from None

@@ -1,0 +1,158 @@
+"""``acl.rt``: devices and peer access (spec acl 2.2, 4)."""
+
+from __future__ import annotations
+
+from peerlane.dialects._call import Int32, Refusal, UInt32
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.errors import AccessDenied, Error, Fault
+
+_HOST_RUN_MODE = 1
+
+
+@acl.call("acl.rt.set_device")
+def set_device(device_id: Int32) -> None:
+    """Make a device current in this thread; each call needs one ``reset_device`` (spec acl 2.2 [S])."""
+    machine.select(device_id)
+
+
+@acl.call("acl.rt.reset_device")
+def reset_device(device_id: Int32) -> None:
+    """Drop one reference; the last one frees the device's memory of this process (spec acl 2.2 [S, R])."""
+    if not machine.release(device_id):
+        raise Refusal(
+            Code.RT_CONTEXT_RELEASE_ERROR,
+            f"device {device_id} has no reference left in this process: every acl.rt.set_device({device_id}) "
+            "was already reset, or there was none",
+            "reset a device once for each time it was set",
+        )
+
+
+@acl.call("acl.rt.get_device", out=1)
+def get_device() -> int:
+    """Return this thread's device; 107002 if it has none (spec acl 2.2 [S])."""
+    return machine.context().device.ordinal
+
+
+@acl.call("acl.rt.get_device_count", out=1)
+def get_device_count() -> int:
+    """Return how many devices the node has (spec acl 2.2)."""
+    return len(machine.devices())
+
+
+@acl.call("acl.rt.get_run_mode", out=1)
+def get_run_mode() -> int:
+    """Return 1, ACL_HOST: programs run beside the devices (spec acl 2.2)."""
+    return _HOST_RUN_MODE
+
+
+@acl.call("acl.rt.device_can_access_peer", out=1)
+def device_can_access_peer(device_id: Int32, peer_device_id: Int32) -> int:
+    """Return 1 if ``device_enable_peer_access`` is possible from the first to the second (spec acl 2.2 [S])."""
+    _refuse_self(device_id, peer_device_id)
+    return int(machine.device(device_id).can_access(machine.device(peer_device_id)))
+
+
+@acl.call("acl.rt.device_enable_peer_access")
+def device_enable_peer_access(peer_device_id: Int32, flags: UInt32) -> None:
+    """Add a reference to the direction current device to peer (spec acl 2.2, 4 "P2P" [S DRV]).
+
+    Copies between the two devices work once both directions have a reference.
+    """
+    if flags:
+        raise Refusal(Code.FEATURE_UNSUPPORTED, f"flags is {flags}; it is reserved", "pass 0")
+    device = machine.context().device
+    _refuse_self(device.ordinal, peer_device_id)
+    peer = machine.device(peer_device_id)
+    if not device.can_access(peer):
+        raise Refusal(
+            Code.RT_FEATURE_NOT_SUPPORT,
+            f"device {device.ordinal} cannot reach device {peer_device_id}: {device.why_not(peer)}",
+            "copy through host memory, or choose devices for which acl.rt.device_can_access_peer gives 1 "
+            "(`peerlane topo` shows them)",
+        )
+    forth, back = (device.ordinal, peer_device_id), (peer_device_id, device.ordinal)
+    with machine.lock:
+        references = machine.peer_references
+        if forth not in references and back in references:
+            device.peers.add(peer)
+            try:
+                peer.peers.add(device)
+            except Error:
+                device.peers.discard(peer)
+                raise
+        references[forth] = references.get(forth, 0) + 1
+
+
+@acl.call("acl.rt.device_disable_peer_access")
+def device_disable_peer_access(peer_device_id: Int32) -> None:
+    """Drop a reference of the direction current device to peer; 507899 without one (spec acl 2.2 [X])."""
+    device = machine.context().device
+    _refuse_self(device.ordinal, peer_device_id)
+    peer = machine.device(peer_device_id)
+    forth, back = (device.ordinal, peer_device_id), (peer_device_id, device.ordinal)
+    with machine.lock:
+        references = machine.peer_references
+        if forth not in references:
+            raise Refusal(
+                Code.RT_DRV_INTERNAL_ERROR,
+                f"peer access from device {device.ordinal} to device {peer_device_id} is not enabled by this "
+                "process",
+                "disable it once for each acl.rt.device_enable_peer_access, with the same device set",
+            )
+        references[forth] -= 1
+        if not references[forth]:
+            del references[forth]
+            if back in references:
+                device.peers.discard(peer)
+                peer.peers.discard(device)
+
+
+@acl.call("acl.rt.device_peer_access_status", out=1)
+def device_peer_access_status(device_id: Int32, peer_device_id: Int32) -> int:
+    """Return 1 if both directions are enabled; 0 for one device (spec acl 2.2 [S DRV])."""
+    count = len(machine.devices())
+    if not (0 <= device_id < count and 0 <= peer_device_id < count):
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"there is no device {device_id if not 0 <= device_id < count else peer_device_id}; this node has "
+            f"{count}, numbered 0 to {count - 1}",
+            "pass two of them",
+        )
+    references = machine.peer_references
+    return int((device_id, peer_device_id) in references and (peer_device_id, device_id) in references)
+
+
+def without_access(error: AccessDenied, a: int, b: int) -> Refusal | AccessDenied:
+    """Return what a refused copy between devices ``a`` and ``b`` says: which enable is missing, where."""
+    if error.fault is not Fault.PEER_NOT_ENABLED:
+        return error
+    apart = machine.device(a).why_not(machine.device(b)) or machine.device(b).why_not(machine.device(a))
+    if apart:
+        return Refusal(
+            Code.RT_DRV_INTERNAL_ERROR,
+            f"devices {a} and {b} have no peer access and cannot get it: {apart}",
+            "copy to host memory, and from there to the other device",
+        )
+    missing = [
+        f"acl.rt.device_enable_peer_access({peer}, 0) while device {device} is set"
+        for device, peer in ((a, b), (b, a))
+        if (device, peer) not in machine.peer_references
+    ]
+    if not missing:
+        return error
+    return Refusal(
+        Code.RT_DRV_INTERNAL_ERROR,
+        f"devices {a} and {b} have no effective peer access, which needs both directions; missing: "
+        + " and ".join(missing),
+        "call what is missing, then copy; or copy through host memory",
+    )
+
+
+def _refuse_self(device_id: int, peer_device_id: int) -> None:
+    if device_id == peer_device_id:
+        raise Refusal(
+            Code.INVALID_PARAM,
+            f"the device and its peer are both {device_id}; a device is not its own peer",
+            "pass two different devices; within one device nothing needs enabling",
+        )

@@ -1,0 +1,165 @@
+"""``acl``: initialisation, versions and messages (spec acl 2.1)."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from peerlane.dialects._call import Refusal, Text
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._state import acl, machine, messages
+from peerlane.errors import Error
+
+_VERSION = (1, 17, 0)
+_LARGEST_FILE = 10 << 20
+
+
+@dataclass
+class _Started:
+    """How often acl was initialised, and with what."""
+
+    references: int = 0
+    was_finalized: bool = False
+    config: dict[str, Any] | None = None
+
+
+_started = _Started()
+
+
+@acl.call("acl.init")
+def init(config_path: Text = "") -> None:
+    """Initialise, optionally with a JSON file (spec acl 2.1 [S, D]).
+
+    Read from it are ``defaultDevice.default_device`` and ``err_msg_mode``; the rest concerns what virtual
+    devices do not have.  Again without finalize: 100002, which programs may ignore, and one more reference.
+    """
+    config = _read(config_path) if config_path else {}
+    default = _default_device(config_path, config)
+    with machine.lock:
+        if _started.references and config != _started.config:
+            raise Refusal(
+                Code.INVALID_PARAM,
+                f"acl was initialised with another configuration: {_started.config}, now {config}",
+                "call acl.finalize() before initialising with another file",
+            )
+        _started.references += 1
+        if _started.references == 1:
+            _started.config, _started.was_finalized = config, False
+            machine.default_device, messages.shared = default, str(config.get("err_msg_mode", "0")) == "1"
+            return
+    raise Refusal(
+        Code.REPEAT_INITIALIZE,
+        f"acl is initialised already, now with {_started.references} references",
+        "this may be ignored; one acl.finalize() ends all of them, acl.finalize_reference() one",
+    )
+
+
+@acl.call("acl.finalize")
+def finalize() -> None:
+    """End every initialisation at once; a second time 100037 (spec acl 2.1 [S, X]).
+
+    Devices, memory and peer access are left as they are.
+    """
+    with machine.lock:
+        if _started.was_finalized:
+            raise _finalized()
+        _end()
+
+
+@acl.call("acl.finalize_reference", out=1)
+def finalize_reference() -> int:
+    """End one initialisation and return how many are left (spec acl 2.1)."""
+    with machine.lock:
+        if _started.references < 1:
+            raise _finalized()
+        _started.references -= 1
+        if not _started.references:
+            _end()
+        return _started.references
+
+
+@acl.call("acl.get_version", out=3)
+def get_version() -> tuple[int, int, int]:
+    """Return the version of the interface that this dialect follows (spec acl, head)."""
+    return _VERSION
+
+
+@acl.value("acl.get_soc_name")
+def get_soc_name() -> str | None:
+    """Return the name of device 0, a bare str; None if there is no node (spec acl 1, 2.1)."""
+    try:
+        return machine.device(0).info.name
+    except Error:
+        return None
+
+
+@acl.value("acl.get_recent_err_msg")
+def get_recent_err_msg() -> str | None:
+    """Return this thread's messages, newest on top, and clear them; None without any (spec acl 2.1 [D])."""
+    return "\n".join(messages.take()) or None
+
+
+def _end() -> None:
+    _started.references, _started.was_finalized, _started.config = 0, True, None
+    machine.default_device, messages.shared = None, False
+
+
+def _finalized() -> Refusal:
+    return Refusal(
+        Code.REPEAT_FINALIZE,
+        "acl is not initialised: it was finalized already, or never initialised",
+        "finalize once after acl.init",
+    )
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        size = os.path.getsize(path)  # noqa: PTH202 - a str from outside, named as it was given
+        if size <= _LARGEST_FILE:
+            with open(path, "rb") as file:  # noqa: PTH123
+                content = file.read(_LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        raise Refusal(
+            Code.INVALID_FILE,
+            f"cannot read the configuration file {path!r}: {getattr(error, 'strerror', error)}",
+            "pass a readable file",
+        ) from None
+    if size > _LARGEST_FILE:
+        raise Refusal(
+            Code.INVALID_FILE_SIZE,
+            f"the configuration file {path!r} has {size:,} bytes, more than {_LARGEST_FILE:,}",
+            "pass the configuration of acl.init, not another file",
+        )
+    try:
+        config = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(
+            Code.PARSE_FILE,
+            f"the configuration file {path!r} is not JSON: {error}",
+            "correct it; {} is enough",
+        ) from None
+    if not isinstance(config, dict):
+        raise Refusal(
+            Code.PARSE_FILE,
+            f"the configuration file {path!r} holds a {type(config).__name__}, not an object",
+            "correct it; {} is enough",
+        )
+    return config
+
+
+def _default_device(path: str, config: dict[str, Any]) -> int | None:
+    if "defaultDevice" not in config:
+        return None
+    section = config["defaultDevice"]
+    given = section.get("default_device") if isinstance(section, dict) else section
+    number = str(given)
+    if number.isdecimal() and number.isascii() and int(number[:10]) < len(machine.devices()):
+        return int(number)
+    raise Refusal(
+        Code.FILE_ATTR_INVALID,
+        f"defaultDevice.default_device in {path!r} is {given!r}; this node has devices 0 to "
+        f"{len(machine.devices()) - 1}",
+        'write it as {"defaultDevice": {"default_device": "0"}}',
+    )

@@ -1,0 +1,57 @@
+"""A node of its own for each test of a dialect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pytest
+
+import peerlane
+from peerlane.dialects.acl import _system
+
+Enter = Callable[[str], ModuleType]
+TWO = "devices=2,memory=64MiB"
+
+
+@pytest.fixture
+def enter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Enter]:
+    """Return a function that enters a node and returns ``acl`` as a new process finds it."""
+    import peerlane.dialects.acl as acl
+
+    for variable in [name for name in os.environ if name.startswith("PEERLANE_NODE")]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setattr(_system, "_started", _system._Started())
+
+    def enter(spec: str) -> ModuleType:
+        peerlane.leave_node()
+        peerlane.enter_node(spec)
+        acl.get_recent_err_msg()
+        return acl
+
+    yield enter
+    _system._end()
+    acl.get_recent_err_msg()
+    peerlane.leave_node()
+
+
+@pytest.fixture
+def acl(enter: Enter) -> ModuleType:
+    """Return ``acl`` on two devices of one switch, device 0 set."""
+    module = enter(TWO)
+    assert module.rt.set_device(0) == 0
+    return module
+
+
+@pytest.fixture
+def message(acl: ModuleType) -> Callable[[], str]:
+    """Return a function that takes the message of the failure before, which must be there."""
+
+    def take() -> str:
+        text = acl.get_recent_err_msg()
+        assert isinstance(text, str)
+        assert acl.get_recent_err_msg() is None
+        return text
+
+    return take

@@ -1,0 +1,320 @@
+"""What holds for every call of ``acl``: arguments, shapes, names and messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from peerlane.dialects.acl._codes import FAULTS, Code
+from peerlane.dialects.acl._state import acl as convention
+from peerlane.errors import Fault
+
+ANY = object()
+MODULES = ("acl", "acl.rt", "acl.util")
+
+# Call, arguments of the right types, how many of them there must be, what it returns then.  On two devices,
+# device 0 set.  Every failing one leaves a message.
+CALLS: list[tuple[str, tuple[Any, ...], Any]] = [
+    ("acl.init", ("no/such/file",), 100003),
+    ("acl.rt.set_device", (9,), 107001),
+    ("acl.rt.set_device", (-1,), 107001),
+    ("acl.rt.reset_device", (1,), 507007),
+    ("acl.rt.reset_device", (9,), 107001),
+    ("acl.rt.malloc", (0, 2), (0, 100000)),
+    ("acl.rt.malloc", (65 << 20, 2), (0, 207001)),
+    ("acl.rt.malloc", (1 << 62, 2), (0, 207001)),
+    ("acl.rt.malloc", ((1 << 64) - 65, 2), (0, 207001)),
+    ("acl.rt.malloc", (-1, 2), (0, 100000)),
+    ("acl.rt.malloc_host", (0,), (0, 100000)),
+    ("acl.rt.malloc_host", (1 << 62,), (0, 207001)),
+    ("acl.rt.malloc_host", (-1,), (0, 207001)),
+    ("acl.rt.free", (0,), 100000),
+    ("acl.rt.free", (4096,), 107000),
+    ("acl.rt.free_host", (0,), 100000),
+    ("acl.rt.free_host", (4096,), 107000),
+    ("acl.rt.memcpy", (0, 8, 4096, 8, 1), 100000),
+    ("acl.rt.memcpy", (4096, 8, 0, 8, 1), 100000),
+    ("acl.rt.memcpy", (4096, 8, 8192, 8, 6), 100000),
+    ("acl.rt.memcpy", (4096, 8, 8192, 8, 7), 100000),
+    ("acl.rt.memcpy", (4096, 8, 8192, 8, -1), 100000),
+    ("acl.rt.memcpy", (4096, 0, 8192, 8, 1), 107000),
+    ("acl.rt.memcpy", (4096, 7, 8192, 8, 1), 107000),
+    ("acl.rt.memcpy", (4096, 8, 8192, 8, 1), 107000),
+    ("acl.rt.memset", (0, 8, 1, 8), 100000),
+    ("acl.rt.memset", (4096, 0, 1, 8), 107000),
+    ("acl.rt.memset", (4096, 7, 1, 8), 107000),
+    ("acl.rt.memset", (4096, 8, 1, 8), 107000),
+    ("acl.rt.memcpy2d", (0, 8, 4096, 8, 8, 1, 1), 100000),
+    ("acl.rt.memcpy2d", (4096, 7, 8192, 8, 8, 1, 1), 100000),
+    ("acl.rt.memcpy2d", (4096, 8, 8192, 7, 8, 1, 1), 100000),
+    ("acl.rt.memcpy2d", (4096, 8, 8192, 8, 8, 1, 0), 100000),
+    ("acl.rt.memcpy2d", (4096, 8, 8192, 8, 8, 1, 5), 100000),
+    ("acl.rt.memcpy2d", (4096, 8, 8192, 8, 8, 1, 1), 107000),
+    ("acl.rt.device_can_access_peer", (0, 0), (0, 100000)),
+    ("acl.rt.device_can_access_peer", (0, 9), (0, 107001)),
+    ("acl.rt.device_can_access_peer", (-1, 0), (0, 107001)),
+    ("acl.rt.device_enable_peer_access", (1, 1), 200006),
+    ("acl.rt.device_enable_peer_access", (0, 0), 100000),
+    ("acl.rt.device_enable_peer_access", (9, 0), 107001),
+    ("acl.rt.device_disable_peer_access", (0,), 100000),
+    ("acl.rt.device_disable_peer_access", (9,), 107001),
+    ("acl.rt.device_disable_peer_access", (1,), 507899),
+    ("acl.rt.device_peer_access_status", (0, 9), (0, 107000)),
+    ("acl.rt.device_peer_access_status", (-1, 0), (0, 107000)),
+    ("acl.finalize_reference", (), (0, 100037)),
+]
+GOOD = [
+    ("acl.init", (), 0),
+    ("acl.init", ("",), 0),
+    ("acl.finalize", (), 0),
+    ("acl.get_version", (), (1, 17, 0, 0)),
+    ("acl.get_soc_name", (), "Virtual"),
+    ("acl.get_recent_err_msg", (), None),
+    ("acl.rt.set_device", (1,), 0),
+    ("acl.rt.set_device", (True,), 0),
+    ("acl.rt.set_device", (np.int64(1),), 0),
+    ("acl.rt.reset_device", (0,), 0),
+    ("acl.rt.get_device", (), (0, 0)),
+    ("acl.rt.get_device_count", (), (2, 0)),
+    ("acl.rt.get_run_mode", (), (1, 0)),
+    ("acl.rt.memcpy", (0, 0, 0, 0, 99), 0),
+    ("acl.rt.memcpy", (1 << 64, 0, 0, 1 << 64, 99), 0),
+    ("acl.rt.memcpy", (4096, 8, 4096, 8, 0), 0),
+    ("acl.rt.memset", (0, 0, 0, 0), 0),
+    ("acl.rt.memcpy2d", (0, 0, 0, 0, 0, 1, 99), 0),
+    ("acl.rt.memcpy2d", (0, 0, 0, 0, 1, 0, 99), 0),
+    ("acl.rt.device_can_access_peer", (0, 1), (1, 0)),
+    ("acl.rt.device_enable_peer_access", (1, 0), 0),
+    ("acl.rt.device_enable_peer_access", (1, 1 << 32), 0),
+    ("acl.rt.device_peer_access_status", (0, 0), (0, 0)),
+    ("acl.rt.device_peer_access_status", (0, 1), (0, 0)),
+]
+# Parse codes of the binding: k pointers and sizes, i and I 32 bits, s text (spec acl 1).
+SIGNATURES = {
+    "acl.rt.set_device": "i",
+    "acl.rt.reset_device": "i",
+    "acl.rt.malloc": "ki",
+    "acl.rt.malloc_host": "k",
+    "acl.rt.free": "k",
+    "acl.rt.free_host": "k",
+    "acl.rt.memcpy": "kkkki",
+    "acl.rt.memset": "kkik",
+    "acl.rt.memcpy2d": "kkkkkki",
+    "acl.rt.get_mem_info": "i",
+    "acl.rt.device_can_access_peer": "ii",
+    "acl.rt.device_enable_peer_access": "iI",
+    "acl.rt.device_disable_peer_access": "i",
+    "acl.rt.device_peer_access_status": "ii",
+    "acl.util.ptr_to_bytes": "kk",
+}
+NO_PARAMETERS = [
+    "acl.finalize",
+    "acl.finalize_reference",
+    "acl.get_version",
+    "acl.get_soc_name",
+    "acl.get_recent_err_msg",
+    "acl.rt.get_device",
+    "acl.rt.get_device_count",
+    "acl.rt.get_run_mode",
+]
+WRONG: dict[str, list[Any]] = {
+    "k": [None, 1.0, "1", b"1", [1], np.int64(1)],
+    "i": [None, 1.0, "1", 1 << 31, -(1 << 31) - 1],
+    "I": [None, 1.0, "1"],
+}
+
+
+def function(name: str) -> Callable[..., Any]:
+    module, _, short = name.rpartition(".")
+    return convention.functions(module)[short]
+
+
+def named(cases: list[tuple[Any, ...]]) -> list[Any]:
+    return [pytest.param(*case, id=f"{case[0]}{case[1]}") for case in cases]
+
+
+@pytest.mark.parametrize(("name", "args", "expected"), named(CALLS))
+def test_a_failure_has_the_vendors_shape_and_a_message(
+    name: str, args: tuple[Any, ...], expected: Any, acl: ModuleType, message: Callable[[], str]
+) -> None:
+    result = function(name)(*args)
+    assert result == expected
+    code = result[-1] if isinstance(result, tuple) else result
+    assert type(code) is int
+    first, called, cause = message().splitlines()[:3]
+    assert first.endswith(f": {name} returned {code} (ACL_ERROR_{Code(code).name}).")
+    assert called.startswith("        Called with: ")
+    assert cause.startswith("        Possible Cause: ")
+    assert acl.rt.get_device() == (0, 0)
+
+
+@pytest.mark.parametrize(("name", "args", "expected"), named(GOOD))
+def test_a_success_has_the_vendors_shape_and_no_message(
+    name: str, args: tuple[Any, ...], expected: Any, acl: ModuleType
+) -> None:
+    result = function(name)(*args)
+    assert result == expected
+    assert type(result) is type(expected)
+    assert acl.get_recent_err_msg() is None
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_a_bad_argument_list_is_the_vendors_type_error(name: str, acl: ModuleType) -> None:
+    codes = SIGNATURES[name]
+    wanted = f"{name} args parse failed"
+    right = [1] * len(codes)
+    for args in ([], right[1:], [*right, 1]):
+        with pytest.raises(TypeError) as caught:
+            function(name)(*args)
+        assert str(caught.value) == wanted
+    for position, code in enumerate(codes):
+        for value in WRONG[code]:
+            args = [*right[:position], value, *right[position + 1 :]]
+            with pytest.raises(TypeError) as caught:
+                function(name)(*args)
+            assert str(caught.value) == wanted
+            assert "argument " in str(caught.value.__cause__)
+    assert acl.get_recent_err_msg() is None
+
+
+@pytest.mark.parametrize("value", [None, 1, b"", "a\0b", "\udc80"])
+def test_init_takes_text(value: object, acl: ModuleType) -> None:
+    with pytest.raises(TypeError, match=r"^acl\.init args parse failed$"):
+        acl.init(value)
+    with pytest.raises(TypeError, match=r"^acl\.init args parse failed$"):
+        acl.init("", "")
+
+
+def test_no_call_takes_keywords(acl: ModuleType) -> None:
+    for module in MODULES:
+        for call in convention.functions(module).values():
+            with pytest.raises(TypeError, match="keyword"):
+                call(device_id=0)
+
+
+@pytest.mark.parametrize("name", NO_PARAMETERS)
+def test_calls_without_parameters_ignore_arguments(name: str, acl: ModuleType) -> None:
+    assert function(name)(None, 1.5, "x") is not ANY
+
+
+def test_words_wrap_like_the_parse_code(acl: ModuleType) -> None:
+    pointer, ret = acl.rt.malloc((1 << 64) + 8, True)
+    assert ret == 0
+    assert acl.rt.free(pointer - (1 << 64)) == 0
+
+
+def test_every_fault_has_a_code() -> None:
+    assert set(FAULTS) == set(Fault)
+    assert set(FAULTS.values()) <= set(Code)
+
+
+def test_every_fault_of_the_neutral_api_becomes_its_code(
+    acl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from peerlane import errors
+    from peerlane.dialects.acl import _state
+
+    for fault in Fault:
+
+        def fail(*_: object, fault: Fault = fault) -> int:
+            raise errors.Error(f"as {fault.value}", fault=fault)
+
+        monkeypatch.setattr(_state.machine, "device", fail)
+        assert acl.rt.set_device(0) == FAULTS[fault]
+        assert acl.rt.device_can_access_peer(0, 1) == (0, FAULTS[fault])
+        assert f"as {fault.value}" in acl.get_recent_err_msg()
+
+
+# The shape of what is not in this version; the code is always 200001.
+ABSENT_SHAPES = {
+    "acl.rt.synchronize_stream": 200001,
+    "acl.rt.memcpy_async": 200001,
+    "acl.rt.create_stream": (0, 200001),
+    "acl.rt.device_get_uuid": ({}, 200001),
+    "acl.rt.ipc_mem_get_export_key": ("", 200001),
+    "acl.util.start_thread": (0, 200001),
+    "acl.create_data_buffer": 0,
+}
+
+
+@pytest.mark.parametrize("name", ABSENT_SHAPES)
+def test_an_absent_call_refuses_in_its_shape(name: str, acl: ModuleType, message: Callable[[], str]) -> None:
+    assert function(name)(1, [2] * 1000) == ABSENT_SHAPES[name]
+    text = message()
+    assert f"{name} returned 200001 (ACL_ERROR_API_NOT_SUPPORT)" in text
+    assert "not in this version of peerlane" in text
+    assert len(text) < 1000
+
+
+def test_an_absent_calls_output_is_the_callers(acl: ModuleType) -> None:
+    first, _ = acl.rt.pointer_get_attributes(0)
+    first["x"] = 1
+    assert acl.rt.pointer_get_attributes(0) == ({}, 200001)
+
+
+def test_modules_show_the_api_and_nothing_else(acl: ModuleType) -> None:
+    for module in (acl, acl.rt, acl.util):
+        names = {name for name in dir(module) if not name.startswith("_")}
+        public = module.__name__.removeprefix("peerlane.dialects.")
+        assert names - {"rt", "util"} == set(convention.functions(public))
+        assert all(callable(getattr(module, name)) for name in names - {"rt", "util"})
+        assert all(getattr(module, name).__doc__ for name in names)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["MEMCPY_HOST_TO_DEVICE", "ACL_MEMCPY_DEVICE_TO_DEVICE", "memcpy_2d", "query_stream", "annotations"],
+)
+def test_what_the_binding_does_not_have_is_no_attribute(name: str, acl: ModuleType) -> None:
+    assert not hasattr(acl.rt, name)
+    assert not hasattr(acl.util, "vector_to_ptr")
+    assert not hasattr(acl, "mem_set_access")
+
+
+def test_messages_pile_up_newest_on_top_until_read(acl: ModuleType) -> None:
+    assert acl.rt.free(0) == 100000
+    assert acl.rt.set_device(7) == 107001
+    assert acl.rt.set_device(0) == 0
+    text = acl.get_recent_err_msg()
+    assert text.index("acl.rt.set_device") < text.index("acl.rt.free")
+    assert acl.get_recent_err_msg() is None
+
+
+def test_messages_do_not_pile_up_without_end(acl: ModuleType) -> None:
+    for _ in range(1000):
+        acl.rt.free(0)
+    assert acl.get_recent_err_msg().count("EE1001") <= 64
+
+
+def test_a_message_names_where_an_address_points(acl: ModuleType, message: Callable[[], str]) -> None:
+    pointer, _ = acl.rt.malloc(100, 2)
+    host, _ = acl.rt.malloc_host(100)
+    assert acl.rt.memcpy(pointer + 4, 8, host, 9, 1) == 107000
+    text = message()
+    assert f"dst={pointer + 4:#x} (byte 4 of allocation " in text
+    assert "on virtual:0, allocated at test_acl_conventions.py:" in text
+    assert f"src={host:#x} (start of allocation " in text
+    assert "count 9 is more than dest_max, which is 8" in text
+    assert acl.rt.memset(id(text), 1, 0, 1) == 107000
+    assert "(pageable host memory)" in message()
+
+
+def test_the_reference_page_lists_every_call_once() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "acl.md").read_text()
+    works = re.findall(r"^\| `(acl[\w.]*)`", page, re.MULTILINE)
+    _, _, tail = page.partition("## Absent")
+    absent = [
+        f"{module}.{name}"
+        for module, names in re.findall(r"^\* `(acl[\w.]*)`: ([^.]*)\.$", tail, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", names)
+    ]
+    served = [f"{module}.{name}" for module in MODULES for name in convention.functions(module)]
+    assert sorted(works + absent) == sorted(served)
+    refused = [name for name in served if "not in this version" in (function(name).__doc__ or "")]
+    assert sorted(absent) == sorted(refused)

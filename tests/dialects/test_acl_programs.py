@@ -1,0 +1,58 @@
+"""Whole programs under ``peerlane run``: the sequence of seed document 0, and the example."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from peerlane.testing.procs import Completed, run_python
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "acl_peer_copy.py"
+SEED = Path(__file__).parent / "seed_0.py"
+TIMEOUT = 60.0
+
+
+def run(*args: str) -> Completed:
+    env = {name: value for name, value in os.environ.items() if "PEERLANE" not in name}
+    return run_python(["-m", "peerlane", "run", *args], timeout=TIMEOUT, env=env)
+
+
+def test_the_program_of_the_seed_document() -> None:
+    done = run(str(SEED))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "every step returned 0\n", "")
+
+
+@pytest.mark.parametrize("options", [[], ["--devices", "4", "--switch", "2"], ["--profile", "ascend-310p"]])
+def test_the_example(options: list[str]) -> None:
+    done = run(*options, str(EXAMPLE))
+    assert done.returncode == 0, done.stderr
+    assert "verified" in done.stdout and done.stderr == ""
+
+
+def test_the_example_reports_what_it_cannot_do() -> None:
+    done = run("--devices", "4", "--switch", "2", str(EXAMPLE), "--devices", "0", "2")
+    assert done.returncode == 1
+    assert "no peer access between device 0 and device 2" in done.stderr
+    done = run(str(EXAMPLE), "--devices", "0", "9")
+    assert done.returncode == 1
+    assert "107001" in done.stderr and "numbered 0 to 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import acl; print(acl.rt.get_device_count())",
+        "import acl.rt; print(acl.rt.get_device_count())",
+        "from acl.rt import get_device_count; print(get_device_count())",
+        "from acl import rt as acl_rt; print(acl_rt.get_device_count())",
+        "import acl, acl.util; from acl.rt import memcpy, create_stream; print(acl.rt.get_device_count())",
+        "import sys, subprocess; subprocess.run([sys.executable, '-c', "
+        "'import acl; print(acl.rt.get_device_count())'], check=True)",
+    ],
+)
+def test_every_form_of_import(source: str) -> None:
+    done = run("--devices", "3", "-c", source)
+    assert (done.stdout, done.stderr) == ("(3, 0)\n", "")
