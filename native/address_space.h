@@ -19,8 +19,9 @@ namespace peerlane {
 constexpr unsigned kGranuleShift = 21;
 constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;
 
-// One allocation, or one mapping of a block into a reservation.  All zeros is a free one.
-struct Extent {
+// One allocation, or one mapping of a block into a reservation.  All zeros is a free one.  One cache line: a
+// look-up among many allocations is a miss here, and two would be two.
+struct alignas(64) Extent {
     static constexpr uint64_t kLive = uint64_t{1} << 63;
     static constexpr uint64_t kDying = uint64_t{1} << 62;
     static constexpr uint64_t kPins = kDying - 1;
@@ -32,8 +33,8 @@ struct Extent {
     Block* block = nullptr;
     uint64_t reservation = 0;   // not 0: a mapping, and neighbours of the same reservation continue it
     uint32_t device = 0;
-    uint32_t slot = 0;          // its place in a slab
-    bool peer = false;          // allocated for peer access
+    uint32_t slot : 31 = 0;     // its place in a slab
+    uint32_t peer : 1 = 0;      // allocated for peer access
     struct Slab* slab = nullptr;
 
     // True when it is live.  Either way an unpin is owed: a reader who came too late may be the last one out.
@@ -61,6 +62,8 @@ struct Extent {
         return state.compare_exchange_strong(expected, 0, std::memory_order_acq_rel);
     }
 };
+
+static_assert(sizeof(Extent) == 64);
 
 // A block of 2 MiB cut into equal slots.  Slabs are reused, never freed: a reader may still hold one.
 struct Slab {

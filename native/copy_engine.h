@@ -13,7 +13,7 @@ struct Poll {
 };
 
 constexpr uint64_t kChunk = uint64_t{1} << 20;       // granularity of deadlines and cancellation
-constexpr uint64_t kStreamFrom = uint64_t{32} << 20;  // from here on the caches are bypassed
+constexpr uint64_t kStreamFrom = uint64_t{16} << 20;  // from here on the caches are bypassed
 constexpr uint64_t kTeamFrom = uint64_t{2} << 20;     // from here on helpers pay for their wake-up
 
 // Below this the work is shorter than giving the GIL away and taking it back.

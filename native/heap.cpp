@@ -29,6 +29,7 @@ void Heap::configure(const HeapSettings& settings) {
     check_usable();
     std::lock_guard lock(mutex_);
     settings_ = settings;
+    poison_.store(settings.poison, std::memory_order_relaxed);
     if (space_.is_open()) return;
     space_.open(settings.window_bytes);
     auto* host = new Device;
@@ -223,7 +224,7 @@ Extent* Heap::allocate(uint32_t number, uint64_t size, bool peer) {
         extent->id.store(next_id_.fetch_add(1), std::memory_order_relaxed);
         ++device(number).live;
     }
-    if (settings_.poison) poison(extent, kFreshByte);
+    if (poison_.load(std::memory_order_relaxed)) poison(extent, kFreshByte);
     extent->revive();
     return extent;
 }
@@ -262,7 +263,7 @@ void Heap::retire(Extent* extent, uint64_t id) {
 }
 
 void Heap::reclaim(Extent* extent) {
-    if (settings_.poison) poison(extent, kFreedByte);
+    if (poison_.load(std::memory_order_relaxed)) poison(extent, kFreedByte);
     std::lock_guard lock(mutex_);
     --device(extent->device).live;
     if (extent->slab) {

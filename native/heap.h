@@ -150,6 +150,7 @@ class Heap {
     std::mutex mutex_;
     AddressSpace space_;
     HeapSettings settings_;
+    std::atomic<bool> poison_{false};
     std::atomic<bool> forked_{false};
     std::atomic<uint64_t> next_id_{1};
     uint32_t device_count_ = 0;

@@ -2,7 +2,7 @@
 #include "heap.h"
 
 #include <cerrno>
-#include <cstdlib>
+#include <sys/mman.h>
 #include <type_traits>
 
 namespace peerlane {
@@ -13,8 +13,9 @@ namespace {
 template <class T>
 T* zeroed(uint32_t count) {
     static_assert(std::is_trivially_destructible_v<T>);
-    void* got = std::calloc(count, sizeof(T));
-    if (!got) throw Refusal{.why = Why::system_memory, .size = count * sizeof(T), .error = ENOMEM};
+    const size_t bytes = count * sizeof(T);
+    void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (got == MAP_FAILED) throw Refusal{.why = Why::system_memory, .size = bytes, .error = errno};
     return static_cast<T*>(got);
 }
 

@@ -1,7 +1,10 @@
 #include "bind.h"
 
+namespace nb = nanobind;
+
 NB_MODULE(_core, m) {
     m.doc() = "The virtual machine's hardware: address windows, blocks, copies.  No policy, no texts.";
+    nb::set_leak_warnings(false);   // what lives at interpreter exit is the user's program's business
     bind_memory(m);
     bind_copies(m);
     bind_reference(m);

@@ -49,10 +49,12 @@ def test_every_tensor_arrives_on_every_device(tmp_path: Path, capsys: pytest.Cap
         "layer.bias": sha256(b"\x17" * 77).hexdigest(),
     }
     matrix = result["matrix"]["gb_per_s"]
-    assert [[value is None for value in row] for row in matrix] == [[a == b for b in range(3)] for a in range(3)]
+    assert [[value is None for value in row] for row in matrix] == [
+        [a == b for b in range(3)] for a in range(3)
+    ]
     assert picture.read_bytes().startswith(b"\x89PNG")
     table = capsys.readouterr().out
-    assert table.count("yes, 2 of 2") == 3
+    assert table.count("yes, 2/2") == 3
     assert "\x1b" not in table
 
 
@@ -99,8 +101,8 @@ def test_a_mismatch_names_tensor_and_device(
     monkeypatch.setattr(transfer, "deliver", damaging)
     assert run("--weights", small_model(tmp_path), "--devices", 3) == 1
     table = capsys.readouterr().out
-    assert "NO, 1 of 2" in table
-    assert table.count("yes, 2 of 2") == 2
+    assert "NO, 1/2" in table
+    assert table.count("yes, 2/2") == 2
     assert "virtual:1: tensor 'layer.bias' differs from the file" in table
     assert "'layer.weight'" not in table
 
@@ -172,10 +174,22 @@ def test_as_a_program_it_prints_a_table_and_no_progress(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_it_within_a_second(tmp_path: Path) -> None:
     weights = tmp_path / "large.safetensors"
-    header = json.dumps({"t": {"dtype": "U8", "shape": [LARGE_BYTES], "data_offsets": [0, LARGE_BYTES]}}).encode()
+    header = json.dumps(
+        {"t": {"dtype": "U8", "shape": [LARGE_BYTES], "data_offsets": [0, LARGE_BYTES]}}
+    ).encode()
     weights.write_bytes(packed(header))
     os.truncate(weights, 8 + len(header) + LARGE_BYTES)
-    command = [sys.executable, "-m", "peerlane", "demo", "--weights", str(weights), "--devices", "6", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "peerlane",
+        "demo",
+        "--weights",
+        str(weights),
+        "--devices",
+        "6",
+        "--json",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             _wait_until_it_maps_memory(process.pid)
@@ -205,5 +219,7 @@ def test_its_options_are_those_that_the_guide_names() -> None:
     parser = argparse.ArgumentParser()
     demo.add_arguments(parser)
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "demo.md").read_text()
-    options = {option for action in parser._actions for option in action.option_strings if option.startswith("--")}
+    options = {
+        option for action in parser._actions for option in action.option_strings if option.startswith("--")
+    }
     assert {option for option in options if option not in guide} == {"--help"}

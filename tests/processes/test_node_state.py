@@ -127,6 +127,6 @@ def test_the_file_is_the_owners_alone(runtime_directory: Path, node: Node) -> No
     node(f"name=private-{os.getpid()},devices=2")
     path = runtime_directory / f"private-{os.getpid()}.node"
     assert path.stat().st_mode & 0o777 == 0o600
-    os.symlink("/etc/passwd", runtime_directory / "linked.node")
+    (runtime_directory / "linked.node").symlink_to("/etc/passwd")
     with pytest.raises(pl.Error, match="cannot open the state"):
         pl.enter_node("name=linked,devices=2")

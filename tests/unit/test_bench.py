@@ -165,7 +165,7 @@ def quiet_plan(say: Callable[[str], None] = lambda words: None) -> plan.Plan:
 def test_lookups_are_timed_in_processes_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     figures, skips = lookups.measure(quiet_plan(), NODE, many=2_000)
     assert not skips
-    assert [figure.contender for figure in figures] == ["peerlane", "peerlane raw.locate"]
+    assert [figure.contender for figure in figures] == ["peerlane", "peerlane, without the call"]
     assert all(0 < figure.seconds < 1e-3 for figure in figures)
     monkeypatch.setattr("peerlane.cli.machine.room", lambda: 1000)
     figures, skips = lookups.measure(quiet_plan(), NODE)

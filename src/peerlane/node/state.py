@@ -166,9 +166,10 @@ class NodeState:
                 "give one of the two another name (name=... in PEERLANE_NODE)",
                 fault=Fault.NODE_MISMATCH,
             )
-        os.ftruncate(self._fd, 0)
-        os.ftruncate(self._fd, _HEADER_BYTES + SLOTS * self._stride)
-        os.pwrite(self._fd, ours, 0)
+        # Never shrunk: a process that is unknown here may have it mapped, and would get a SIGBUS.
+        size = _HEADER_BYTES + SLOTS * self._stride
+        os.ftruncate(self._fd, max(size, os.fstat(self._fd).st_size))
+        os.pwrite(self._fd, ours.ljust(size, b"\0"), 0)
 
     def _other_shape(self, header: bytes) -> str | None:
         """Describe the shape in a foreign header if a live process stands behind it."""

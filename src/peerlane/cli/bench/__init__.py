@@ -1,0 +1,113 @@
+"""``peerlane bench``: ratios to references timed in the same run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from peerlane.cli.outputs import (
+    add_output_arguments,
+    check_outputs,
+    results_console,
+    show_progress,
+    write_json,
+)
+from peerlane.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from peerlane.cli.bench.measure import Figure, Skip
+    from peerlane.cli.bench.plan import Plan
+
+HELP = "measure copies, calls and look-ups against references timed in the same run"
+
+NODE = "devices=2,memory=1TiB,cache_bytes=0"
+
+_SUBJECTS = ("copy", "call", "lookup")
+_ROUNDS = 9
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to ``parser``."""
+    parser.add_argument("what", choices=(*_SUBJECTS, "all"), help="what to measure")
+    parser.add_argument("--sizes", metavar="LIST", help="bytes of the copies (default: 64K,1M,64M,1G)")
+    parser.add_argument(
+        "--with",
+        dest="rivals",
+        metavar="LIST",
+        help="rivals to measure too: numpy, ctypes, memcpy, torch; those not installed are skipped by name",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=_ROUNDS, metavar="N", help=f"rounds of each figure (default: {_ROUNDS})"
+    )
+    add_output_arguments(parser, plot="the speed of the copies over their size")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, show the figures and return 0, also when a bar is missed."""
+    # Here and not above: the other commands need not wait for these imports.
+    from peerlane.cli.bench import plan, report, rivals
+
+    check_outputs(args)
+    _check_combination(args)
+    names, skips = rivals.installed(rivals.parse(args.rivals) if args.rivals is not None else ())
+    with show_progress() as progress:
+        task = progress.add_task("", total=None)
+        figures, more = _measured(
+            args.what,
+            plan.Plan(
+                sizes=_sizes(args.sizes),
+                rivals=tuple(names),
+                rounds=plan.checked_rounds(args.rounds),
+                say=lambda words: progress.update(task, description=words),
+            ),
+        )
+    skips += more
+    report.draw(figures, skips, args.rounds, results_console(args))
+    if args.json is not None:
+        write_json(args.json, report.as_json(figures, skips, args.rounds))
+    if args.plot is not None:
+        report.plot(figures, args.plot)
+    return 0
+
+
+def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
+    import peerlane as pl
+    from peerlane.cli.bench import calls, copies, lookups
+
+    figures: list[Figure] = []
+    skips: list[Skip] = []
+    devices = pl.enter_node(NODE)
+    try:
+        measures: dict[str, Callable[[], tuple[list[Figure], list[Skip]]]] = {
+            "copy": lambda: copies.measure(plan, devices),
+            "call": lambda: calls.measure(plan, devices),
+            "lookup": lambda: lookups.measure(plan, NODE),
+        }
+        for subject in _SUBJECTS if what == "all" else (what,):
+            done, left = measures[subject]()
+            figures += done
+            skips += left
+    finally:
+        pl.leave_node()
+    return figures, skips
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    from peerlane.cli.bench import copies, plan
+
+    return copies.DEFAULT_SIZES if text is None else plan.parse_sizes(text)
+
+
+def _check_combination(args: argparse.Namespace) -> None:
+    """Refuse options that would change nothing."""
+    useful = {
+        "--sizes": (args.sizes, ("copy", "all")),
+        "--plot": (args.plot, ("copy", "all")),
+        "--with": (args.rivals, ("copy", "call", "all")),
+    }
+    for flag, (given, subjects) in useful.items():
+        if given is not None and args.what not in subjects:
+            raise InvalidValue(
+                f"{flag} means nothing to `bench {args.what}`; valid with {', '.join(subjects)}"
+            )

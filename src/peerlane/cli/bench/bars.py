@@ -1,0 +1,51 @@
+"""What the library promises to reach: the bars of the design, and whether a figure clears one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from peerlane.cli.bench.measure import SPEED, Figure
+
+PEERLANE = "peerlane"
+PEERLANE_ACL = "peerlane acl"
+PEERLANE_INSIDE = "peerlane, without the call"  # the look-up alone, looped in native code
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar on one contender's figure: at least ``must`` where the figure is a speed, at most where a time."""
+
+    id: str
+    case: str
+    contender: str
+    must: float
+    goal: float
+
+    def met(self, figure: Figure) -> str:
+        """Return ``"goal"``, ``"must"`` or ``"missed"``; nothing is rounded in our favour."""
+        sign = 1 if figure.kind == SPEED else -1
+        for name, limit in (("goal", self.goal), ("must", self.must)):
+            if sign * figure.ratio >= sign * limit:
+                return name
+        return "missed"
+
+
+BARS = (
+    Bar("P1", "copy 64 MiB on a device", PEERLANE, 0.90, 0.97),
+    Bar("P1", "copy 64 MiB between peers", PEERLANE, 0.90, 0.97),
+    Bar("P1", "copy 1 GiB on a device", PEERLANE, 0.90, 0.97),
+    Bar("P1", "copy 1 GiB between peers", PEERLANE, 0.90, 0.97),
+    Bar("P2", "copy 1 MiB on a device", PEERLANE, 0.85, 0.95),
+    Bar("P2", "copy 64 KiB on a device", PEERLANE, 0.70, 0.95),
+    Bar("P3", "call copying 8 bytes", PEERLANE, 1.5, 0.7),
+    Bar("P3", "call copying 8 bytes", PEERLANE_ACL, 3.0, 1.5),
+    Bar("P10", "look-up among 1,000,000", PEERLANE, 3.0, 2.0),
+    Bar("P10", "look-up among 1,000,000", PEERLANE_INSIDE, 3.0, 2.0),
+)
+
+
+def judged(figures: Sequence[Figure]) -> list[tuple[Bar, Figure]]:
+    """Return the bars that were measured, with the figure of each."""
+    found = {(figure.case, figure.contender): figure for figure in figures}
+    return [(bar, found[bar.case, bar.contender]) for bar in BARS if (bar.case, bar.contender) in found]

@@ -1,0 +1,71 @@
+"""P3: what one call costs that copies 8 bytes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import peerlane as pl
+from peerlane import dialects
+from peerlane.cli.bench import rivals
+from peerlane.cli.bench.bars import PEERLANE, PEERLANE_ACL
+from peerlane.cli.bench.measure import TIME, Contender, Figure, Skip, figure, interleaved, looped
+from peerlane.cli.bench.plan import Plan
+from peerlane.errors import DeviceFault
+
+_CASE = "call copying 8 bytes"
+_BYTES = 8
+_NUMBER = 30_000
+_DEVICE_TO_DEVICE = 3
+
+
+def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], list[Skip]]:
+    """Time the neutral copy, the raw copy and the acl dialect's against ``ctypes.memmove``."""
+    plan.say(_CASE)
+    skips: list[Skip] = []
+    with ExitStack() as stack:
+        dst = stack.enter_context(devices[0].allocate(_BYTES))
+        src = stack.enter_context(devices[0].allocate(_BYTES))
+        src.fill(0x5A)
+        dst.fill(0)
+        reference = rivals.memmove(dst, src, _NUMBER)
+        contenders = [
+            reference,
+            looped(PEERLANE, pl.copy, dst, src, number=_NUMBER),
+            looped("peerlane raw", pl.raw.copy, dst.address, src.address, _BYTES, number=_NUMBER),
+        ]
+        try:
+            contenders.append(_acl(stack))
+        except ImportError as error:
+            skips.append(Skip(f"{_CASE}, acl dialect", f"cannot be imported: {error}"))
+        others = [name for name in plan.rivals if name != "ctypes"]
+        contenders += rivals.contenders(others, dst, src, _NUMBER)
+        samples = interleaved(contenders, plan.rounds)
+        names = [name for name in samples if name != reference.name]
+        return [figure(samples, _CASE, name, reference.name, TIME) for name in names], skips
+
+
+def _acl(stack: ExitStack) -> Contender:
+    """Return the dialect's memcpy, between two allocations of its own."""
+    dialects.install("acl", shadow_real=True)
+    stack.callback(dialects.uninstall, "acl")
+    acl = importlib.import_module("acl")
+    _check(acl.init(""), "acl.init")
+    stack.callback(acl.finalize)
+    _check(acl.rt.set_device(0), "acl.rt.set_device")
+    dst, src = _allocated(acl, stack), _allocated(acl, stack)
+    return looped(PEERLANE_ACL, acl.rt.memcpy, dst, _BYTES, src, _BYTES, _DEVICE_TO_DEVICE, number=_NUMBER)
+
+
+def _allocated(acl: Any, stack: ExitStack) -> int:
+    address, code = acl.rt.malloc(_BYTES, 0)
+    _check(code, "acl.rt.malloc")
+    stack.callback(acl.rt.free, address)
+    return int(address)
+
+
+def _check(code: int, call: str) -> None:
+    if code != 0:
+        raise DeviceFault(f"{call} answered {code} while the bench was set up", call=call, code=code)

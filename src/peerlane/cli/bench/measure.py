@@ -1,0 +1,113 @@
+"""The method: contenders take turns in every round, and a figure is the median of the rounds' ratios.
+
+The machine's speed changes from second to second; two samples of one round saw nearly the same machine, two
+medians need not have.
+"""
+
+from __future__ import annotations
+
+import statistics
+import timeit
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+Samples = Mapping[str, Sequence[float]]
+
+#: Within this, a ratio to 1 is a tie.
+TIE = 0.03
+SPEED, TIME = "speed", "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Something that is timed; ``sample`` does it some times and returns the seconds of one."""
+
+    name: str
+    sample: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """What was not measured, and why."""
+
+    case: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One contender in one case.
+
+    Attributes
+    ----------
+    case, contender, reference : str
+        What was done, by whom, against whom.
+    kind : str
+        ``"speed"``: ``ratio`` is reference time / own time.  ``"time"``: own time / reference time.
+    ratio, low, high : float
+        Median, least and greatest of the rounds' ratios.
+    seconds : float
+        Median of one operation.
+    size : int or None
+        Bytes of a copy, where cases differ in it.
+    """
+
+    case: str
+    contender: str
+    reference: str
+    kind: str
+    ratio: float
+    low: float
+    high: float
+    seconds: float
+    size: int | None = None
+
+    @property
+    def is_tie(self) -> bool:
+        return abs(self.ratio - 1) <= TIE
+
+
+def interleaved(contenders: Sequence[Contender], rounds: int) -> Samples:
+    """Let the contenders take turns, after a round that does not count; every other round runs backwards."""
+    samples: dict[str, list[float]] = {contender.name: [] for contender in contenders}
+    for contender in contenders:
+        contender.sample()
+    for number in range(rounds):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            samples[contender.name].append(contender.sample())
+    return samples
+
+
+def figure(
+    samples: Samples, case: str, contender: str, reference: str, kind: str, size: int | None = None
+) -> Figure:
+    """Compare two contenders round by round."""
+    pairs = list(zip(samples[contender], samples[reference], strict=True))
+    ratios = [theirs / own if kind == SPEED else own / theirs for own, theirs in pairs]
+    return Figure(
+        case=case,
+        contender=contender,
+        reference=reference,
+        kind=kind,
+        ratio=statistics.median(ratios),
+        low=min(ratios),
+        high=max(ratios),
+        seconds=statistics.median(samples[contender]),
+        size=size,
+    )
+
+
+def best(samples: Samples, names: Sequence[str]) -> str:
+    """Return the contender with the least median."""
+    return min(names, key=lambda name: statistics.median(samples[name]))
+
+
+def looped(name: str, call: Callable[..., object], *arguments: object, number: int) -> Contender:
+    """Return a contender that is a Python call; all such loops have the same shape."""
+    names = ", ".join(f"a{index}" for index in range(len(arguments)))
+    timer = timeit.Timer(
+        f"call({names})",
+        setup=f"call, {names} = parts",
+        globals={"parts": (call, *arguments)},
+    )
+    return Contender(name, lambda: timer.timeit(number) / number)

@@ -1,0 +1,50 @@
+"""What was asked of ``peerlane bench``, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from peerlane.errors import InvalidValue
+from peerlane.node.sizes import UNITS, parse_size
+
+MOST_ROUNDS = 1000
+MOST_BYTES = 256 * UNITS["GiB"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure and how often; ``say`` tells whoever watches what is being done."""
+
+    sizes: tuple[int, ...]
+    rivals: tuple[str, ...]
+    rounds: int
+    say: Callable[[str], None]
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Return the sizes that ``--sizes`` names, such as ``64K,1M,1GiB``, each once and in order.
+
+    Raises
+    ------
+    InvalidValue
+        One is no size, or too small or large.
+    """
+    sizes = set()
+    for item in text.split(","):
+        word = item.strip()
+        size = parse_size(word) or parse_size(f"{word}iB")
+        if size is None or not 1 <= size <= MOST_BYTES:
+            raise InvalidValue(
+                f"--sizes: {word!r} is no size of 1 byte to 256 GiB; valid are numbers and a unit such as 512, 64K, "
+                "1M, 1GiB, joined by commas"
+            )
+        sizes.add(size)
+    return tuple(sorted(sizes))
+
+
+def checked_rounds(rounds: int) -> int:
+    """Return ``rounds`` if so many can be done."""
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise InvalidValue(f"--rounds is {rounds}; valid are 1 to {MOST_ROUNDS}, and 7 or more for a result")
+    return rounds

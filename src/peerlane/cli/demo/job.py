@@ -1,0 +1,166 @@
+"""The demo's job from the first byte to the last check, and its result."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+import peerlane as pl
+from peerlane.cli import machine
+from peerlane.cli.demo import transfer
+from peerlane.cli.outputs import show_progress
+from peerlane.cli.weights import Tensor, Weights
+from peerlane.node import NodeConfig
+
+ROUNDS = 3
+
+Matrix = list[list[float | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What came to one device.
+
+    Attributes
+    ----------
+    device : str
+        Its name.
+    route : Route
+        How the bytes came.
+    nbytes : int
+        Bytes of all tensors.
+    seconds : float
+        Of the copies alone, median over the rounds.
+    ratio : float or None
+        Speed relative to one thread's memcpy of the same sizes; None for the device that was loaded.
+    mismatched : tuple of str
+        Tensors whose digest is not that of the file.
+    """
+
+    device: str
+    route: pl.Route
+    nbytes: int
+    seconds: float
+    ratio: float | None
+    mismatched: tuple[str, ...]
+
+    @property
+    def rate(self) -> float:
+        """Bytes per nanosecond, which is GB/s."""
+        return self.nbytes / self.seconds / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All that the demo found out; ``matrix[a][b]`` is GB/s from a to b, None where a is b."""
+
+    source: str
+    node: NodeConfig
+    tensors: Sequence[Tensor]
+    digests: Sequence[str]
+    arrivals: Sequence[Arrival]
+    matrix: Matrix | None
+
+    @property
+    def names(self) -> list[str]:
+        return [arrival.device for arrival in self.arrivals]
+
+    @property
+    def is_verified(self) -> bool:
+        return not any(arrival.mismatched for arrival in self.arrivals)
+
+
+def distribute(weights: Weights, node: NodeConfig, *, with_matrix: bool) -> Result:
+    """Load the weights to device 0, copy them to every other device of ``node``, and verify each copy.
+
+    Raises
+    ------
+    InvalidValue, OutOfMemory
+        Too few devices, or not enough memory; nothing was copied.
+    """
+    tensors = [tensor for tensor in weights.tensors if tensor.nbytes]
+    _check_room(weights, node)
+    with ExitStack() as stack:
+        devices = pl.enter_node(node.spec)
+        stack.callback(pl.leave_node)
+        host = pl.Host()
+        staging = stack.enter_context(host.allocate(transfer.STAGING))
+        scratch = stack.enter_context(host.allocate(transfer.scratch_bytes(tensors)))
+        scratch.fill(0)
+        passes = (
+            2 + (len(devices) - 1) * (ROUNDS + 1) + (len(devices) * (len(devices) - 1) if with_matrix else 0)
+        )
+        progress = stack.enter_context(show_progress())
+        task = progress.add_task("", total=passes * weights.nbytes)
+
+        def begin(phase: str) -> transfer.Advance:
+            progress.update(task, description=phase)
+            return lambda nbytes: progress.advance(task, nbytes)
+
+        replicas = [transfer.hold(device, tensors, stack) for device in devices]
+        first, *others = replicas
+        seconds, digests = transfer.load(weights, first, staging, begin(f"load to {first.device.name}"))
+        timings: list[tuple[float, float | None]] = [(seconds, None)]
+        for other in others:
+            open_route(first.device, other.device)
+            timings.append(_copy_rounds(first, other, scratch, begin(f"copy to {other.device.name}")))
+        arrivals = []
+        for replica, (seconds, ratio) in zip(replicas, timings, strict=True):
+            found = transfer.read_back(replica, staging, begin(f"verify {replica.device.name}"))
+            wrong = tuple(t.name for t, want, got in zip(tensors, digests, found, strict=True) if want != got)
+            origin = staging if replica is first else first.buffers[0]
+            route = origin.route_to(replica.buffers[0])
+            arrivals.append(Arrival(replica.device.name, route, weights.nbytes, seconds, ratio, wrong))
+        matrix = _matrix(replicas, begin("all pairs")) if with_matrix else None
+        return Result(weights.path, node, tensors, digests, arrivals, matrix)
+
+
+def open_route(a: pl.Device, b: pl.Device) -> None:
+    """Enable peer access between two devices where the node allows it, in one direction or the other."""
+    for origin, target in ((a, b), (b, a)):
+        if origin.can_access(target):
+            with suppress(pl.OutOfMemory):  # the profile's number of peers: the other end may have one left
+                origin.peers.add(target)
+                return
+
+
+def _copy_rounds(
+    src: transfer.Replica, dst: transfer.Replica, scratch: pl.Buffer, advance: transfer.Advance
+) -> tuple[float, float]:
+    """Return the median seconds, and the median of each round's speed relative to memcpy."""
+    seconds, ratios = [], []
+    for _ in range(ROUNDS):
+        reference = transfer.memcpy_seconds(src, scratch)
+        seconds.append(transfer.deliver(src, dst, advance))
+        ratios.append(reference / seconds[-1])
+    return statistics.median(seconds), statistics.median(ratios)
+
+
+def _matrix(replicas: Sequence[transfer.Replica], advance: transfer.Advance) -> Matrix:
+    rows: Matrix = []
+    for src in replicas:
+        row: list[float | None] = []
+        for dst in replicas:
+            if src is dst:
+                row.append(None)
+                continue
+            open_route(src.device, dst.device)
+            nbytes = sum(buffer.size for buffer in src.buffers)
+            row.append(nbytes / transfer.deliver(src, dst, advance) / 1e9)
+        rows.append(row)
+    return rows
+
+
+def _check_room(weights: Weights, node: NodeConfig) -> None:
+    if node.devices < 2:
+        raise pl.InvalidValue(
+            f"the demo copies between devices and node {node.name!r} has {node.devices}; give --devices 2 or more"
+        )
+    need = weights.nbytes * (node.devices + 1) + transfer.STAGING
+    if need > machine.room():
+        raise pl.OutOfMemory(
+            f"{weights.nbytes:,} bytes of weights on {node.devices} devices need {need:,} bytes of memory, of which "
+            f"{machine.room():,} are free; use fewer --devices or smaller --weights"
+        )

@@ -1,0 +1,109 @@
+"""The moves that the demo is made of.  Each returns the seconds of its copies, and of nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from time import perf_counter
+
+import peerlane as pl
+from peerlane import _core
+from peerlane.cli.weights import Tensor, Weights
+
+Advance = Callable[[int], None]
+
+#: The largest piece between two looks at Ctrl-C.
+STAGING = 8 << 20
+_PIECE = 256 << 20
+_ALIGNMENT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A device's copy of the weights: one buffer a tensor, in the file's order."""
+
+    device: pl.Device
+    tensors: Sequence[Tensor]
+    buffers: Sequence[pl.Buffer]
+
+
+def hold(device: pl.Device, tensors: Sequence[Tensor], stack: ExitStack) -> Replica:
+    """Allocate room for the tensors, zeroed: no earlier bytes can pass for a copy, and no page is new."""
+    buffers = []
+    for tensor in tensors:
+        buffer = stack.enter_context(device.allocate(tensor.nbytes, peer=True))
+        buffer.fill(0)
+        buffers.append(buffer)
+    return Replica(device, tensors, buffers)
+
+
+def load(weights: Weights, into: Replica, staging: pl.Buffer, advance: Advance) -> tuple[float, list[str]]:
+    """Bring the file to a device through pinned memory; return the copies' seconds and a digest a tensor."""
+    seconds, digests = 0.0, []
+    host = memoryview(staging).cast("B")
+    for tensor, buffer in zip(into.tensors, into.buffers, strict=True):
+        digest = hashlib.sha256()
+        for start, size in _pieces(tensor.nbytes, staging.size):
+            weights.read_into(host[:size], tensor, start)
+            digest.update(host[:size])
+            seconds += _timed_copy(buffer[start : start + size], staging[:size])
+            advance(size)
+        digests.append(digest.hexdigest())
+    return seconds, digests
+
+
+def deliver(src: Replica, dst: Replica, advance: Advance) -> float:
+    """Copy every tensor from device to device."""
+    seconds = 0.0
+    for a, b in zip(src.buffers, dst.buffers, strict=True):
+        seconds += _timed_copy(b, a)
+        advance(a.size)
+    return seconds
+
+
+def read_back(replica: Replica, staging: pl.Buffer, advance: Advance) -> list[str]:
+    """Return a digest a tensor of what a device holds, read through pinned memory."""
+    digests = []
+    host = memoryview(staging).cast("B")
+    for buffer in replica.buffers:
+        digest = hashlib.sha256()
+        for start, size in _pieces(buffer.size, staging.size):
+            pl.copy(staging[:size], buffer[start : start + size])
+            digest.update(host[:size])
+            advance(size)
+        digests.append(digest.hexdigest())
+    return digests
+
+
+def scratch_bytes(tensors: Sequence[Tensor]) -> int:
+    """Return the bytes that :func:`memcpy_seconds` writes to."""
+    return sum(_aligned(tensor.nbytes) for tensor in tensors)
+
+
+def memcpy_seconds(src: Replica, scratch: pl.Buffer) -> float:
+    """Copy the same tensors with one thread's memcpy, each to a place of its own in ``scratch``."""
+    to = _core.host_pointer(scratch.address, scratch.size)
+    seconds = 0.0
+    for buffer in src.buffers:
+        origin = _core.host_pointer(buffer.address, buffer.size)
+        for start, size in _pieces(buffer.size, _PIECE):
+            seconds += _core.time_reference_copy(to + start, origin + start, size, False, 1, 1)
+        to += _aligned(buffer.size)
+    return seconds
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _timed_copy(dst: pl.Buffer, src: pl.Buffer) -> float:
+    start = perf_counter()
+    pl.copy(dst, src)
+    return perf_counter() - start
+
+
+def _pieces(nbytes: int, most: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, nbytes, most):
+        yield start, min(most, nbytes - start)

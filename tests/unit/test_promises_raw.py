@@ -1,0 +1,180 @@
+"""The promises of docs/errors.md on raw addresses, forks and Ctrl-C."""
+
+from __future__ import annotations
+
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node, filled, untouched
+from peerlane.errors import Fault
+from peerlane.testing.procs import run_python
+
+
+def test_raw_copy_unknown(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(4 << 20)
+    with pytest.raises(pl.BadAddress, match=r"nearest is allocation \d+ .* [0-9,]+ bytes below") as refused:
+        pl.raw.copy(a.address + (1 << 40), a.address, 8)
+    assert refused.value.fault is Fault.UNKNOWN_ADDRESS
+
+
+def test_raw_copy_freed(node: Node) -> None:
+    d0, _ = node()
+    a, b = d0.allocate(4096), d0.allocate(4096)
+    address = a.address
+    a.close()
+    with pytest.raises(
+        pl.BadAddress, match=r"source address .* freed by Buffer.close\(\) at test_promises"
+    ) as refused:
+        pl.raw.copy(b.address, address + 100, 8)
+    assert refused.value.fault is Fault.FREED_ADDRESS
+
+
+def test_raw_copy_beyond(node: Node) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 1000, 1), filled(d0, 2000, 2)
+    with pytest.raises(
+        pl.BadAddress, match=r"500 bytes beyond .* starts at byte 500, from where 500"
+    ) as refused:
+        pl.raw.copy(a.address + 500, b.address, 1000)
+    assert refused.value.fault is Fault.OUT_OF_BOUNDS
+    assert untouched(a, 1)
+
+
+def test_raw_copy_null(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(8)
+    with pytest.raises(pl.BadAddress, match="NULL") as refused:
+        pl.raw.copy(0, a.address, 8)
+    assert refused.value.fault is Fault.NULL_ADDRESS
+
+
+def test_raw_copy_wild(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 4 << 20, 1)
+    for wild in (0x1000, 0xDEAD << 48, (1 << 64) - 4096):
+        for nbytes in (8, 2 << 20):
+            with pytest.raises((pl.BadAddress, pl.InvalidValue)):
+                pl.raw.copy(wild, a.address, nbytes)
+            with pytest.raises((pl.BadAddress, pl.InvalidValue)):
+                pl.raw.copy(a.address, wild, nbytes)
+    with pytest.raises(
+        pl.BadAddress, match="source host range of 8 bytes at 0x1000 cannot be touched"
+    ) as refused:
+        pl.raw.copy(a.address, 0x1000, 8)
+    assert refused.value.fault is Fault.HOST_FAULT
+
+
+def test_raw_copy_negative(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(8).address
+    for arguments in ((-1, a, 8), (a, 1 << 64, 8), (a, a, -8)):
+        with pytest.raises(pl.InvalidValue, match=r"0 to 2\*\*64 - 1"):
+            pl.raw.copy(*arguments)
+    with pytest.raises(TypeError, match="nbytes must be an int, not str"):
+        pl.raw.copy(a, a, "8")  # type: ignore[arg-type]
+
+
+def test_raw_copy_without_route(node: Node) -> None:
+    d0, d1 = node()
+    a, b = filled(d0, 64, 1), filled(d1, 64, 2)
+    with pytest.raises(pl.AccessDenied, match="virtual:0 and virtual:1 have no peer access") as refused:
+        pl.raw.copy(a.address, b.address, 64, direct=True)
+    assert refused.value.fault is Fault.PEER_NOT_ENABLED
+    assert untouched(a, 1)
+    d0.peers.add(d1)
+    pl.raw.copy(a.address, b.address, 64, direct=True)
+    assert untouched(a, 2)
+
+
+def test_raw_copy_2d_beyond(node: Node) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 100, 1), filled(d0, 1000, 2)
+    with pytest.raises(pl.BadAddress, match="1 bytes beyond") as refused:
+        pl.raw.copy_2d(a.address, 20, b.address, 30, 21 - 20, 6)
+    assert refused.value.fault is Fault.OUT_OF_BOUNDS
+    assert untouched(a, 1)
+
+
+def test_raw_copy_2d_wraps(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(100).address
+    with pytest.raises(pl.InvalidValue) as refused:
+        pl.raw.copy_2d(a, (1 << 64) - 1, a, (1 << 64) - 1, 8, 8)
+    assert refused.value.fault is Fault.OUT_OF_BOUNDS
+
+
+def test_raw_fill_bad(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 64, 1)
+    with pytest.raises(pl.InvalidValue, match="width is 3"):
+        pl.raw.fill(a.address, 0, count=4, width=3)
+    with pytest.raises(pl.BadAddress, match="beyond"):
+        pl.raw.fill(a.address, 0, count=17, width=4)
+    assert untouched(a, 1)
+
+
+def test_locate_freed(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(64)
+    address = a.address
+    assert pl.raw.locate(address + 63).ordinal == 0
+    a.close()
+    with pytest.raises(pl.BadAddress) as refused:
+        pl.raw.locate(address)
+    assert refused.value.fault is Fault.FREED_ADDRESS
+    with pytest.raises(pl.BadAddress) as refused:
+        pl.raw.locate(address + (64 << 20))
+    assert refused.value.fault is Fault.UNKNOWN_ADDRESS
+    with pytest.raises(TypeError):
+        pl.raw.locate("x")  # type: ignore[arg-type]
+
+
+def test_fork_refuses() -> None:
+    code = """
+import os, peerlane as pl
+if os.fork() == 0:                      # before the first call: harmless
+    pl.devices()[0].allocate(8).fill(1)
+    os._exit(0)
+assert os.wait()[1] == 0
+a = pl.devices()[0].allocate(8)
+if os.fork() == 0:
+    refused = 0
+    for call in (lambda: pl.devices()[0].allocate(8), lambda: a.fill(1), lambda: pl.copy(a, a), a.view):
+        try: call()
+        except pl.Closed as e: refused += e.fault is pl.Fault.FORKED
+    del a
+    os._exit(refused)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+a.fill(2)
+"""
+    done = run_python(["-c", code], timeout=30)
+    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
+
+
+def test_ctrl_c_stops_a_copy() -> None:
+    code = """
+import os, signal, threading, time, peerlane as pl
+d0, d1 = pl.devices()
+a, b = d0.allocate(1 << 30), d1.allocate(1 << 30)     # staged: slow enough to be met in the middle
+a.fill(1)
+for k in range(20):
+    sent = []
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+    threading.Timer(0.05, interrupt).start()
+    try:
+        while True: pl.copy(b, a)
+    except KeyboardInterrupt:
+        print(time.monotonic() - sent[0])
+        break
+b[:4096].copy_from(a[:4096])
+print(bytes(b[:2].view()) == b"\\1\\1")
+"""
+    done = run_python(["-c", code], timeout=60)
+    assert done.returncode == 0, done.stderr
+    seconds, works = done.stdout.split()
+    print(f"Ctrl-C was seen after {float(seconds):.3f} s (promised: 1 s)")
+    assert float(seconds) < 5
+    assert works == "True"
