@@ -149,7 +149,7 @@ class Buffer(_core.Memory):
         if b not in a.peers and a not in b.peers:
             hint = a.why_not(b) or f"enable it with {a.name}.peers.add({b.name})"
             return Route("staged", f"no peer access between {a.name} and {b.name}: {hint}")
-        if a._backend.config.profile.p2p_policy_required and not (self.is_peer and dst.is_peer):
+        if a.info.routes_peer_memory_only and not (self.is_peer and dst.is_peer):
             return Route("staged", "this profile routes only memory allocated with peer=True")
         return Route("peer", f"peer access between {a.name} and {b.name} is enabled")
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from peerlane import memory
 from peerlane.backend import registry
-from peerlane.backend.interface import Caps, DeviceInfo
-from peerlane.backend.virtual import VirtualBackend
+from peerlane.backend.interface import Backend, Caps, DeviceInfo
 from peerlane.errors import AccessDenied, Fault, InvalidValue, OutOfMemory
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class Device:
 
     __slots__ = ("_backend", "_info", "peers")
 
-    _backend: VirtualBackend
+    _backend: Backend
     _info: DeviceInfo
     peers: PeerSet
 
@@ -112,9 +111,7 @@ class Device:
     def why_not(self, peer: Device) -> str:
         """Return in words why ``peer`` cannot be reached, or ``""`` if it can."""
         other = self._checked(peer, "Device.why_not")
-        return (
-            "" if self.can_access(peer) else self._backend.config.topology.reason(self._info.ordinal, other)
-        )
+        return self._backend.why_not(self._info.ordinal, other)
 
     def allocate(self, nbytes: int, *, peer: bool = False) -> Buffer:
         """Allocate device memory.
@@ -198,17 +195,17 @@ class PeerSet(MutableSet[Device]):
             )
         if not backend.can_access(mine, other):
             raise AccessDenied(
-                f"{device.name} cannot reach {peer.name}: {backend.config.topology.reason(mine, other)}; "
+                f"{device.name} cannot reach {peer.name}: {backend.why_not(mine, other)}; "
                 "`peerlane topo` shows who reaches whom",
                 fault=Fault.PEER_UNREACHABLE,
                 call="peers.add",
                 device=device.name,
             )
-        present, most = backend.peers(mine), backend.config.profile.max_peers
+        present, most = backend.peers(mine), device._info.max_peers
         if other not in present and len(present) >= most:
             raise OutOfMemory(
-                f"{device.name} has {len(present)} peers, the most that profile "
-                f"{backend.config.profile.name!r} allows; discard one first",
+                f"{device.name} has {len(present)} peers, the most that a device of this profile may have; "
+                "discard one first",
                 fault=Fault.OUT_OF_RESOURCES,
                 call="peers.add",
                 device=device.name,
@@ -282,10 +279,10 @@ class Host:
         return "<Host>"
 
 
-_devices: tuple[VirtualBackend, tuple[Device, ...]] | None = None
+_devices: tuple[Backend, tuple[Device, ...]] | None = None
 
 
-def _devices_of(backend: VirtualBackend) -> tuple[Device, ...]:
+def _devices_of(backend: Backend) -> tuple[Device, ...]:
     global _devices
     known = _devices
     if known is not None and known[0] is backend:

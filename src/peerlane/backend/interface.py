@@ -34,7 +34,11 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """Facts of one device that do not change while its node lives.  ``total_bytes`` is its capacity."""
+    """Facts of one device that do not change while its node lives.
+
+    ``total_bytes`` is its capacity; ``max_peers`` how many peers it may have at a time;
+    ``routes_peer_memory_only`` whether memory must be allocated with ``peer=True`` to be copied directly.
+    """
 
     ordinal: int
     name: str
@@ -42,6 +46,8 @@ class DeviceInfo:
     total_bytes: int
     switch: int
     granularity: int
+    max_peers: int
+    routes_peer_memory_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,11 @@ class Backend(Protocol):
     name: str
     caps: Caps
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was left."""
+        ...
+
     def devices(self) -> tuple[DeviceInfo, ...]:
         """Return the devices, in ordinal order."""
         ...
@@ -87,9 +98,10 @@ class Backend(Protocol):
         """Return the bytes of capacity not charged to any allocation of any process of the node."""
         ...
 
-    def allocate(self, ordinal: int, nbytes: int) -> Block:
+    def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
         """Allocate device memory, aligned to at least 256 bytes; contents are unspecified.
 
+        ``peer``: for access from other devices, where that makes a difference.
         Raises ``OutOfMemory`` beyond the capacity and ``InvalidValue`` for ``nbytes < 1``.
         """
         ...
@@ -125,6 +137,10 @@ class Backend(Protocol):
 
     def can_access(self, ordinal: int, peer: int) -> bool:
         """Tell whether ``set_peer(ordinal, peer, True)`` is possible."""
+        ...
+
+    def why_not(self, ordinal: int, peer: int) -> str:
+        """Return in words why ``can_access`` is False; empty if it is True."""
         ...
 
     def peers(self, ordinal: int) -> Collection[int]:

@@ -65,6 +65,8 @@ class VirtualBackend:
                 total_bytes=capacity,
                 switch=config.topology.switch(ordinal),
                 granularity=config.profile.granularity,
+                max_peers=config.profile.max_peers,
+                routes_peer_memory_only=config.profile.p2p_policy_required,
             )
             for ordinal, capacity in enumerate(config.memory)
         )
@@ -99,6 +101,9 @@ class VirtualBackend:
 
     def can_access(self, ordinal: int, peer: int) -> bool:
         return self.config.topology.reachable(ordinal, peer)
+
+    def why_not(self, ordinal: int, peer: int) -> str:
+        return "" if self.can_access(ordinal, peer) else self.config.topology.reason(ordinal, peer)
 
     def peers(self, ordinal: int) -> Collection[int]:
         return frozenset(self._peers[ordinal])

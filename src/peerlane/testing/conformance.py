@@ -219,6 +219,8 @@ class BackendConformance:
         self.needs(backend, Caps.PEER)
         assert backend.can_access(0, 1)
         assert not backend.can_access(0, 0)
+        assert backend.why_not(0, 1) == ""
+        assert backend.why_not(0, 0)
         assert set(backend.peers(0)) == set()
         for _ in range(2):
             backend.set_peer(0, 1, True)

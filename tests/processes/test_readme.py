@@ -1,0 +1,40 @@
+"""The README's examples are programs; they print what their comments say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from peerlane.testing.procs import run_python
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+NEUTRAL, PYACL = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def test_the_neutral_example(tmp_path: Path) -> None:
+    program = tmp_path / "demo.py"
+    program.write_text(NEUTRAL)
+    done = run_python([str(program)], timeout=60)
+    assert done.returncode == 1
+    assert "kind='staged'" in done.stdout
+    assert re.search(
+        r"Closed: the buffer of allocation \d+ \(8,388,608 bytes at .* allocated at demo.py:6\)", done.stderr
+    )
+    assert "freed by Buffer.close() at demo.py:" in done.stderr
+
+
+def test_the_pyacl_example(tmp_path: Path) -> None:
+    program = tmp_path / "copy.py"
+    program.write_text(PYACL)
+    done = run_python(["-m", "peerlane", "run", "--devices", "2", str(program)], timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["0", r"0 b'\x07\x07\x07\x07'", "107000"]
+    assert any("acl.rt.memcpy" in line for line in lines[3:])
+
+
+@pytest.mark.parametrize("page", re.findall(r"\]\(((?!http)[^)#]+)\)", README))
+def test_links_lead_somewhere(page: str) -> None:
+    assert (Path(__file__).parents[2] / page).exists()
