@@ -124,7 +124,7 @@ def test_locate_freed(node: Node) -> None:
         pl.raw.locate(address)
     assert refused.value.fault is Fault.FREED_ADDRESS
     with pytest.raises(pl.BadAddress) as refused:
-        pl.raw.locate(address + (64 << 20))
+        pl.raw.locate(address + (1 << 40))
     assert refused.value.fault is Fault.UNKNOWN_ADDRESS
     with pytest.raises(TypeError):
         pl.raw.locate("x")  # type: ignore[arg-type]
