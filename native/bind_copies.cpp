@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ bool ask_signals(void*) {
 // Only the main thread runs Python's signal handlers; others would take the GIL for nothing.
 Poll poll_here() { return syscall(SYS_gettid) == getpid() ? Poll{ask_signals} : Poll{}; }
 
+// `size` is what decides whether the GIL is given away: below, the work is shorter than taking it back.
 template <class Work>
 void released(uint64_t size, const Work& work) {
     if (size <= kBrief) {
@@ -26,12 +28,27 @@ void released(uint64_t size, const Work& work) {
         return;
     }
     try {
-        nb::gil_scoped_release release;
+        const GilReleased gil;
         work(poll_here());
     } catch (const Refusal& refusal) {
         if (refusal.why == Why::interrupted) throw nb::python_error();   // the signal handler's exception
         throw;
     }
+}
+
+Operand readable(const Memory& memory) {
+    return {"src", memory.last_address(), memory.size(), memory.pin()};
+}
+Operand writable(const Memory& memory) {
+    return {"dst", memory.last_address(), memory.size(), memory.pin_writable()};
+}
+
+void check_rectangle(const Operand& operand, uint64_t pitch, uint64_t width, uint64_t height) {
+    if (width == 0 || height == 0) return;
+    const uint64_t span = pitched_span(operand.role, pitch, width, height);
+    if (span > operand.size)
+        throw Refusal{.why = Why::out_of_bounds, .role = operand.role, .address = operand.address, .size = span,
+                      .base = operand.address, .extent_size = operand.size, .device = operand.range().device};
 }
 
 }  // namespace
@@ -46,17 +63,38 @@ void bind_copies(nb::module_& m) {
     m.def(
         "copy_memory",
         [](const Memory& dst, const Memory& src) {
-            const uint64_t size = src.size(), to = dst.writable_address(), from = src.address();
+            const uint64_t size = src.size();
+            const Operand to = writable(dst), from = readable(src);
             if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .extent_size = dst.size()};
-            released(size, [=](Poll poll) { copy(to, from, size, false, poll); });
+            released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
         },
         "dst"_a, "src"_a, "Copy all of `src` to `dst`, which must be as large.");
+    m.def(
+        "copy_memory_2d",
+        [](const Memory& dst, uint64_t dst_pitch, const Memory& src, uint64_t src_pitch, uint64_t width, uint64_t height) {
+            const Operand to = writable(dst), from = readable(src);
+            check_rectangle(to, dst_pitch, width, height);
+            check_rectangle(from, src_pitch, width, height);
+            released(to.size + from.size, [&](Poll poll) {
+                copy_2d(to, dst_pitch, from, src_pitch, width, height, false, poll);
+            });
+        },
+        "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a);
+    m.def(
+        "fill_memory",
+        [](const Memory& dst, uint64_t value, unsigned width) {
+            const Operand to = writable(dst);
+            released(dst.size(), [&](Poll poll) { fill(to, value, width, dst.size() / width, poll); });
+        },
+        "dst"_a, "value"_a, "width"_a, "Fill all of `dst`, a multiple of `width` bytes.");
     m.def(
         "copy_2d",
         [](uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch, uint64_t width, uint64_t height,
            bool direct) {
+            // The span, not the bytes: narrow rows far apart take as long as wide ones.
+            const uint64_t span = height == 0 ? 0 : std::max(dst_pitch, src_pitch);
             uint64_t size;
-            if (__builtin_mul_overflow(width, height, &size)) size = UINT64_MAX;
+            if (__builtin_mul_overflow(span, height, &size)) size = UINT64_MAX;
             released(size, [=](Poll poll) { copy_2d(dst, dst_pitch, src, src_pitch, width, height, direct, poll); });
         },
         "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a,

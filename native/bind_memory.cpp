@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kWhyNames[] = {
     "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
-    "descriptors", "address_space", "overflow", "interrupted", "forked", "closed", "read_only", "overlap",
-    "no_route", "not_peer_memory", "size_mismatch"};
+    "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
+    "no_route", "not_peer_memory", "size_mismatch", "node_file"};
 
 // The account outlives the Python object: blocks may be refunded after it is gone.
 struct LedgerHandle {
@@ -110,15 +110,26 @@ void bind_memory(nb::module_& m) {
         "capacity"_a, "host_access"_a, "routes_peer_memory_only"_a, "ledger"_a, "index"_a, "Return the number of a new device.");
     m.def(
         "close_device", [](uint32_t number) { Heap::get().close_device(number); }, "number"_a,
-        nb::call_guard<nb::gil_scoped_release>(), "Let every allocation of a device die.");
+        nb::call_guard<GilReleased>(), "Let every allocation of a device die.");
     m.def("free_bytes", [](uint32_t number) { return Heap::get().free_bytes(number); }, "number"_a);
     m.def("live_allocations", [](uint32_t number) { return Heap::get().live_allocations(number); }, "number"_a);
     m.def(
         "set_route", [](uint32_t from, uint32_t to, bool open) { Heap::get().set_route(from, to, open); }, "origin"_a,
         "target"_a, "open"_a);
     m.def("route_open", [](uint32_t a, uint32_t b) { return Heap::get().route_open(a, b); }, "a"_a, "b"_a);
-    m.def("trim", [] { return Heap::get().trim(); }, nb::call_guard<nb::gil_scoped_release>(),
+    m.def("trim", [] { return Heap::get().trim(); }, nb::call_guard<GilReleased>(),
           "Give cached blocks back to the system; return their bytes.");
+    m.def("interpreter_exits", &interpreter_exits,
+          "Let threads that come back for the GIL from now on wait for the end of the process.");
+    m.def("check_usable", [] { Heap::get().check_usable(); }, "Refuse in a forked child.");
+    m.def(
+        "window_offset",
+        [](uint64_t address) -> std::optional<uint64_t> {
+            uint64_t offset;
+            if (!Heap::get().space().contains(address, offset)) return std::nullopt;
+            return offset;
+        },
+        "address"_a, "Return the place of an address in its window (guard or shadow), None outside of both.");
     m.def("cached_bytes", [] { return Heap::get().cached_bytes(); });
 
     nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots),
@@ -128,7 +139,7 @@ void bind_memory(nb::module_& m) {
             [](Memory* self, uint32_t device, uint64_t size, bool peer) {
                 new (self) Memory(Memory::allocate(device, size, peer));
             },
-            "device"_a, "size"_a, "peer"_a, nb::call_guard<nb::gil_scoped_release>())
+            "device"_a, "size"_a, "peer"_a, nb::call_guard<GilReleased>())
         .def(
             "__init__",
             [](Memory* self, const Memory& whole, uint64_t offset, uint64_t size) { new (self) Memory(whole, offset, size); },
@@ -147,7 +158,7 @@ void bind_memory(nb::module_& m) {
         .def_prop_ro("is_live", &Memory::is_live)
         .def_prop_ro("is_read_only", &Memory::is_read_only)
         .def_prop_ro("is_peer", &Memory::is_peer, "Whether it was allocated for peer access.")
-        .def("close", &Memory::close, nb::call_guard<nb::gil_scoped_release>(),
+        .def("close", &Memory::close, nb::call_guard<GilReleased>(),
              "End this object; an owner's memory goes back when the last use of it ends.");
 
     m.def(

@@ -60,7 +60,7 @@ void bind_reference(nb::module_& m) {
             });
         },
         "dst"_a, "src"_a, "size"_a, "streaming"_a, "threads"_a, "rounds"_a,
-        nb::call_guard<nb::gil_scoped_release>(),
+        nb::call_guard<GilReleased>(),
         "Seconds of one plain or streaming copy between two host addresses, without any check.");
     m.def(
         "time_lookups",

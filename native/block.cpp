@@ -2,7 +2,9 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -52,14 +54,19 @@ Block* create_block(uint64_t size, uint32_t device) {
         close(fd);
         throw Refusal{.why = Why::system_memory, .size = size, .error = error};
     }
-    auto* block = new Block;
-    block->fd = fd;
-    block->size = size;
-    block->device = device;
-    block->id = next_block_id.fetch_add(1, std::memory_order_relaxed);
-    std::lock_guard lock(descriptors_mutex);
-    descriptors().insert(fd);
-    return block;
+    try {
+        auto block = std::make_unique<Block>();
+        block->fd = fd;
+        block->size = size;
+        block->device = device;
+        block->id = next_block_id.fetch_add(1, std::memory_order_relaxed);
+        std::lock_guard lock(descriptors_mutex);
+        descriptors().insert(fd);
+        return block.release();
+    } catch (const std::bad_alloc&) {
+        close(fd);
+        throw Refusal{.why = Why::system_memory, .size = size, .error = ENOMEM};
+    }
 }
 
 void hold(Block* block) { block->references.fetch_add(1, std::memory_order_relaxed); }
@@ -86,7 +93,9 @@ void map_block(const Block* block, void* at, bool inherited_by_fork) {
 }
 
 void unmap_range(void* at, uint64_t size) {
-    mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    void* got = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+    // At the limit of mappings: the pages go back at least, and the next block here is mapped over it.
+    if (got == MAP_FAILED) madvise(at, size, MADV_REMOVE);
 }
 
 }  // namespace peerlane

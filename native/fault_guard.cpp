@@ -29,19 +29,34 @@ void explain(uintptr_t address) {
     (void)ignored;
 }
 
+// An earlier handler may put itself out of the way and let the fault happen again, which leads back here
+// (faulthandler, installed after us, does): after a few rounds at one place the default action ends it.
+constexpr int kMostRounds = 4;
+thread_local uintptr_t last_fault __attribute__((tls_model("initial-exec"))) = 0;
+thread_local int rounds __attribute__((tls_model("initial-exec"))) = 0;
+thread_local bool chaining __attribute__((tls_model("initial-exec"))) = false;
+
 void chain(int signal, siginfo_t* info, void* context) {
     struct sigaction& before = previous[signal == SIGBUS];
-    if (before.sa_flags & SA_SIGINFO) {
-        before.sa_sigaction(signal, info, context);
-    } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
+    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+    rounds = address == last_fault ? rounds + 1 : 0;
+    last_fault = address;
+    const bool by_default = !(before.sa_flags & SA_SIGINFO) &&
+                            (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
+    if (by_default || chaining || rounds >= kMostRounds) {
         // Returning repeats the faulting instruction, now with the default action.
         struct sigaction fallback {};
         fallback.sa_handler = SIG_DFL;
         sigaction(signal, &fallback, nullptr);
         if (info->si_code <= 0) raise(signal);
-    } else {
-        before.sa_handler(signal);
+        return;
     }
+    chaining = true;
+    if (before.sa_flags & SA_SIGINFO)
+        before.sa_sigaction(signal, info, context);
+    else
+        before.sa_handler(signal);
+    chaining = false;
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
@@ -84,11 +99,14 @@ void install_fault_handlers() {
 }
 
 void rearm_fault_handlers() {
-    struct sigaction present {};
-    sigaction(SIGSEGV, nullptr, &present);
-    if ((present.sa_flags & SA_SIGINFO) && present.sa_sigaction == on_fault) return;
-    std::lock_guard lock(install_mutex);
-    install_locked();
+    for (int signal : kSignals) {
+        struct sigaction present {};
+        sigaction(signal, nullptr, &present);
+        if ((present.sa_flags & SA_SIGINFO) && present.sa_sigaction == on_fault) continue;
+        std::lock_guard lock(install_mutex);
+        install_locked();
+        return;
+    }
 }
 
 void explain_faults_in(uintptr_t base, uint64_t size) {

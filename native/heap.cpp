@@ -10,6 +10,8 @@ namespace peerlane {
 namespace {
 constexpr int kFreshByte = 0xCB, kFreedByte = 0xDD;
 
+constexpr uint64_t kLargest = uint64_t{1} << 62;   // no capacity is larger, and rounding up cannot wrap
+
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 void prepare_fork() { Heap::get().fork_prepare(); }
@@ -23,7 +25,10 @@ Heap& Heap::get() {
 }
 
 // The guard is wanted by copies between host addresses too, before any node is entered.
-Heap::Heap() { install_fault_handlers(); }
+Heap::Heap() {
+    install_fault_handlers();
+    pthread_atfork(prepare_fork, parent_after_fork, child_after_fork);
+}
 
 void Heap::configure(const HeapSettings& settings) {
     check_usable();
@@ -36,7 +41,6 @@ void Heap::configure(const HeapSettings& settings) {
     host->settings = {.capacity = UINT64_MAX, .host_access = true};
     devices_[kHost].store(host, std::memory_order_release);
     device_count_ = 1;
-    pthread_atfork(prepare_fork, parent_after_fork, child_after_fork);
 }
 
 uint32_t Heap::add_device(const DeviceSettings& settings, std::shared_ptr<Ledger> ledger, uint64_t index) {
@@ -80,6 +84,7 @@ void Heap::close_device(uint32_t number) {
     }
     for (auto& [extent, id] : doomed) retire(extent, id);
     std::lock_guard lock(mutex_);
+    device(number).ledger.reset();   // the process gives its slot back: what a view still holds is nobody's charge
     for (auto entry = cache_.begin(); entry != cache_.end();) {
         auto next = std::next(entry);
         if (entry->block->device == number) {
@@ -92,6 +97,7 @@ void Heap::close_device(uint32_t number) {
 }
 
 uint64_t Heap::free_bytes(uint32_t number) {
+    check_usable();
     std::lock_guard lock(mutex_);
     Device& asked = device(number);
     const uint64_t used = asked.ledger ? asked.ledger->used(asked.index) : asked.held;
@@ -111,7 +117,12 @@ void Heap::charge(Device& payer, uint32_t number, uint64_t bytes, uint64_t asked
 
 void Heap::refund(Device& payer, uint64_t bytes) {
     payer.held -= bytes;
-    if (payer.ledger) payer.ledger->refund(payer.index, bytes);
+    if (!payer.ledger) return;
+    try {
+        payer.ledger->refund(payer.index, bytes);
+    } catch (const Refusal&) {
+        // Somebody cut the node's file: there is no account left to put right.
+    }
 }
 
 Heap::Cached Heap::obtain(uint32_t number, uint64_t span, uint64_t asked) {
@@ -125,17 +136,24 @@ Heap::Cached Heap::obtain(uint32_t number, uint64_t span, uint64_t asked) {
         return found;
     }
     try {
-        return obtain_fresh(number, span);
-    } catch (const Refusal&) {
-        if (trim_locked() == 0) {
-            refund(payer, span);
-            throw;
+        try {
+            return obtain_fresh(number, span);
+        } catch (const Refusal&) {
+            if (trim_locked() == 0) throw;
         }
-    }
-    try {
         return obtain_fresh(number, span);
-    } catch (const Refusal&) {
+    } catch (...) {
         refund(payer, span);
+        throw;
+    }
+}
+
+// A block that cannot be entered goes back at once.
+void Heap::enter_region(uint32_t number, const Cached& entry, Region region) {
+    try {
+        regions_[entry.offset] = region;
+    } catch (const std::bad_alloc&) {
+        put_away(number, entry);
         throw;
     }
 }
@@ -146,7 +164,7 @@ Heap::Cached Heap::obtain_fresh(uint32_t number, uint64_t span) {
     try {
         block = create_block(span, number);
         map_block(block, space_.shadow(offset), number == kHost);
-    } catch (const Refusal&) {
+    } catch (...) {
         if (block) drop(block);
         space_.give(offset, span);
         throw;
@@ -161,7 +179,12 @@ void Heap::put_away(uint32_t number, Cached entry) {
         destroy(entry);
         return;
     }
-    cache_.push_back(entry);
+    try {
+        cache_.push_back(entry);
+    } catch (const std::bad_alloc&) {
+        destroy(entry);
+        return;
+    }
     cache_bytes_ += entry.block->size;
     while (cache_bytes_ > settings_.cache_bytes) {
         cache_bytes_ -= cache_.front().block->size;
@@ -174,7 +197,7 @@ void Heap::destroy(const Cached& entry) {
     const uint64_t span = entry.block->size;
     unmap_range(space_.shadow(entry.offset), span);
     drop(entry.block);
-    space_.give(entry.offset, span);
+    or_lose([&] { space_.give(entry.offset, span); });
 }
 
 uint64_t Heap::trim_locked() {
@@ -192,6 +215,7 @@ uint64_t Heap::trim() {
 }
 
 uint64_t Heap::cached_bytes() {
+    check_usable();
     std::lock_guard lock(mutex_);
     return cache_bytes_;
 }
@@ -209,34 +233,37 @@ Extent* Heap::new_extent() {
 
 Extent* Heap::allocate(uint32_t number, uint64_t size, bool peer) {
     check_usable();
-    if (size == 0 || size > space_.window())
+    if (size == 0 || size > kLargest)
         throw Refusal{.why = Why::out_of_memory, .size = size, .base = free_bytes(number),
                       .extent_size = device(number).settings.capacity, .device = number};
-    Extent* extent;
-    {
-        std::lock_guard lock(mutex_);
-        if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
-        extent = size < kGranule ? allocate_slot(number, size) : allocate_large(number, size);
-        extent->size = size;
-        extent->device = number;
-        extent->reservation = 0;
-        extent->peer = peer;
-        extent->id.store(next_id_.fetch_add(1), std::memory_order_relaxed);
-        ++device(number).live;
-    }
+    std::lock_guard lock(mutex_);
+    if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
+    Extent* extent = size < kGranule ? allocate_slot(number, size) : allocate_large(number, size);
+    extent->size = size;
+    extent->device = number;
+    extent->reservation = 0;
+    extent->peer = peer;
+    extent->id.store(next_id_.fetch_add(1), std::memory_order_relaxed);
+    ++device(number).live;
     if (poison_.load(std::memory_order_relaxed)) poison(extent, kFreshByte);
-    extent->revive();
+    extent->revive();   // under the lock: who closes the device next finds it
     return extent;
 }
 
 Extent* Heap::allocate_large(uint32_t number, uint64_t size) {
     const uint64_t span = round_up(size, kGranule);
-    const Cached entry = obtain(number, span, size);
     Extent* extent = new_extent();
+    Cached entry;
+    try {
+        entry = obtain(number, span, size);
+    } catch (...) {
+        spare_extents_.push_back(extent);   // it came from there: there is room
+        throw;
+    }
     extent->offset = entry.offset;
     extent->block = entry.block;
     extent->slab = nullptr;
-    regions_[entry.offset] = {extent, nullptr};
+    enter_region(number, entry, {extent, nullptr});
     space_.set(entry.offset, span, extent);
     return extent;
 }
@@ -263,8 +290,10 @@ void Heap::retire(Extent* extent, uint64_t id) {
 }
 
 void Heap::reclaim(Extent* extent) {
-    if (poison_.load(std::memory_order_relaxed)) poison(extent, kFreedByte);
+    if (forked_.load(std::memory_order_relaxed)) return;   // a child's view of its parent's memory: not ours to free
     std::lock_guard lock(mutex_);
+    const bool shared = extent->reservation != 0 || extent->block->references.load(std::memory_order_acquire) != 1;
+    if (poison_.load(std::memory_order_relaxed) && !shared) poison(extent, kFreedByte);
     --device(extent->device).live;
     if (extent->slab) {
         release_slot(extent);
@@ -277,7 +306,7 @@ void Heap::reclaim(Extent* extent) {
     const bool mapping = extent->reservation != 0;
     const uint32_t number = extent->device;
     extent->block = nullptr;
-    spare_extents_.push_back(extent);
+    or_lose([&] { spare_extents_.push_back(extent); });
     if (mapping) {
         unmap_range(space_.shadow(entry.offset), span);
         drop(entry.block);
@@ -316,6 +345,7 @@ void Heap::set_route(uint32_t from, uint32_t to, bool open) {
 }
 
 uint64_t Heap::live_allocations(uint32_t number) {
+    check_usable();
     std::lock_guard lock(mutex_);
     return device(number).live;
 }
@@ -323,6 +353,7 @@ uint64_t Heap::live_allocations(uint32_t number) {
 Neighbour Heap::nearest(uint64_t address) {
     Neighbour best;
     uint64_t offset, best_distance = UINT64_MAX;
+    check_usable();
     if (!space_.contains(address, offset)) return best;
     std::lock_guard lock(mutex_);
     const auto consider = [&](const Extent& extent) {

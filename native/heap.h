@@ -4,6 +4,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "address_space.h"
@@ -40,6 +41,15 @@ struct Range {
     uint64_t end_offset = 0;      // window offset of the end, for ranges over several mappings
     uint32_t device = kHost;
 };
+
+// Losing a spare object is better than failing to give memory back.
+template <class Work>
+void or_lose(const Work& work) {
+    try {
+        work();
+    } catch (const std::bad_alloc&) {
+    }
+}
 
 class Heap {
   public:
@@ -91,6 +101,7 @@ class Heap {
     void fork_prepare();
     void fork_parent();
     void fork_child();
+    bool is_forked() const { return forked_.load(std::memory_order_relaxed); }
     void check_usable() const {
         if (forked_.load(std::memory_order_relaxed)) throw Refusal{.why = Why::forked};
     }
@@ -127,6 +138,7 @@ class Heap {
     void refund(Device& device, uint64_t bytes);
     Cached obtain(uint32_t number, uint64_t span, uint64_t asked);   // a charged, mapped block
     Cached obtain_fresh(uint32_t number, uint64_t span);
+    void enter_region(uint32_t number, const Cached& entry, Region region);
     void put_away(uint32_t number, Cached entry);                    // refunds; keeps it if there is room
     void destroy(const Cached& entry);
     uint64_t trim_locked();

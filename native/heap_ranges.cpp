@@ -61,6 +61,7 @@ void Heap::unpin(const Range& range) {
 uint64_t Heap::reserve(uint64_t span, uint64_t alignment, uint32_t number) {
     check_usable();
     std::lock_guard lock(mutex_);
+    if (span > space_.window()) throw Refusal{.why = Why::address_space, .size = span};
     span = (span + kGranule - 1) & ~(kGranule - 1);
     const uint64_t offset = space_.take(span, alignment < kGranule ? kGranule : alignment);
     reservations_[offset] = {span, next_id_.fetch_add(1), number};

@@ -72,7 +72,7 @@ Slab* Heap::open_slab(uint32_t number, unsigned size_class) {
     Cached entry;
     try {
         entry = obtain(number, kGranule, class_size(size_class));
-    } catch (const Refusal&) {
+    } catch (...) {
         spare_slabs_[size_class].push_back(slab);
         throw;
     }
@@ -80,7 +80,7 @@ Slab* Heap::open_slab(uint32_t number, unsigned size_class) {
     slab->block = entry.block;
     slab->offset.store(entry.offset, std::memory_order_relaxed);
     slab->fresh = slab->used = slab->ring_head = slab->ring_count = 0;
-    regions_[entry.offset] = {nullptr, slab};
+    enter_region(number, entry, {nullptr, slab});
     space_.set(entry.offset, slab);
     list_slab(slab);
     return slab;
@@ -116,7 +116,7 @@ void Heap::release_slot(Extent* extent) {
     unlist_slab(slab);
     space_.clear(offset, kGranule);
     regions_.erase(offset);
-    spare_slabs_[class_of(slab->slot_size)].push_back(slab);
+    or_lose([&] { spare_slabs_[class_of(slab->slot_size)].push_back(slab); });
     put_away(slab->device, {offset, slab->block});
 }
 

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include "fault_guard.h"
 #include "refusal.h"
 
 namespace peerlane {
@@ -27,25 +28,43 @@ std::atomic<uint64_t>* Ledger::field(uint64_t slot, uint64_t index) const {
                                                     index * 8);
 }
 
+namespace {
+
+template <class Touch>
+void touch_file(const Touch& touch) {
+    FaultGuard guard;
+    if (!guarded(guard, touch)) throw Refusal{.why = Why::node_file, .error = ENOSPC};
+}
+
+}  // namespace
+
 bool Ledger::charge(uint64_t device, uint64_t bytes, uint64_t capacity) {
     std::atomic<uint64_t>* mine = field(slot_, LedgerLayout::kFields + device);
-    mine->fetch_add(bytes, std::memory_order_seq_cst);
-    if (used(device) <= capacity) return true;
-    mine->fetch_sub(bytes, std::memory_order_seq_cst);
+    touch_file([=] { mine->fetch_add(bytes, std::memory_order_seq_cst); });
+    try {
+        if (used(device) <= capacity) return true;
+    } catch (const Refusal&) {
+        refund(device, bytes);
+        throw;
+    }
+    refund(device, bytes);
     return false;
 }
 
 void Ledger::refund(uint64_t device, uint64_t bytes) {
-    field(slot_, LedgerLayout::kFields + device)->fetch_sub(bytes, std::memory_order_seq_cst);
+    std::atomic<uint64_t>* mine = field(slot_, LedgerLayout::kFields + device);
+    touch_file([=] { mine->fetch_sub(bytes, std::memory_order_seq_cst); });
 }
 
 uint64_t Ledger::used(uint64_t device) const {
     uint64_t total = 0;
-    for (uint64_t slot = 0; slot < layout_.slots; ++slot) {
-        if (field(slot, 0)->load(std::memory_order_relaxed) == 0) continue;
-        const uint64_t bytes = field(slot, LedgerLayout::kFields + device)->load(std::memory_order_seq_cst);
-        total = total + bytes < total ? UINT64_MAX : total + bytes;   // a hostile slot must not wrap it
-    }
+    touch_file([this, device, &total] {
+        for (uint64_t slot = 0; slot < layout_.slots; ++slot) {
+            if (field(slot, 0)->load(std::memory_order_relaxed) == 0) continue;
+            const uint64_t bytes = field(slot, LedgerLayout::kFields + device)->load(std::memory_order_seq_cst);
+            total = total + bytes < total ? UINT64_MAX : total + bytes;   // a hostile slot must not wrap it
+        }
+    });
     return total;
 }
 

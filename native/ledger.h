@@ -24,6 +24,7 @@ class Ledger {
     Ledger& operator=(const Ledger&) = delete;
 
     // Add first, look afterwards: two processes may both be refused, never both served beyond the capacity.
+    // All throw Refusal when the file has no page behind it: its directory is full, or it was cut.
     bool charge(uint64_t device, uint64_t bytes, uint64_t capacity);
     void refund(uint64_t device, uint64_t bytes);
     uint64_t used(uint64_t device) const;   // over all slots that have an owner

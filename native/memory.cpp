@@ -31,13 +31,14 @@ Memory::Memory(Memory&& other) noexcept
 Memory::~Memory() {
     try {
         close();
-    } catch (const Refusal&) {
-        // A forked child drops its parent's objects: nothing of it is here.
+    } catch (...) {
+        // Nothing can be told from here, and the memory is at worst kept.
     }
 }
 
 void Memory::close() {
     closed_.store(true, std::memory_order_relaxed);
+    if (Heap::get().is_forked()) return;   // the parent's, and nothing of it is here
     if (owner_.exchange(false, std::memory_order_acq_rel)) Heap::get().retire(extent_, id_);
 }
 
@@ -53,20 +54,31 @@ uint64_t Memory::writable_address() const {
     return address();
 }
 
-char* Memory::pin_view() {
-    if (closed_) throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
-    if (!extent_) {
-        if (!host_view_) throw Refusal{.why = Why::unknown_address, .role = "address", .address = address_, .size = size_};
-        return reinterpret_cast<char*>(address_);
-    }
+Range Memory::pin_writable() const {
+    if (read_only_) [[unlikely]]
+        throw Refusal{.why = Why::read_only, .role = "dst", .address = address_, .size = size_};
+    return pin();
+}
+
+Range Memory::pin() const {
     Heap& heap = Heap::get();
     heap.check_usable();
-    if (!heap.pin(extent_)) throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
-    if (extent_->id.load(std::memory_order_relaxed) != id_) {
+    const Refusal gone{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
+    if (closed_.load(std::memory_order_relaxed)) throw gone;
+    if (!extent_) return {.host = reinterpret_cast<char*>(address_)};
+    if (!heap.pin(extent_)) throw gone;
+    if (extent_->id.load(std::memory_order_relaxed) != id_) {   // used again by another allocation
         heap.unpin(extent_);
-        throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
+        throw gone;
     }
-    return heap.space().shadow(extent_->offset) + (address_ - heap.address_of(extent_));
+    const uint64_t offset = extent_->offset + (address_ - heap.address_of(extent_));
+    return {heap.space().shadow(offset), extent_, offset + size_, extent_->device};
+}
+
+char* Memory::pin_view() {
+    if (!extent_ && !host_view_)
+        throw Refusal{.why = Why::unknown_address, .role = "address", .address = address_, .size = size_};
+    return pin().host;
 }
 
 void Memory::unpin_view() {

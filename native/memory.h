@@ -26,6 +26,9 @@ class Memory {
     uint64_t last_address() const { return address_; }   // for texts: also of what is closed
     void close();                        // idempotent; an owner's memory goes back after its last use
 
+    // This very allocation, whatever lives at its address by now; throws Refusal.  The caller unpins.
+    Range pin() const;
+    Range pin_writable() const;
     char* pin_view();                    // host pointer; throws Refusal.  Keeps the bytes until unpin_view
     void unpin_view();
 

@@ -13,7 +13,8 @@ enum class Why : int {
     system_memory,     // the system refused a mapping or a file
     descriptors,       // no file descriptor left
     address_space,     // no room in the windows
-    overflow,          // address or size arithmetic would wrap
+    overflow,          // address + size would wrap
+    pitch_overflow,    // `size` rows with a pitch of `address` bytes would wrap
     interrupted,       // the poll asked to stop
     forked,            // this process was forked after the first use
     closed,            // the object, or the device below it, was closed
@@ -22,6 +23,7 @@ enum class Why : int {
     no_route,          // two devices without an open route, and staging was not wanted
     not_peer_memory,   // the device routes only memory allocated for it
     size_mismatch,     // `size` bytes are to go where `extent_size` are
+    node_file,         // the node's shared file has no page to give
 };
 
 struct Refusal {

@@ -1,10 +1,11 @@
 """Peer-to-peer copies, shared device memory and one-sided writes, on virtual devices that need no hardware."""
 
+from peerlane import _interpreter as _interpreter  # first: it may refuse
 from peerlane import raw
 from peerlane.backend.interface import Caps, DeviceInfo, Kind, Location
 from peerlane.buffer import Buffer, Route, as_buffer
 from peerlane.copies import copy, copy_2d, fill
-from peerlane.device import Device, Host, PeerSet, devices, enter_node, leave_node
+from peerlane.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
 from peerlane.errors import (
     AccessDenied,
     BadAddress,
@@ -54,4 +55,5 @@ __all__ = [
     "fill",
     "leave_node",
     "raw",
+    "trim",
 ]

@@ -44,6 +44,19 @@ def route_open(a: int, b: int) -> bool: ...
 def trim() -> int:
     """Give cached blocks back to the system; return their bytes."""
 
+def interpreter_exits() -> None:
+    """
+    Let threads that come back for the GIL from now on wait for the end of the process.
+    """
+
+def check_usable() -> None:
+    """Refuse in a forked child."""
+
+def window_offset(address: int) -> int | None:
+    """
+    Return the place of an address in its window (guard or shadow), None outside of both.
+    """
+
 def cached_bytes() -> int: ...
 
 class Memory:
@@ -113,6 +126,11 @@ def copy(dst: int, src: int, size: int, direct: bool = False) -> None:
 
 def copy_memory(dst: Memory, src: Memory) -> None:
     """Copy all of `src` to `dst`, which must be as large."""
+
+def copy_memory_2d(dst: Memory, dst_pitch: int, src: Memory, src_pitch: int, width: int, height: int) -> None: ...
+
+def fill_memory(dst: Memory, value: int, width: int) -> None:
+    """Fill all of `dst`, a multiple of `width` bytes."""
 
 def copy_2d(dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int, direct: bool = False) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -52,22 +53,32 @@ class Buffer(_core.Memory):
     _owns: bool
     device: Device | Host
 
+    def __init__(self, *_: object) -> None:
+        raise TypeError("a Buffer is made by Device.allocate, Host.allocate, slicing or as_buffer")
+
+    @classmethod
+    def _make(cls, owner: object, device: Device | Host, *memory: Any, owns: bool = False) -> Buffer:
+        made = cls.__new__(cls)
+        _core.Memory.__init__(made, *memory)
+        made._owner, made._owns, made.device = owner, owns, device
+        return made
+
     @classmethod
     def _own(cls, block: Block, device: Device | Host) -> Buffer:
-        assert isinstance(block, _core.Memory)
-        made = cls(block, 0, block.size)
-        made._owner, made._owns, made.device = block, True, device
+        made = cls._make(block, device, block, 0, block.size, owns=True)
         memory.remember(made, device.name)
         return made
 
     def close(self) -> None:
         """Free the memory; idempotent.  Copies that run now and live views keep the bytes until they end.
 
-        Closing a slice or a buffer made by :func:`as_buffer` only lets go of it.
+        Closing a part, or a buffer made by :func:`as_buffer`, frees nothing: the host object is kept until
+        the buffer, its views and its parts are gone.  In the child of a fork nothing happens.
         """
-        owner, self._owner = self._owner, None
         super().close()
-        if self._owns and owner is not None:
+        owner, owns = self._owner, self._owns
+        self._owns = False
+        if owns:
             assert isinstance(owner, _core.Memory)
             memory.forget(self.id, "Buffer.close()")
             owner.close()
@@ -159,8 +170,8 @@ class Buffer(_core.Memory):
             raise TypeError(f"Buffer: take a part with buffer[start:stop], not with {type(index).__name__}")
         if index.step not in (None, 1):
             raise InvalidValue(f"Buffer: a part must be contiguous; step is {index.step}", call="Buffer[]")
-        start = 0 if index.start is None else index.start.__index__()
-        stop = self.size if index.stop is None else index.stop.__index__()
+        start = 0 if index.start is None else operator.index(index.start)
+        stop = self.size if index.stop is None else operator.index(index.stop)
         first = start + self.size if start < 0 else start
         last = stop + self.size if stop < 0 else stop
         if not 0 <= first <= last <= self.size:
@@ -172,9 +183,7 @@ class Buffer(_core.Memory):
                 device=self.device.name,
             )
         self.address  # noqa: B018 - raises the text that names who closed it
-        part = Buffer(self, first, last - first)
-        part._owner, part._owns, part.device = self, False, self.device
-        return part
+        return Buffer._make(self, self.device, self, first, last - first)
 
     def __len__(self) -> int:
         return self.size
@@ -193,7 +202,7 @@ class Buffer(_core.Memory):
 
     def __del__(self) -> None:
         # The native owner frees the memory; this only keeps the list of the living true.
-        if getattr(self, "_owns", False) and self._owner is not None and memory is not None:
+        if getattr(self, "_owns", False) and memory is not None:
             memory.forget(self.id, "garbage collection")
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -228,23 +237,33 @@ def as_buffer(obj: Any) -> Buffer:
     """
     if isinstance(obj, Buffer):
         return obj
+    array = obj if isinstance(obj, np.ndarray) else _as_array(obj)
+    if array.dtype.hasobject:
+        raise TypeError(
+            f"as_buffer: the {type(obj).__name__} holds Python objects ({array.dtype}), whose bytes are addresses"
+        )
+    if not array.flags.c_contiguous:
+        raise InvalidValue(
+            f"as_buffer: the {type(obj).__name__} is not contiguous in C order (shape {array.shape}, strides "
+            f"{array.strides}); copy it first, for instance with numpy.ascontiguousarray",
+            call="as_buffer",
+        )
+    return Buffer._make((obj, array), _HOST, array.ctypes.data, array.nbytes, not array.flags.writeable, True)
+
+
+def _as_array(obj: Any) -> npt.NDArray[Any]:
     try:
         view = memoryview(obj)
     except TypeError:
-        view = _dlpack_view(obj)
-    if not view.contiguous:
+        return _from_dlpack(obj)
+    except (ValueError, BufferError) as error:
         raise InvalidValue(
-            f"as_buffer: the {type(obj).__name__} is not contiguous (shape {view.shape}, strides {view.strides}); "
-            "copy it first, for instance with numpy.ascontiguousarray",
-            call="as_buffer",
-        )
-    flat = np.frombuffer(view, dtype=np.uint8) if view.nbytes else np.empty(0, np.uint8)
-    made = Buffer(flat.ctypes.data, view.nbytes, view.readonly, True)
-    made._owner, made._owns, made.device = (obj, view), False, _HOST
-    return made
+            f"as_buffer: the {type(obj).__name__} does not give its bytes: {error}", call="as_buffer"
+        ) from error
+    return np.asarray(view)
 
 
-def _dlpack_view(obj: Any) -> memoryview:
+def _from_dlpack(obj: Any) -> npt.NDArray[Any]:
     if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
         kind, number = obj.__dlpack_device__()
         if int(kind) != _DLPACK_CPU[0]:
@@ -253,7 +272,7 @@ def _dlpack_view(obj: Any) -> memoryview:
                 "memory; copy it to the host first"
             )
         array: npt.NDArray[Any] = np.from_dlpack(obj)
-        return array.data
+        return array
     raise TypeError(
         f"as_buffer: {type(obj).__name__} has neither the buffer protocol nor DLPack; pass a Buffer, bytes, "
         "bytearray, memoryview, an array, or raw addresses to peerlane.raw"

@@ -54,8 +54,10 @@ def copy_2d(dst: Any, dst_pitch: int, src: Any, src_pitch: int, width: int, heig
         Nothing was written.
     """
     dst, src = buffers.as_buffer(dst), buffers.as_buffer(src)
-    for name, end, pitch in (("destination", dst, dst_pitch), ("source", src, src_pitch)):
-        raw._check_pitch(name, pitch, width, height)
+    width, height = raw._checked("copy_2d", width=width, height=height)
+    pitches = {"destination": raw._checked_pitch("destination", dst_pitch, width)}
+    pitches["source"] = raw._checked_pitch("source", src_pitch, width)
+    for (name, pitch), end in zip(pitches.items(), (dst, src), strict=True):
         need = (height - 1) * pitch + width if width and height else 0
         if need > end.size:
             raise InvalidValue(
@@ -63,7 +65,7 @@ def copy_2d(dst: Any, dst_pitch: int, src: Any, src_pitch: int, width: int, heig
                 f"has {end.size:,}",
                 call="copy_2d",
             )
-    raw.copy_2d(dst.writable_address, dst_pitch, src.address, src_pitch, width, height)
+    _core.copy_memory_2d(dst, pitches["destination"], src, pitches["source"], width, height)
 
 
 def fill(dst: Any, value: int | bytes) -> None:
@@ -87,4 +89,4 @@ def fill(dst: Any, value: int | bytes) -> None:
             "over",
             call="fill",
         )
-    raw.fill(dst.writable_address, number, width=width, count=dst.size // width)
+    _core.fill_memory(dst, number, width)

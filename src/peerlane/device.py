@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterable, Iterator, MutableSet
 from typing import TYPE_CHECKING
 
-from peerlane import memory
+from peerlane import _core, memory
 from peerlane.backend import registry
 from peerlane.backend.interface import Backend, Caps, DeviceInfo
 from peerlane.errors import AccessDenied, Fault, InvalidValue, OutOfMemory
+from peerlane.node.config import NodeConfig
 
 if TYPE_CHECKING:
     from peerlane.buffer import Buffer
@@ -42,11 +45,11 @@ class Device:
     A device becomes Closed when its node is left; its facts stay readable.
     """
 
-    __slots__ = ("_backend", "_info", "peers")
+    __slots__ = ("_backend", "_info", "_peers")
 
     _backend: Backend
     _info: DeviceInfo
-    peers: PeerSet
+    _peers: PeerSet
 
     def __new__(cls, name: str) -> Device:
         if not isinstance(name, str):
@@ -77,6 +80,17 @@ class Device:
     def info(self) -> DeviceInfo:
         """Facts that do not change while the node lives."""
         return self._info
+
+    @property
+    def peers(self) -> PeerSet:
+        """The devices whose memory this one may reach: a live set."""
+        return self._peers
+
+    @peers.setter
+    def peers(self, value: PeerSet) -> None:
+        # For ``device.peers |= ...``, which assigns the set to itself.
+        if value is not self._peers:
+            raise AttributeError("a device's peers are a live set: change it with add, discard, |= or clear")
 
     @property
     def caps(self) -> Caps:
@@ -280,6 +294,8 @@ class Host:
 
 
 _devices: tuple[Backend, tuple[Device, ...]] | None = None
+_devices_lock = threading.Lock()
+os.register_at_fork(after_in_child=lambda: globals().update(_devices_lock=threading.Lock()))
 
 
 def _devices_of(backend: Backend) -> tuple[Device, ...]:
@@ -287,14 +303,20 @@ def _devices_of(backend: Backend) -> tuple[Device, ...]:
     known = _devices
     if known is not None and known[0] is backend:
         return known[1]
+    with _devices_lock:
+        if _devices is None or _devices[0] is not backend:
+            _devices = (backend, _make_devices(backend))
+        return _devices[1]
+
+
+def _make_devices(backend: Backend) -> tuple[Device, ...]:
     made = []
     for info in backend.devices():
         device = object.__new__(Device)
         device._backend, device._info = backend, info
-        device.peers = PeerSet(device)
+        device._peers = PeerSet(device)
         made.append(device)
-    _devices = (backend, tuple(made))
-    return _devices[1]
+    return tuple(made)
 
 
 def devices() -> tuple[Device, ...]:
@@ -324,8 +346,8 @@ def enter_node(spec: str) -> tuple[Device, ...]:
     InvalidValue
         ``BAD_CONFIG`` or ``NODE_MISMATCH``; the present node is kept then.
     """
-    from peerlane.node.config import NodeConfig
-
+    if not isinstance(spec, str):
+        raise TypeError(f"enter_node: the node must be described by a str, not {type(spec).__name__}")
     config = NodeConfig.resolve(spec, source="enter_node")
     before = registry.current() if registry.is_entered() else None
     old = [record.id for record in memory.live_records()]
@@ -333,3 +355,8 @@ def enter_node(spec: str) -> tuple[Device, ...]:
     if entered is not before:
         memory.forget_node(old)
     return _devices_of(entered)
+
+
+def trim() -> int:
+    """Give freed blocks that this process keeps for reuse back to the system; return their bytes."""
+    return _core.trim()

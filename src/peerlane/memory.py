@@ -66,6 +66,7 @@ class Record:
 
     id: int
     address: int
+    offset: int
     size: int
     device: str
     made_at: Site | None
@@ -89,7 +90,9 @@ _dead: deque[Record] = deque(maxlen=_REMEMBERED)
 
 def remember(memory: _core.Memory, device: str) -> None:
     """Note a new allocation and the caller's place."""
-    _live[memory.id] = Record(memory.id, memory.last_address, memory.size, device, call_site())
+    address = memory.last_address
+    offset = _core.window_offset(address) or 0
+    _live[memory.id] = Record(memory.id, address, offset, memory.size, device, call_site())
 
 
 def forget(allocation: int, freed_by: str) -> None:
@@ -117,11 +120,23 @@ def record_of(allocation: int) -> Record | None:
     found = _live.get(allocation)
     if found is not None:
         return found
-    return next((record for record in reversed(_dead) if record.id == allocation), None)
+    return next((record for record in _newest_dead() if record.id == allocation), None)
+
+
+def _newest_dead() -> Iterable[Record]:
+    while True:
+        try:
+            return tuple(reversed(_dead))
+        except RuntimeError:  # another thread, or the garbage collector, freed something meanwhile
+            continue
 
 
 def _freed_at_address(address: int) -> Record | None:
-    return next((r for r in reversed(_dead) if r.address <= address < r.address + r.size), None)
+    # By offset: the address of a host view lies in the other window.
+    offset = _core.window_offset(address)
+    if offset is None:
+        return None
+    return next((r for r in _newest_dead() if r.offset <= offset < r.offset + r.size), None)
 
 
 def _nearest_text(address: int) -> str:
@@ -130,9 +145,10 @@ def _nearest_text(address: int) -> str:
         return "there is no live allocation"
     _, base, size, allocation = found
     name = _live.get(allocation) or f"an allocation of {size:,} bytes at {base:#x}"
-    if address < base:
-        return f"the nearest is {name}, {base - address:,} bytes above"
-    return f"the nearest is {name}, whose end is {address - (base + size):,} bytes below"
+    above = (_core.window_offset(base) or 0) - (_core.window_offset(address) or 0)
+    if above > 0:
+        return f"the nearest is {name}, {above:,} bytes above"
+    return f"the nearest is {name}, whose end is {-above - size:,} bytes below"
 
 
 def _role(role: str) -> str:
@@ -191,7 +207,7 @@ def _refusal(
         case "out_of_memory":
             return _out_of_memory(device, size, free=base, total=extent_size)
         case "closed":
-            return _closed(allocation, device)
+            return _closed(allocation, device) if role else _left(device)
         case "forked":
             return Closed(
                 f"process {os.getpid()} was forked after peerlane had started; device memory does not survive "
@@ -204,10 +220,16 @@ def _refusal(
                 "read-only array); copy into a bytearray or a writable array",
                 fault=Fault.READ_ONLY,
             )
+        case "pitch_overflow":
+            return InvalidValue(
+                f"{_role(role)}rectangle of {size:,} rows with a pitch of {address:,} bytes is larger than the "
+                "64-bit address space",
+                fault=Fault.OUT_OF_BOUNDS,
+            )
         case "overflow":
             return InvalidValue(
-                f"{_role(role)}address {address:#x} with {size:,} elements, rows or bytes reaches beyond the "
-                "64-bit address space",
+                f"{_role(role)}range of {size:,} bytes or elements at {address:#x} ends beyond the 64-bit address "
+                "space; a negative number wraps round to this",
                 fault=Fault.OUT_OF_BOUNDS,
             )
         case "size_mismatch":
@@ -252,15 +274,18 @@ def _out_of_memory(device: int, size: int, free: int, total: int) -> Error:
     )
 
 
+def _left(device: int) -> Error:
+    return Closed(f"{_label(device)} is closed: its node was left; ask for its devices again with devices()")
+
+
 def _closed(allocation: int, device: int) -> Error:
     record = record_of(allocation)
-    if allocation in _live or not allocation:
-        what = f"a part of {record}" if record else "a buffer on a host object"
-        return Closed(f"{what} was used after its own close(); take it again from its owner")
+    if not allocation:
+        return Closed("a buffer on a host object was used after its close(); take it again with as_buffer")
+    if allocation in _live:
+        return Closed(f"a part of {record} was used after its own close(); take it again from its buffer")
     if record is None:
-        return Closed(
-            f"{_label(device)} is closed: its node was left; ask for its devices again with devices()"
-        )
+        return Closed(f"the buffer of allocation {allocation} was closed (too many frees ago to say where)")
     return Closed(
         f"the buffer of {record} was {record.end}; you may have left its `with` block too early",
         device=record.device,
@@ -302,6 +327,12 @@ def _system(why: str, size: int, errno: int, device: int) -> Error:
             return OutOfMemory(
                 f"the system refused {size:,} bytes{reason}; free memory, or raise vm.max_map_count if this "
                 "process holds tens of thousands of large buffers",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "node_file":
+            return OutOfMemory(
+                "the file in which processes of this node count memory has no page to give: the runtime directory "
+                "is full, or the file was cut; make room, or set PEERLANE_RUNTIME_DIR",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "device_fault":

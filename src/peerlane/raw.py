@@ -7,6 +7,8 @@ Everything here is complete on return.
 
 from __future__ import annotations
 
+import operator
+
 from peerlane import _core
 from peerlane.backend import registry
 from peerlane.backend.interface import Location
@@ -16,14 +18,33 @@ _copy = _core.copy
 _WORD = 1 << 64
 
 
-def _bad_integers(call: str, **values: object) -> Exception:
-    """Return the exception that names which argument is not an address or a count."""
+def _checked(call: str, **values: object) -> list[int]:
+    """Return the values as ints of 64 bits.
+
+    Raises
+    ------
+    TypeError, InvalidValue
+        A value is no integer, negative, or beyond 64 bits; the text names it.
+    """
+    found = []
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int):
-            return TypeError(f"{call}: {name} must be an int, not {type(value).__name__}")
-        if not 0 <= value < _WORD:
-            return InvalidValue(f"{call}: {name} is {value}; valid are 0 to 2**64 - 1", call=call)
-    return TypeError(f"{call}: unsuitable arguments {values}")
+        if not hasattr(type(value), "__index__"):
+            raise TypeError(f"{call}: {name} must be an int, not {type(value).__name__}")
+        number = operator.index(value)  # type: ignore[arg-type]  # it has __index__
+        if not 0 <= number < _WORD:
+            raise InvalidValue(f"{call}: {name} is {number}; valid are 0 to 2**64 - 1", call=call)
+        found.append(number)
+    return found
+
+
+def _checked_pitch(name: str, pitch: int, width: int) -> int:
+    """Return the pitch of a rectangle's ``name``; InvalidValue when it is less than the width."""
+    (number,) = _checked("copy_2d", **{f"{name} pitch": pitch})
+    if number < width:
+        raise InvalidValue(
+            f"copy_2d: {name} pitch is {number:,} bytes, less than the width of {width:,}", call="copy_2d"
+        )
+    return number
 
 
 def copy(dst: int, src: int, nbytes: int, *, direct: bool = False) -> None:
@@ -51,42 +72,30 @@ def copy(dst: int, src: int, nbytes: int, *, direct: bool = False) -> None:
     try:
         _copy(dst, src, nbytes, direct)
     except TypeError:
-        raise _bad_integers("raw.copy", dst=dst, src=src, nbytes=nbytes) from None
-
-
-def _check_pitch(name: str, pitch: int, width: int, height: int) -> None:
-    """Refuse a pitch below the width, and negative numbers."""
-    for what, value in (("pitch", pitch), ("width", width), ("height", height)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"copy_2d: {name} {what} must be an int, not {type(value).__name__}")
-        if not 0 <= value < _WORD:
-            raise InvalidValue(f"copy_2d: {name} {what} is {value}; valid are 0 to 2**64 - 1", call="copy_2d")
-    if pitch < width:
-        raise InvalidValue(
-            f"copy_2d: {name} pitch is {pitch:,} bytes, less than the width of {width:,}", call="copy_2d"
-        )
+        to, source, size = _checked("raw.copy", dst=dst, src=src, nbytes=nbytes)
+        _copy(to, source, size, bool(direct))
 
 
 def copy_2d(
     dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int, *, direct: bool = False
 ) -> None:
     """Copy ``height`` rows of ``width`` bytes; arguments and errors as :func:`copy` and ``copy_2d``."""
-    _check_pitch("destination", dst_pitch, width, height)
-    _check_pitch("source", src_pitch, width, height)
-    try:
-        _core.copy_2d(dst, dst_pitch, src, src_pitch, width, height, direct)
-    except TypeError:
-        raise _bad_integers("raw.copy_2d", dst=dst, src=src) from None
+    dst, src, width, height = _checked("raw.copy_2d", dst=dst, src=src, width=width, height=height)
+    to_pitch = _checked_pitch("destination", dst_pitch, width)
+    from_pitch = _checked_pitch("source", src_pitch, width)
+    _core.copy_2d(dst, to_pitch, src, from_pitch, width, height, bool(direct))
 
 
 def fill(address: int, value: int, *, count: int, width: int = 1) -> None:
     """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``; errors as :func:`copy`."""
+    address, value, count, width = _checked(
+        "raw.fill", address=address, value=value, count=count, width=width
+    )
     if width not in (1, 2, 4):
         raise InvalidValue(f"raw.fill: width is {width}; valid are 1, 2 and 4 bytes", call="raw.fill")
-    try:
-        _core.fill(address, value, width, count)
-    except TypeError:
-        raise _bad_integers("raw.fill", address=address, value=value, count=count) from None
+    if value >> 8 * width:
+        raise InvalidValue(f"raw.fill: value {value} does not fit {width} bytes", call="raw.fill")
+    _core.fill(address, value, width, count)
 
 
 def locate(address: int) -> Location:
@@ -97,7 +106,9 @@ def locate(address: int) -> Location:
     BadAddress
         A device-window address where nothing lives; the text names the nearest allocation, or who freed it.
     """
+    backend = registry.current()
     try:
-        return registry.current().locate(address)
+        return backend.locate(address)
     except TypeError:
-        raise _bad_integers("raw.locate", address=address) from None
+        (number,) = _checked("raw.locate", address=address)
+    return backend.locate(number)

@@ -58,6 +58,14 @@ MUTANTS = {
 }
 
 
+CAUGHT_BY = {
+    "drops the last byte of an odd copy": "test_bytes_survive_host_device_peer_host",
+    "copies forwards without looking for overlap": "test_overlapping_copies_behave_as_memmove",
+    "never takes memory back": "test_capacity_is_charged_refunded_and_enforced",
+    "makes peers in both directions": "test_peers_are_directed_and_idempotent",
+}
+
+
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_caught(mutant: str, tmp_path: Path) -> None:
     suite = tmp_path / "test_mutant.py"
@@ -73,7 +81,7 @@ def test_a_mutant_is_caught(mutant: str, tmp_path: Path) -> None:
     )
     done = run_python(["-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)], timeout=100, cwd=tmp_path)
     assert done.returncode == 1, done.stdout
-    assert " failed" in done.stdout
+    assert CAUGHT_BY[mutant] in done.stdout
 
 
 def test_the_block_protocol_is_met() -> None:

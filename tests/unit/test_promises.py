@@ -17,9 +17,10 @@ from peerlane.testing.procs import run_python
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
 PROMISES = dict.fromkeys(re.findall(r"^\* `([a-z0-9_]+)`:", PAGE, re.MULTILINE))
-HEADINGS = set(re.findall(r"^## `(.+)`$", PAGE, re.MULTILINE))
+HEADINGS = {name.rstrip("`") for name in re.findall(r"^## `(.+)$", PAGE, re.MULTILINE)}
 
 # Operators of the set protocol, which only call add, discard and iteration.
+THAT_CANNOT_FAIL = {"caps", "info", "is_closed", "name", "ordinal", "total_bytes", "uuid"}
 FROM_THE_SET_PROTOCOL = {"clear", "isdisjoint", "pop", "remove"}
 
 
@@ -32,8 +33,11 @@ def _public() -> set[str]:
         elif inspect.isclass(thing) and name in ("Device", "Host", "PeerSet", "Buffer"):
             methods = {n for n, m in inspect.getmembers(thing, inspect.isroutine) if not n.startswith("_")}
             names |= {f"{name}.{n}" for n in methods - FROM_THE_SET_PROTOCOL}
+            properties = {n for n, m in vars(thing).items() if isinstance(m, property)}
+            names |= {f"{name}.{n}" for n in properties - THAT_CANNOT_FAIL}
     names |= {f"raw.{n}" for n, f in vars(pl.raw).items() if inspect.isfunction(f) and not n.startswith("_")}
-    return names | {"Device", "Buffer.address", "Buffer.__getitem__"}
+    native = {"Buffer.address", "Buffer.__getitem__", "Buffer.__enter__"}
+    return names | native | {"Device", "Buffer", "Buffer.__dlpack__`, the buffer protocol"}
 
 
 def test_every_public_method_has_a_promise() -> None:
@@ -136,11 +140,20 @@ def test_as_buffer_foreign() -> None:
         pl.as_buffer(object())
     with pytest.raises(TypeError, match=r"DLPack device \(2, 0\)"):
         pl.as_buffer(_OnAnotherDevice())
+    with pytest.raises(TypeError, match="holds Python objects"):
+        pl.as_buffer(np.array([1.5] * 4, dtype=object))
 
 
 def test_as_buffer_strided() -> None:
     with pytest.raises(pl.InvalidValue, match="not contiguous"):
         pl.as_buffer(np.zeros((8, 8))[:, ::2])
+    with pytest.raises(pl.InvalidValue, match="in C order"):
+        pl.as_buffer(np.asfortranarray(np.zeros((3, 4))))
+    released = memoryview(b"abc")
+    released.release()
+    with pytest.raises(pl.InvalidValue, match="does not give its bytes"):
+        pl.as_buffer(released)
+    assert pl.as_buffer(np.array(["2026-11-21"], dtype="datetime64[D]")).size == 8
 
 
 def test_devices_bad_node() -> None:
@@ -173,6 +186,31 @@ def test_enter_node_mismatch(node: Node) -> None:
     assert "3 devices" in done.stdout
     assert "2 devices" in done.stdout
     assert not d0.is_closed
+
+
+def test_enter_node_other_window(node: Node) -> None:
+    d0, _ = node()
+    with pytest.raises(pl.Unsupported, match="keeps them"):
+        pl.enter_node("devices=2,window_bytes=2GiB")
+    assert not d0.is_closed
+
+
+def test_a_process_may_give_its_own_node_another_shape(node: Node) -> None:
+    first = node(f"name=mine-{os.getpid()},devices=2")
+    again = node(f"name=mine-{os.getpid()},devices=4")
+    assert (len(first), len(again)) == (2, 4)
+    assert first[0].is_closed
+    kept = filled(again[3], 8, 1)
+    assert again[3].free_bytes == again[3].total_bytes - (2 << 20)
+    assert untouched(kept, 1)
+
+
+def test_a_refused_node_changes_nothing(node: Node) -> None:
+    d0, _ = node(f"name=kept-{os.getpid()},devices=2")
+    (Path(os.environ["PEERLANE_RUNTIME_DIR"]) / "blocked.node").mkdir()
+    with pytest.raises(pl.Error, match="cannot open the state"):
+        pl.enter_node("name=blocked,devices=2,poison=true")
+    assert not (d0.allocate(64).view() == 0xCB).all()
 
 
 def test_leave_node_closes(node: Node) -> None:
@@ -231,6 +269,21 @@ def test_allocate_after_leaving(node: Node) -> None:
         d0.allocate(8)
 
 
+def test_free_bytes_after_leaving(node: Node) -> None:
+    d0, _ = node()
+    pl.leave_node()
+    with pytest.raises(pl.Closed, match="left node"):
+        d0.free_bytes  # noqa: B018
+
+
+def test_peers_is_live(node: Node) -> None:
+    d0, d1 = node()
+    with pytest.raises(AttributeError, match="live set"):
+        d0.peers = {d1}  # type: ignore[assignment]
+    d0.peers |= {d1}
+    assert d1 in d0.peers
+
+
 def test_can_access_wrong_device(node: Node) -> None:
     old, _ = node()
     d0, _ = node()
@@ -253,7 +306,7 @@ def test_host_allocate_bad_size(node: Node) -> None:
     for bad in (0, -5, 1 << 64):
         with pytest.raises(pl.InvalidValue, match=r"Host\.allocate"):
             pl.Host().allocate(bad)
-    with pytest.raises(pl.OutOfMemory, match="no address range"):
+    with pytest.raises(pl.OutOfMemory, match="no room for"):
         pl.Host().allocate(1 << 60)
 
 
@@ -290,6 +343,37 @@ def test_peers_discard_wrong_device(node: Node) -> None:
     d0.peers.discard(d1)
     with pytest.raises(pl.InvalidValue, match="another node"):
         d0.peers.discard(old)
+
+
+def test_buffer_is_made() -> None:
+    with pytest.raises(TypeError, match=r"made by Device\.allocate"):
+        pl.Buffer(0x1000, 8, False, True)  # type: ignore[call-arg]
+
+
+def test_enter_closed(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(8)
+    a.close()
+    with pytest.raises(pl.Closed), a:
+        pass
+
+
+def test_export_closed(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(8)
+    a.close()
+    for export in (a.__dlpack__, lambda: memoryview(a), lambda: bytes(a)):
+        with pytest.raises(pl.Closed):
+            export()
+
+
+def test_trim_gives_back(node: Node) -> None:
+    d0, _ = node()
+    keep = filled(d0, 4 << 20, 7)
+    d0.allocate(8 << 20).close()
+    assert pl.trim() >= 8 << 20
+    assert pl.trim() == 0
+    assert untouched(keep, 7)
 
 
 def test_close_twice(node: Node) -> None:
@@ -391,6 +475,8 @@ def test_part_out_of_bounds(node: Node) -> None:
         a[::2]
     with pytest.raises(TypeError, match="not with int"):
         a[3]  # type: ignore[index]
+    with pytest.raises(TypeError):
+        a[1.5:3]  # type: ignore[misc]
 
 
 def test_part_of_closed(node: Node) -> None:

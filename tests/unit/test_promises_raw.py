@@ -109,6 +109,9 @@ def test_raw_fill_bad(node: Node) -> None:
     a = filled(d0, 64, 1)
     with pytest.raises(pl.InvalidValue, match="width is 3"):
         pl.raw.fill(a.address, 0, count=4, width=3)
+    for value, width in ((300, 1), (1 << 40, 4), (-1, 1)):
+        with pytest.raises(pl.InvalidValue):
+            pl.raw.fill(a.address, value, count=4, width=width)
     with pytest.raises(pl.BadAddress, match="beyond"):
         pl.raw.fill(a.address, 0, count=17, width=4)
     assert untouched(a, 1)
@@ -138,18 +141,29 @@ if os.fork() == 0:                      # before the first call: harmless
     os._exit(0)
 assert os.wait()[1] == 0
 a = pl.devices()[0].allocate(8)
+d = pl.devices()[0]
+b, big = d.allocate(8), d.allocate(4 << 20)
+view = big.view()
+p = a.address
+big.close()                             # the view alone keeps it
 if os.fork() == 0:
     refused = 0
-    for call in (lambda: pl.devices()[0].allocate(8), lambda: a.fill(1), lambda: pl.copy(a, a), a.view):
+    calls = [pl.devices, lambda: d.allocate(8), lambda: d.free_bytes, lambda: a.fill(1),
+             lambda: pl.copy(a, a), a.view,
+             lambda: pl.raw.copy(p, p, 1), lambda: pl.raw.locate(p), pl.trim, lambda: pl.Host().allocate(8),
+             lambda: pl.enter_node("devices=3"), lambda: pl.copy(bytearray(3), b"abc")]
+    for call in calls:
         try: call()
         except pl.Closed as e: refused += e.fault is pl.Fault.FORKED
-    del a
-    os._exit(refused)
+    with b: del view, a                 # leaving, closing and dropping do nothing here
+    pl.leave_node()
+    sys.exit(refused != len(calls) and refused + 100)
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 a.fill(2)
+assert (view[:] == view[0]).all() and d.free_bytes == d.total_bytes - (2 << 20) - (4 << 20)
 """
-    done = run_python(["-c", code], timeout=30)
-    assert (done.returncode, done.stdout) == (0, "4\n"), done.stderr
+    done = run_python(["-c", code.replace("import os, peerlane", "import os, sys, peerlane")], timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
 def test_ctrl_c_stops_a_copy() -> None:

@@ -6,25 +6,36 @@ import atexit
 import os
 import threading
 
+from peerlane import _core
 from peerlane.backend.virtual import VirtualBackend
 from peerlane.node.config import NodeConfig
+from peerlane.node.state import refuse_other_shape
 
 _lock = threading.RLock()
 _current: VirtualBackend | None = None
 
 
-def _renew_lock() -> None:
+def _after_fork() -> None:
+    # A thread that entered a node while another one forked does not exist in the child to let go of the lock.
     global _lock
     _lock = threading.RLock()
 
 
-# A thread that entered a node while another one forked does not exist in the child to let go of the lock.
-os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def current() -> VirtualBackend:
-    """Return the back-end of this process's node, entering the one of ``PEERLANE_NODE`` at first."""
-    return _current or enter(NodeConfig.from_environment())
+    """Return the back-end of this process's node, entering the one of ``PEERLANE_NODE`` at first.
+
+    Raises
+    ------
+    Closed
+        ``FORKED`` in the child of a fork that came after the first call.
+    """
+    if _current is None:
+        return enter(NodeConfig.from_environment())
+    _core.check_usable()
+    return _current
 
 
 def is_entered() -> bool:
@@ -33,11 +44,19 @@ def is_entered() -> bool:
 
 
 def enter(config: NodeConfig) -> VirtualBackend:
-    """Enter ``config``, leaving the present node if it is another one."""
+    """Enter ``config``, leaving the present node if it is another one.
+
+    The present node is kept when the new one is refused.
+    """
     global _current
+    _core.check_usable()
     with _lock:
         if _current is not None and _current.config == config:
             return _current
+        if _current is not None and _current.config.name == config.name:
+            # One file: this process's own slot in it is in its way and must go first.
+            refuse_other_shape(config)
+            leave()
         entered = VirtualBackend(config)
         leave()
         _current = entered
@@ -53,4 +72,9 @@ def leave() -> None:
             left.close()
 
 
-atexit.register(leave)
+def _at_exit() -> None:
+    leave()
+    _core.interpreter_exits()
+
+
+atexit.register(_at_exit)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Collection
 
 from peerlane import _core
 from peerlane.backend.interface import Block, Caps, DeviceInfo, Kind, Location
-from peerlane.errors import Closed, Fault, OutOfMemory
+from peerlane.errors import Closed, Fault, OutOfMemory, Unsupported
 from peerlane.node.config import NodeConfig
 from peerlane.node.state import NodeState
 
@@ -33,13 +34,15 @@ class VirtualBackend:
     host_pointer = staticmethod(_core.host_pointer)
 
     def __init__(self, config: NodeConfig) -> None:
-        _core.configure(config.window_bytes, config.cache_bytes, config.poison)
+        _refuse_other_window(config)
         self.config = config
         self._state = NodeState(config)
+        self._pid = os.getpid()
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
         self._numbers: list[int] = []
         self._is_open = True
         try:
+            _core.configure(config.window_bytes, config.cache_bytes, config.poison)
             for ordinal, capacity in enumerate(config.memory):
                 self._numbers.append(
                     _core.add_device(
@@ -118,8 +121,9 @@ class VirtualBackend:
             return
         self._is_open = False
         try:
-            for number in self._numbers:
-                _core.close_device(number)
+            if self._pid == os.getpid():
+                for number in self._numbers:
+                    _core.close_device(number)
         finally:
             self._state.close()
 
@@ -135,7 +139,20 @@ class VirtualBackend:
         return None if ordinal is None else f"virtual:{ordinal}"
 
     def _check_open(self) -> None:
+        _core.check_usable()
         if not self._is_open:
             raise Closed(
                 f"this process has left node {self.config.name!r}; ask for its devices again with devices()"
             )
+
+
+_window: list[int] = []  # what the first node of this process asked for
+
+
+def _refuse_other_window(config: NodeConfig) -> None:
+    if _window and _window[0] != config.window_bytes:
+        raise Unsupported(
+            f"node {config.name!r} asks for window_bytes={config.window_bytes:,}, but this process reserved its "
+            f"address windows with {_window[0]:,} and keeps them; use the same, or a process of its own"
+        )
+    _window[:] = [config.window_bytes]

@@ -12,9 +12,10 @@ process alone (through ``_core.Ledger``); claiming and reaping happen under an e
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import mmap
 import os
+import stat
 import struct
 import time
 from collections.abc import Iterator
@@ -77,25 +78,18 @@ class NodeState:
 
     def __init__(self, config: NodeConfig, directory: Path | None = None) -> None:
         self._config = config
-        self._path = (directory or runtime_directory()) / f"{config.name}.node"
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            self._fd = os.open(self._path, flags, 0o600)
-        except OSError as error:
-            raise Error(
-                f"cannot open the state of node {config.name!r} at {self._path}: {error.strerror}; "
-                "set PEERLANE_RUNTIME_DIR to a directory of your own",
-                fault=Fault.OUT_OF_RESOURCES,
-            ) from error
+        self._path = _path(config, directory)
+        self._fd = _open(config, self._path)
         self._slot = -1
         self._pid = os.getpid()
         try:
-            with self._locked():
+            with _locked(self._fd, config, self._path):
                 self._agree()
-                self._map = mmap.mmap(self._fd, _HEADER_BYTES + SLOTS * self._stride)
-                self._map.madvise(mmap.MADV_DONTFORK)
                 self._slot = self._claim()
             self.ledger = _core.Ledger(self._fd, config.devices, SLOTS, self._slot)
+        except OSError as error:
+            self.close()
+            raise _no_file(config, self._path, error) from error
         except BaseException:
             self.close()
             raise
@@ -104,7 +98,7 @@ class NodeState:
         """Free the slots of dead processes; return how many there were."""
         if all(_is_running(*fields) for _, fields in self._occupied()):
             return 0
-        with self._locked():
+        with _locked(self._fd, self._config, self._path):
             dead = [slot for slot, fields in self._occupied() if not _is_running(*fields)]
             for slot in dead:
                 self._write_slot(slot, bytes(self._stride))
@@ -130,61 +124,22 @@ class NodeState:
     def _offset(self, slot: int) -> int:
         return _HEADER_BYTES + slot * self._stride
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        deadline = time.monotonic() + _LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise WaitTimeout(
-                        f"the state of node {self._config.name!r} ({self._path}) stayed locked for "
-                        f"{_LOCK_SECONDS:g} s; a process of this node is stopped: resume or end it"
-                    ) from None
-                time.sleep(0.001)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-
     def _agree(self) -> None:
         shape = self._config.describe().encode()[: _HEADER_BYTES - _HEADER.size]
         ours = (
             _HEADER.pack(_MAGIC, 1, self._config.devices, SLOTS, self._config.digest.encode(), len(shape))
             + shape
         )
-        theirs = os.pread(self._fd, _HEADER_BYTES, 0)
-        if theirs[:_AGREED_BYTES] == ours[:_AGREED_BYTES]:
-            return
-        others = self._other_shape(theirs)
-        if others is not None:
-            raise InvalidValue(
-                f"node {self._config.name!r} is in use with another shape: this process asks for "
-                f"[{self._config.describe()}], live processes have [{others}]; use the same shape, or "
-                "give one of the two another name (name=... in PEERLANE_NODE)",
-                fault=Fault.NODE_MISMATCH,
-            )
-        # Never shrunk: a process that is unknown here may have it mapped, and would get a SIGBUS.
         size = _HEADER_BYTES + SLOTS * self._stride
-        os.ftruncate(self._fd, max(size, os.fstat(self._fd).st_size))
-        os.pwrite(self._fd, ours.ljust(size, b"\0"), 0)
-
-    def _other_shape(self, header: bytes) -> str | None:
-        """Describe the shape in a foreign header if a live process stands behind it."""
-        if len(header) < _HEADER.size:
-            return None
-        magic, _, devices, slots, digest, length = _HEADER.unpack_from(header)
-        if magic != _MAGIC or devices > 1 << 16 or slots != SLOTS:
-            return None
-        stride = _SLOT.size + 8 * devices
-        for slot in range(slots):
-            raw = os.pread(self._fd, _SLOT.size, _HEADER_BYTES + slot * stride)
-            if len(raw) == _SLOT.size and _is_running(*_SLOT.unpack(raw)):
-                text = header[_HEADER.size : _HEADER.size + length].decode(errors="replace")
-                return text or f"digest {digest.decode(errors='replace')}"
-        return None
+        present = os.fstat(self._fd).st_size
+        if os.pread(self._fd, _AGREED_BYTES, 0) == ours[:_AGREED_BYTES]:
+            os.ftruncate(self._fd, max(size, present))
+            return
+        _refuse_shape(self._config, _other_shape(self._fd, besides=0))
+        # Never shrunk: a process that is unknown here may have it mapped, and would get a SIGBUS.
+        _write(self._fd, bytes(present), 0)
+        os.ftruncate(self._fd, max(size, present))
+        _write(self._fd, ours, 0)
 
     def _claim(self) -> int:
         taken = {slot for slot, fields in self._occupied() if _is_running(*fields)}
@@ -196,17 +151,115 @@ class NodeState:
                 fault=Fault.OUT_OF_RESOURCES,
             )
         fields = _SLOT.pack(_owner(self._pid), _pid_namespace())
+        # The pages must be there before native code counts in them: a full directory is found out here.
+        os.posix_fallocate(self._fd, self._offset(free), self._stride)
         self._write_slot(free, fields.ljust(self._stride, b"\0"))
         return free
 
     def _occupied(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        for slot in range(SLOTS):
-            owner, namespace = _SLOT.unpack_from(self._map, self._offset(slot))
-            if owner:
-                yield slot, (owner, namespace)
+        yield from _owners(self._fd, SLOTS, self._stride)
 
     def _write_slot(self, slot: int, content: bytes, fd: int | None = None) -> None:
-        os.pwrite(self._fd if fd is None else fd, content, self._offset(slot))
+        _write(self._fd if fd is None else fd, content, self._offset(slot))
+
+
+def refuse_other_shape(config: NodeConfig, directory: Path | None = None) -> None:
+    """Raise ``NODE_MISMATCH`` if another live process uses the name for another shape."""
+    path = _path(config, directory)
+    fd = _open(config, path)
+    try:
+        with _locked(fd, config, path):
+            header = os.pread(fd, _AGREED_BYTES, 0)
+            if header[-32:] != config.digest.encode():
+                _refuse_shape(config, _other_shape(fd, besides=os.getpid()))
+    finally:
+        os.close(fd)
+
+
+def _refuse_shape(config: NodeConfig, others: str | None) -> None:
+    if others is not None:
+        raise InvalidValue(
+            f"node {config.name!r} is in use with another shape: this process asks for [{config.describe()}], live "
+            f"processes have [{others}]; use the same shape, or give one of the two another name (name=... in "
+            "PEERLANE_NODE)",
+            fault=Fault.NODE_MISMATCH,
+        )
+
+
+def _other_shape(fd: int, besides: int) -> str | None:
+    """Describe the shape in the header if a live process other than ``besides`` stands behind it."""
+    header = os.pread(fd, _HEADER_BYTES, 0)
+    if len(header) < _HEADER.size:
+        return None
+    magic, _, devices, slots, digest, length = _HEADER.unpack_from(header)
+    if magic != _MAGIC or devices > 1 << 16 or slots != SLOTS:
+        return None
+    for _, fields in _owners(fd, slots, _SLOT.size + 8 * devices):
+        if fields[0] & 0xFFFFFFFF != besides and _is_running(*fields):
+            text = header[_HEADER.size : _HEADER.size + length].decode(errors="replace")
+            return text or f"digest {digest.decode(errors='replace')}"
+    return None
+
+
+def _owners(fd: int, slots: int, stride: int) -> Iterator[tuple[int, tuple[int, int]]]:
+    # Read, not mapped: a page that is a hole would be allocated, or be a SIGBUS where the directory is full.
+    for slot in range(slots):
+        raw = os.pread(fd, _SLOT.size, _HEADER_BYTES + slot * stride)
+        if len(raw) < _SLOT.size:
+            return
+        owner, namespace = _SLOT.unpack(raw)
+        if owner:
+            yield slot, (owner, namespace)
+
+
+def _path(config: NodeConfig, directory: Path | None) -> Path:
+    return (directory or runtime_directory()) / f"{config.name}.node"
+
+
+def _open(config: NodeConfig, path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        fd = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise _no_file(config, path, error) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _no_file(config, path, OSError(errno.EINVAL, "it is not a regular file"))
+    return fd
+
+
+def _no_file(config: NodeConfig, path: Path, error: OSError) -> Error:
+    return Error(
+        f"cannot open the state of node {config.name!r} at {path}: {error.strerror}; make room there, or set "
+        "PEERLANE_RUNTIME_DIR to a directory of your own",
+        fault=Fault.OUT_OF_RESOURCES,
+    )
+
+
+def _write(fd: int, content: bytes, at: int) -> None:
+    while content:
+        written = os.pwrite(fd, content, at)
+        content, at = content[written:], at + written
+
+
+@contextmanager
+def _locked(fd: int, config: NodeConfig, path: Path) -> Iterator[None]:
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise WaitTimeout(
+                    f"the state of node {config.name!r} ({path}) stayed locked for {_LOCK_SECONDS:g} s; a process "
+                    "of this node is stopped: resume or end it"
+                ) from None
+            time.sleep(0.001)
+    try:
+        yield
+    finally:
+        fcntl.flock(fd, fcntl.LOCK_UN)
 
 
 def _pid_namespace() -> int:

@@ -1,0 +1,168 @@
+"""Whole processes: fault handlers of others, daemon threads at exit, limits, Ctrl-C in every kind of operation."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from peerlane.testing.procs import run_python
+
+SECONDS = 60
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "pl.devices(); faulthandler.enable()",
+        "faulthandler.enable(); pl.devices(); faulthandler.disable()",
+        "pl.devices(); faulthandler.enable(); pl.raw.copy(p, p + (4 << 20), 4 << 20); faulthandler.disable()",
+    ],
+)
+@pytest.mark.parametrize(
+    "call", ["copy(p, 0x1000, 8)", "fill(0x1000, 1, count=9)", "copy_2d(p, 9, 0x1000, 9, 8, 4)"]
+)
+def test_faulthandler_does_not_take_the_guard_away(order: str, call: str) -> None:
+    code = (
+        "import faulthandler, numpy as np, peerlane as pl\n"
+        f"a = np.zeros(8 << 20, np.uint8); p = a.ctypes.data\n{order}\n"
+        f"try: pl.raw.{call}\nexcept pl.BadAddress: print('refused')"
+    )
+    done = run_python(["-c", code], timeout=SECONDS)
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
+
+
+def test_a_real_crash_still_dies_with_a_traceback() -> None:
+    code = (
+        "import ctypes, faulthandler, peerlane as pl\n"
+        "a = pl.devices()[0].allocate(64); faulthandler.enable(); pl.copy(bytearray(64), a)\n"
+        "ctypes.string_at(a.address, 4)"
+    )
+    done = run_python(["-c", code], timeout=SECONDS)
+    assert done.returncode == -11
+    assert "host code touched device address" in done.stderr
+    assert 1 <= done.stderr.count("Fatal Python error") <= 5
+
+
+def test_daemon_threads_in_a_copy_do_not_abort_the_exit() -> None:
+    code = (
+        "import threading, peerlane as pl\n"
+        "d0, d1 = pl.devices(); a, b = d0.allocate(64 << 20), d1.allocate(64 << 20)\n"
+        "started = threading.Event()\n"
+        "def work():\n"
+        "    while True:\n"
+        "        started.set(); pl.copy(b, a)\n"
+        "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
+        "started.wait(30)"
+    )
+    for _ in range(5):
+        done = run_python(["-c", code], timeout=SECONDS)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "pl.copy_2d(b, 2, a, 2, 1, 40_000_000)",  # staged, narrow rows
+        "pl.raw.copy_2d(a.address, 4096, a.address + 2048, 4096, 1, 65_000)",
+        "pl.copy_2d(b, (1 << 20) + 64, a, (1 << 20) + 64, (1 << 20) + 1, 250)",  # wide rows
+        "a.fill(b'ab')",
+        "pl.copy(b, a)",
+    ],
+)
+def test_ctrl_c_is_seen_within_a_second(work: str) -> None:
+    code = f"""
+import os, signal, threading, time, peerlane as pl
+d0, d1 = pl.devices(); a, b = d0.allocate(270 << 20), d1.allocate(270 << 20)
+a.fill(1)
+sent = []
+def interrupt():
+    sent.append(time.monotonic()); os.kill(os.getpid(), signal.SIGINT)
+threading.Timer(0.1, interrupt).start()
+try:
+    while True: {work}
+except KeyboardInterrupt:
+    print(time.monotonic() - sent[0])
+"""
+    done = run_python(["-c", code], timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    print(f"{work}: seen after {float(done.stdout):.3f} s (promised: 1 s)")
+    assert float(done.stdout) < 5
+
+
+def test_other_threads_run_during_a_narrow_rectangle() -> None:
+    code = """
+import threading, time, numpy as np, peerlane as pl
+d0, _ = pl.devices(); a = d0.allocate(1 << 30)
+gaps, stop = [0.0], threading.Event()
+def tick():
+    last = time.monotonic()
+    while not stop.is_set():
+        now = time.monotonic(); gaps[0] = max(gaps[0], now - last); last = now
+thread = threading.Thread(target=tick); thread.start()
+started = time.monotonic()
+pl.copy_2d(a, 4096, a, 4096, 1, 262144)
+took = time.monotonic() - started
+stop.set(); thread.join()
+print(gaps[0] < max(0.5, took / 2))
+"""
+    done = run_python(["-c", code], timeout=SECONDS)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_a_sub_interpreter_is_refused_and_harmless() -> None:
+    code = """
+import peerlane as pl
+try:
+    import _xxsubinterpreters as interpreters
+except ImportError:
+    import _interpreters as interpreters
+try: interpreters.run_string(interpreters.create(), "import peerlane")
+except Exception as error: print(error)
+buffer = pl.devices()[0].allocate(8)
+buffer.fill(3)
+print(buffer.size, bytes(buffer.view()) == bytes([3] * 8))
+"""
+    done = run_python(["-c", code], timeout=SECONDS)
+    assert done.stdout.splitlines()[-1] == "8 True", done.stdout + done.stderr
+
+
+def test_a_full_runtime_directory_is_an_error(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8k,mode=0700", "none", str(small)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    try:
+        code = (
+            "import peerlane as pl\n"
+            "try:\n"
+            "    for d in pl.devices(): d.allocate(8)\n"
+            "except (pl.Error, pl.OutOfMemory) as e: print(e.fault.name)"
+        )
+        done = run_python(
+            ["-c", code], timeout=SECONDS, env=os.environ | {"PEERLANE_RUNTIME_DIR": str(small)}
+        )
+        assert (done.returncode, done.stdout) == (0, "OUT_OF_RESOURCES\n"), done.stderr
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_node_file_cut_under_a_live_process_is_an_error(tmp_path: Path) -> None:
+    code = (
+        "import os, glob, peerlane as pl\n"
+        "d = pl.devices()[0]; keep = d.allocate(8)\n"
+        "os.truncate(glob.glob(os.environ['PEERLANE_RUNTIME_DIR'] + '/*.node')[0], 0)\n"
+        "try: d.allocate(4 << 20)\n"
+        "except pl.OutOfMemory as e: print(e.fault.name)\n"
+        "keep.fill(1); keep.close()"
+    )
+    folder = tmp_path / "own"
+    done = run_python(["-c", code], timeout=SECONDS, env=os.environ | {"PEERLANE_RUNTIME_DIR": str(folder)})
+    assert (done.returncode, done.stdout) == (0, "OUT_OF_RESOURCES\n"), done.stderr
