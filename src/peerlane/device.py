@@ -93,6 +93,11 @@ class Device:
             raise AttributeError("a device's peers are a live set: change it with add, discard, |= or clear")
 
     @property
+    def backend(self) -> Backend:
+        """What executes for this device: one object for all devices of a node, closed when it is left."""
+        return self._backend
+
+    @property
     def caps(self) -> Caps:
         """What the device's back-end can do."""
         return self._backend.caps

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from peerlane.dialects.acl._codes import FAULTS, Code
+from peerlane.dialects.acl._codes import FAULTS, REMEDIES, Code
 from peerlane.dialects.acl._state import acl as convention
 from peerlane.errors import Fault
 
@@ -147,10 +147,11 @@ def test_a_failure_has_the_vendors_shape_and_a_message(
     assert result == expected
     code = result[-1] if isinstance(result, tuple) else result
     assert type(code) is int
-    first, called, cause = message().splitlines()[:3]
+    first, called, cause, solution = message().splitlines()
     assert first.endswith(f": {name} returned {code} (ACL_ERROR_{Code(code).name}).")
     assert called.startswith("        Called with: ")
     assert cause.startswith("        Possible Cause: ")
+    assert solution.startswith("        Solution: ")
     assert acl.rt.get_device() == (0, 0)
 
 
@@ -212,6 +213,7 @@ def test_words_wrap_like_the_parse_code(acl: ModuleType) -> None:
 def test_every_fault_has_a_code() -> None:
     assert set(FAULTS) == set(Fault)
     assert set(FAULTS.values()) <= set(Code)
+    assert set(REMEDIES) == set(Fault)
 
 
 def test_every_fault_of_the_neutral_api_becomes_its_code(
@@ -228,7 +230,9 @@ def test_every_fault_of_the_neutral_api_becomes_its_code(
         monkeypatch.setattr(_state.machine, "device", fail)
         assert acl.rt.set_device(0) == FAULTS[fault]
         assert acl.rt.device_can_access_peer(0, 1) == (0, FAULTS[fault])
-        assert f"as {fault.value}" in acl.get_recent_err_msg()
+        text = acl.get_recent_err_msg()
+        assert f"as {fault.value}" in text
+        assert f"        Solution: {REMEDIES[fault]}." in text
 
 
 # The shape of what is not in this version; the code is always 200001.
@@ -303,6 +307,54 @@ def test_a_message_names_where_an_address_points(acl: ModuleType, message: Calla
     assert "count 9 is more than dest_max, which is 8" in text
     assert acl.rt.memset(id(text), 1, 0, 1) == 107000
     assert "(pageable host memory)" in message()
+
+
+@pytest.mark.parametrize("address", [0x40, 0xDEAD0000])
+def test_a_wild_pointer_is_no_host_memory(address: int, acl: ModuleType, message: Callable[[], str]) -> None:
+    for call in (
+        lambda: acl.rt.free(address),
+        lambda: acl.rt.free_host(address),
+        lambda: acl.rt.memset(address, 1, 1, 1),
+    ):
+        assert call() == 107000
+        text = message()
+        assert f"{address:#x} (nothing is mapped there)" in text
+        assert f"Possible Cause: {address:#x} is no address: nothing is mapped there." in text
+
+
+def test_a_bad_device_says_how_to_have_more(acl: ModuleType, message: Callable[[], str]) -> None:
+    assert acl.rt.set_device(9) == 107001
+    assert "`peerlane run --devices N`" in message()
+
+
+def test_an_absent_call_shows_pointers_as_such(acl: ModuleType, message: Callable[[], str]) -> None:
+    pointer, _ = acl.rt.malloc(8, 2)
+    acl.rt.memcpy_async(pointer, 8, pointer, 8, 3, 0)
+    assert f"argument 1={pointer:#x}, argument 2=8," in message()
+
+
+@pytest.mark.parametrize(
+    ("dpitch", "spitch", "height", "words"),
+    [
+        (1 << 63, 8, 5, "dpitch = 9,223,372"),
+        (8, -1, 3, "spitch = 18,446"),
+        (8, 8, -1, "dpitch = 8 bytes apart"),
+    ],
+)
+def test_a_rectangle_beyond_64_bits_names_the_pitch(
+    dpitch: int, spitch: int, height: int, words: str, acl: ModuleType, message: Callable[[], str]
+) -> None:
+    pointer, _ = acl.rt.malloc(64, 2)
+    assert acl.rt.memcpy2d(pointer, dpitch, pointer, spitch, 8, height, 3) == 107000
+    assert words in message()
+
+
+def test_a_type_is_named_with_its_module(acl: ModuleType) -> None:
+    name = f"numpy.{np.bool_.__name__}"
+    for call, args in ((acl.rt.free, (np.bool_(True),)), (acl.rt.set_device, (np.bool_(True),))):
+        with pytest.raises(TypeError) as caught:
+            call(*args)
+        assert str(caught.value.__cause__).endswith(f"must be an int, not {name}")
 
 
 def test_the_reference_page_lists_every_call_once() -> None:

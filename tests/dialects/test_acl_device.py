@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
@@ -182,6 +184,49 @@ def test_nothing_of_a_node_outlives_it(acl: ModuleType, enter: Any) -> None:
     assert "freed by leaving the node" in acl.get_recent_err_msg()
 
 
+@pytest.mark.parametrize("leave", [peerlane.leave_node, lambda: peerlane.enter_node("devices=4")])
+def test_a_copy_in_a_node_that_was_left_is_refused(leave: Callable[[], object], acl: ModuleType) -> None:
+    a, b = bytearray(b"12345678"), bytearray(8)
+    copy = (peerlane.as_buffer(b).address, 8, peerlane.as_buffer(a).address, 8, 0)
+    assert acl.rt.memcpy(*copy) == 0
+    b[:] = bytes(8)
+    leave()
+    assert acl.rt.memcpy(*copy) == 107002
+    assert b == bytes(8)
+
+
+def test_host_memory_may_be_made_while_a_device_is_reset(acl: ModuleType) -> None:
+    done, deadline = threading.Event(), time.monotonic() + 20
+    many = [
+        acl.rt.malloc_host(64)[0] for _ in range(3000)
+    ]  # the longer a reset looks, the likelier they meet
+
+    def resets() -> set[int]:
+        codes = set()
+        try:
+            for _ in range(100):
+                codes |= {acl.rt.set_device(1), acl.rt.malloc(64, 2)[1], acl.rt.reset_device(1)}
+        finally:
+            done.set()
+        return codes
+
+    def host() -> set[int]:
+        codes = {acl.rt.set_device(0)}
+        while not done.is_set() and time.monotonic() < deadline:
+            made = [acl.rt.malloc_host(64) for _ in range(50)]
+            codes |= {ret for _, ret in made} | {acl.rt.free_host(pointer) for pointer, _ in made}
+        return codes
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            assert [work.result(60) for work in (pool.submit(host), pool.submit(resets))] == [{0}, {0}]
+    finally:
+        sys.setswitchinterval(before)
+        assert {acl.rt.free_host(pointer) for pointer in many} == {0}
+
+
 def test_peers_are_those_of_the_switch(enter: Any) -> None:
     acl = enter(FOUR)
     reach = [[acl.rt.device_can_access_peer(a, b)[0] for b in range(4)] for a in range(4)]
@@ -257,10 +302,21 @@ def test_a_device_with_all_its_peers_takes_no_more(enter: Any) -> None:
     for peer in range(1, 10):
         assert on(acl, peer, "device_enable_peer_access", 0, 0) == 0
         assert acl.rt.device_enable_peer_access(peer, 0) == (0 if peer < 9 else 207005)
-    assert "discard one first" in acl.get_recent_err_msg()
+    assert "acl.rt.device_disable_peer_access(peer) for one of them" in acl.get_recent_err_msg()
     assert acl.rt.device_peer_access_status(0, 9) == (0, 0)
     d0, *_, d9 = peerlane.devices()
     assert d0 not in d9.peers and d9 not in d0.peers
+
+
+def test_the_limit_is_on_the_call_that_exceeds_it(enter: Any) -> None:
+    acl = enter("devices=16,switch=16,memory=64MiB,profile=ascend-a2")
+    acl.rt.set_device(0)
+    codes = [acl.rt.device_enable_peer_access(peer, 0) for peer in range(1, 16)]
+    assert codes == [0] * 8 + [207005] * 7
+    text = acl.get_recent_err_msg()
+    assert "device 0 has peer access to devices 1, 2, 3, 4, 5, 6, 7, 8, and 8 are the most" in text
+    assert acl.rt.device_enable_peer_access(8, 0) == 0
+    assert [acl.rt.device_disable_peer_access(1), acl.rt.device_enable_peer_access(9, 0)] == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +333,15 @@ def test_profiles_ask_for_a_p2p_policy(profile: str, policy: int, code: int, ent
     first, second = pair(acl, policy)
     assert acl.rt.memcpy(first, 64, second, 64, 3) == code
     if code:
-        assert "P2P policy" in acl.get_recent_err_msg()
+        text = acl.get_recent_err_msg()
+        assert "dst (allocation" in text and "src (allocation" in text
+        assert "policy 3, 4, 5 or 7" in text and "peer=True" not in text
+        acl.rt.free(first)
+        first, _ = acl.rt.malloc(64, 3)
+        assert acl.rt.memset(first, 64, 0, 64) == 0
+        assert acl.rt.memcpy(first, 64, second, 64, 3) == code
+        text = acl.get_recent_err_msg()
+        assert "dst (allocation" not in text and "src (allocation" in text
     assert content(acl, first) == (b"\x00" if code else b"\x01") * 64
 
 

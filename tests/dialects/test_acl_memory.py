@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -124,7 +123,7 @@ def test_only_what_malloc_returned_can_be_freed(acl: ModuleType, message: Messag
         (acl.rt.free, host, "memory of acl.rt.malloc_host"),
         (acl.rt.free, address(bytearray(8)), "ordinary host memory"),
         (acl.rt.free, neutral.address, "not allocated by acl.rt.malloc: allocation"),
-        (acl.rt.free, wild, "ordinary host memory"),
+        (acl.rt.free, wild, "nothing is mapped there"),
         (acl.rt.free, nowhere, "nothing is allocated"),
         (acl.rt.free_host, pointer, "free it with acl.rt.free."),
         (acl.rt.free_host, host + 4, "4 bytes inside allocation"),
@@ -231,21 +230,3 @@ def test_wild_host_pointers_are_codes(acl: ModuleType, message: Message) -> None
         assert acl.rt.memcpy(pointer, 8, wild, 8, 1) == 107000
         assert acl.rt.memcpy(wild, 8, pointer, 8, 2) == 107000
         assert f"{wild:#x}" in message()
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_gets_codes(acl: ModuleType) -> None:
-    pointer = new(acl, bytes(8))
-    read_end, write_end = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            codes = [acl.rt.malloc(8, 2)[1], acl.rt.memset(pointer, 8, 0, 8)]
-            os.write(write_end, repr(codes).encode())
-        finally:
-            os._exit(0)
-    os.close(write_end)
-    _, status = os.waitpid(child, 0)
-    assert (os.read(read_end, 100), status) == (b"[507033, 507033]", 0)
-    os.close(read_end)
-    assert acl.rt.memset(pointer, 8, 0, 8) == 0

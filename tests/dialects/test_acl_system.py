@@ -99,8 +99,15 @@ def test_a_file_that_cannot_be_read(acl: ModuleType, tmp_path: Path, monkeypatch
 
 def test_another_configuration_later_is_refused(acl: ModuleType, config: Any) -> None:
     path = config({"a": 1})
-    assert [acl.init(path), acl.init(path), acl.init()] == [0, 100002, 100000]
+    assert [acl.init(path), acl.init(path)] == [0, 100002]
+    Path(path).write_text('{"a": 2}')
+    assert acl.init(path) == 100000
     assert acl.finalize_reference() == (1, 0)
+
+
+def test_no_file_later_is_no_other_configuration(acl: ModuleType, config: Any) -> None:
+    assert [acl.init(config({"a": 1})), acl.init(), acl.init("")] == [0, 100002, 100002]
+    assert acl.finalize_reference() == (2, 0)
 
 
 def test_the_default_device_serves_threads_that_set_none(enter: Any, config: Any) -> None:

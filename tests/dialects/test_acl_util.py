@@ -52,19 +52,36 @@ def test_other_types_are_value_errors(util: Any, quiet: None) -> None:
 
 def test_the_numpy_helpers_warn_as_the_binding_does(util: Any) -> None:
     array = np.arange(6).reshape(2, 3)
-    for call, args in (
-        (util.numpy_to_ptr, (array,)),
-        (util.numpy_contiguous_to_ptr, (array,)),
-        (util.ptr_to_numpy, (array.ctypes.data, (2, 3), array.dtype.num)),
-    ):
-        with pytest.warns(Warning, match="deprecated") as caught:
-            call(*args)
-        assert [(each.category, each.filename) for each in caught] == [(Warning, __file__)]
+    with pytest.warns(Warning, match="deprecated") as caught:
+        util.numpy_to_ptr(array)
+    assert [(each.category, each.filename) for each in caught] == [(Warning, __file__)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         util.numpy_to_ptr(array.T)
     assert "not contiguous" in str(caught[1].message)
     assert [(each.category, each.filename) for each in caught] == [(Warning, __file__)] * 2
+
+
+def test_the_other_helpers_do_not_warn(util: Any) -> None:
+    array = np.arange(6).reshape(2, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        util.numpy_contiguous_to_ptr(array.T)
+        assert util.ptr_to_numpy(array.ctypes.data, (2, 3), array.dtype.num).shape == (2, 3)
+
+
+def test_a_shape_may_hold_any_integers(util: Any) -> None:
+    array = np.arange(6, dtype=np.uint8)
+    for shape in ((np.int64(2), np.uint8(3)), (True, 6), (np.int16(6),)):
+        got = util.ptr_to_numpy(array.ctypes.data, shape, array.dtype.num)
+        assert got.shape == tuple(int(length) for length in shape)
+
+
+def test_shapes_that_numpy_cannot_make_are_value_errors(util: Any) -> None:
+    array = np.arange(6, dtype=np.uint8)
+    for shape in ((1,) * 100, (0, 1 << 62, 1 << 62), (0, 1 << 70), (np.bool_(True),), (np.float64(1),)):
+        with pytest.raises(ValueError, match=r"^acl\.util\.ptr_to_numpy: .*shape"):
+            util.ptr_to_numpy(array.ctypes.data, shape, array.dtype.num)
 
 
 def test_numpy_pointers(util: Any, quiet: None) -> None:

@@ -114,7 +114,7 @@ def test_a_mismatch_names_tensor_and_device(
         (["--weights", "empty.safetensors"], "holds no bytes to copy"),
         (["--devices", "1"], "give --devices 2 or more"),
         (["--devices", "0"], "1 to 4096"),
-        (["--node", "memory=2MiB"], "cannot allocate"),
+        (["--node", "memory=2MiB"], "need 4,194,304 bytes on each of 2 devices, and virtual:0 has 2,097,152"),
         (["--json", "no/such/folder.json"], "--json 'no/such/folder.json' cannot be written"),
         (["--plot", "."], "--plot '.' cannot be written"),
         (["--plot", "picture.svg"], "valid is a name that ends in .png"),
@@ -170,6 +170,16 @@ def test_as_a_program_it_prints_a_table_and_no_progress(tmp_path: Path) -> None:
     assert "x memcpy" in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     assert done.stderr == ""
+
+
+def test_a_name_of_any_bytes_is_escaped(tmp_path: Path) -> None:
+    strange = tmp_path / os.fsdecode(b"\xff\x1b[31m\xc3\xa9.safetensors")
+    small_model(tmp_path).rename(strange)
+    command = ["-m", "peerlane", "demo", "--weights", str(strange)]
+    for encoding, shown in (("utf-8", "\u00e9"), ("ascii", "\\xe9")):
+        done = run_python(command, timeout=60, env={**os.environ, "PYTHONIOENCODING": encoding})
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"\\udcff\\x1b[31m{shown}.safetensors: 2 tensors" in done.stdout
 
 
 def test_ctrl_c_ends_it_within_a_second(tmp_path: Path) -> None:

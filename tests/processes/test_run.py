@@ -312,6 +312,40 @@ def test_a_vendor_with_devices_is_shadowed_only_on_request(
     assert run("--shadow-real", "-c", IMPORTS, PYTHONPATH=path).stdout == COUNTED
 
 
+OWN = {
+    "a script of that name": ("acl.py", "acl.py"),
+    "a folder of that name": ("main.py", "acl/__init__.py"),
+    "a folder with one beside": ("pack", "pack/acl.py"),
+}
+
+
+@pytest.mark.parametrize("case", OWN)
+@pytest.mark.parametrize("on_path", ["", ".", "here"])
+def test_the_programs_own_file_of_that_name_is_not_taken_for_the_vendors(
+    case: str, on_path: str, env: dict[str, str], here: Path, run: Run
+) -> None:
+    program, own = OWN[case]
+    path = with_path(env, here if on_path == "here" else Path(on_path))["PYTHONPATH"] if on_path else ""
+    for folder in ("pack", "acl"):
+        (here / folder).mkdir()
+    (here / own).write_text("print('own', __name__)\n")
+    script = here / program / "__main__.py" if program == "pack" else here / program
+    script.write_text("print('top', __name__)\n" + IMPORTS)
+    for args in ([program], ["-c", script.read_text()]):
+        done = run(*args, **({"PYTHONPATH": path} if path else {}))
+        assert (done.stdout, done.stderr) == ("top __main__\n" + COUNTED, "")
+
+
+def test_a_vendor_behind_the_programs_own_file_is_asked(
+    env: dict[str, str], tmp_path: Path, here: Path, run: Run
+) -> None:
+    path = vendor(env, tmp_path / "vendor", devices=8)
+    (here / "acl.py").write_text(IMPORTS)
+    refused = run("acl.py", PYTHONPATH=path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"{tmp_path / 'vendor' / 'acl.py'}) is there and finds a device" in refused.stderr
+
+
 def test_the_dialect_can_be_chosen(run: Run) -> None:
     assert run("--dialect", "acl", "-c", IMPORTS).stdout == COUNTED
     wrong = run("--dialect", "cuda", "-c", IMPORTS)
@@ -339,10 +373,16 @@ def stranger(tmp_path: Path) -> str:
     return str(tmp_path / "stranger" / "bin" / "python")
 
 
-def in_stranger(stranger: str, root: Path, program: str) -> Completed:
+def in_stranger(stranger: str, root: Path, program: str, *more: Path) -> Completed:
     site = root / "peerlane" / "dialects" / "_site"
-    shutil.copytree(Path(peerlane.dialects.__file__).parent, site.parent)
-    environment = {"PYTHONPATH": str(site), "PEERLANE_DIALECTS": "acl"}
+    if not site.exists():
+        shutil.copytree(Path(peerlane.dialects.__file__).parent, site.parent)
+    path = os.pathsep.join([str(site), *map(str, more)])
+    environment = {
+        "PYTHONPATH": path,
+        "PEERLANE_DIALECTS": "acl",
+        "PEERLANE_RUNTIME_DIR": str(root / "runtime"),
+    }
     command = f"import subprocess; subprocess.run({[stranger, '-c', program]!r}, env={environment!r})"
     return run_python(["-c", command], timeout=TIMEOUT)
 
@@ -351,6 +391,23 @@ def test_a_python_without_peerlane_says_so_and_goes_on(stranger: str, tmp_path: 
     done = in_stranger(stranger, tmp_path / "root", "print('alive')")
     assert done.stdout == "alive\n"
     assert done.stderr.count("\n") == 1 and "PEERLANE_DIALECTS=acl has no effect" in done.stderr
+
+
+def test_a_child_needs_numpy_and_a_package_with_its_native_part(stranger: str, tmp_path: Path) -> None:
+    import numpy
+
+    from peerlane import _core
+
+    root, site = tmp_path / "root", tmp_path / "site"
+    shutil.copytree(Path(peerlane.dialects.__file__).parents[1], root / "peerlane")
+    shutil.copy(_core.__file__, root / "peerlane")
+    without = in_stranger(stranger, root, "import acl")
+    assert "No module named 'numpy'" in without.stderr
+    site.mkdir()
+    for folder in Path(numpy.__file__).parents[1].glob("numpy*"):
+        (site / folder.name).symlink_to(folder)
+    done = in_stranger(stranger, root, "import acl; print(acl.rt.get_device_count())", site)
+    assert (done.stdout, done.stderr) == ("(2, 0)\n", "")
 
 
 def test_peerlane_is_found_where_the_parent_had_it(stranger: str, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ PROMISES = dict.fromkeys(re.findall(r"^\* `([a-z0-9_]+)`:", PAGE, re.MULTILINE))
 HEADINGS = {name.rstrip("`") for name in re.findall(r"^## `(.+)$", PAGE, re.MULTILINE)}
 
 # Operators of the set protocol, which only call add, discard and iteration.
-THAT_CANNOT_FAIL = {"caps", "info", "is_closed", "name", "ordinal", "total_bytes", "uuid"}
+THAT_CANNOT_FAIL = {"backend", "caps", "info", "is_closed", "name", "ordinal", "total_bytes", "uuid"}
 FROM_THE_SET_PROTOCOL = {"clear", "isdisjoint", "pop", "remove"}
 
 

@@ -225,7 +225,7 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
         (tmp_path / "none.safetensors", "cannot be read: No such file"),
         (tmp_path, "is a directory"),
         (pipe, "is not a regular file"),
-        (tmp_path / "a\0b", "cannot be read: embedded null"),
+        (tmp_path / "a\0b", "cannot be read: a path holds no NUL character"),
     ):
         with pytest.raises(InvalidValue, match=words):
             Weights(path)

@@ -85,10 +85,7 @@ class Backend(Protocol):
     name: str
     caps: Caps
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was left."""
-        ...
+    is_closed: bool  #: whether it was left
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         """Return the devices, in ordinal order."""

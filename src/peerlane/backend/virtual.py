@@ -40,7 +40,7 @@ class VirtualBackend:
         self._pid = os.getpid()
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
         self._numbers: list[int] = []
-        self._is_open = True
+        self.is_closed = False
         try:
             _core.configure(config.window_bytes, config.cache_bytes, config.poison)
             for ordinal, capacity in enumerate(config.memory):
@@ -117,19 +117,15 @@ class VirtualBackend:
         (self._peers[ordinal].add if enabled else self._peers[ordinal].discard)(peer)
 
     def close(self) -> None:
-        if not self._is_open:
+        if self.is_closed:
             return
-        self._is_open = False
+        self.is_closed = True
         try:
             if self._pid == os.getpid():
                 for number in self._numbers:
                     _core.close_device(number)
         finally:
             self._state.close()
-
-    @property
-    def is_closed(self) -> bool:
-        return not self._is_open
 
     def label(self, number: int) -> str | None:
         """Name the device that native code knows as ``number``; None if it is not of this node."""
@@ -140,7 +136,7 @@ class VirtualBackend:
 
     def _check_open(self) -> None:
         _core.check_usable()
-        if not self._is_open:
+        if self.is_closed:
             raise Closed(
                 f"this process has left node {self.config.name!r}; ask for its devices again with devices()"
             )

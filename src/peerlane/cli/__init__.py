@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from peerlane.cli.stdout import BrokenOutput, collected_output
 from peerlane.errors import Error
 
 COMMANDS = ("run", "demo", "topo", "bench")
@@ -31,13 +32,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a peerlane error is printed without a traceback."""
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = words[:1] if words and words[0] in COMMANDS else COMMANDS
-    args = build_parser(chosen).parse_args(words)
+    called = " ".join(["peerlane", *chosen]) if len(chosen) == 1 else "peerlane"
     try:
-        code: int = args.run(args)
+        args = build_parser(chosen).parse_args(words)
+        if args.command == "run":  # standard output is the program's
+            code: int = args.run(args)
+            return code
+        with collected_output():
+            return int(args.run(args))
+    except BrokenOutput as error:
+        if error.is_quiet:
+            return error.exit_code
+        print(f"{called}: {error}", file=sys.stderr)
+        return error.exit_code
     except Error as error:
-        print(f"peerlane {args.command}: {error}", file=sys.stderr)
+        print(f"{called}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"peerlane {args.command}: interrupted", file=sys.stderr)
+        print(f"{called}: interrupted", file=sys.stderr)
         return 130
-    return code

@@ -67,6 +67,13 @@ def show_progress() -> Progress:
     )
 
 
+def printable(text: str) -> str:
+    """Escape what a terminal would obey or an encoding refuse."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in text
+    )
+
+
 def write_json(target: str, result: object) -> None:
     """Write ``result`` to a file or, for ``-``, to standard output."""
     text = json.dumps(result, indent=2) + "\n"

@@ -74,13 +74,13 @@ def run(args: argparse.Namespace) -> int:
     """Set the node and the dialects, then be the program."""
     if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
         os.environ["PEERLANE_NODE"] = node_from(args).spec
+    sys.argv = args.program[1:] if args.program[0] == "--" else args.program
     for name in args.dialect or registered():
         install(name, shadow_real=args.shadow_real)
-    program = args.program[1:] if args.program[0] == "--" else args.program
+    sys.modules.pop("peerlane.__main__", None)  # `-m peerlane` must find it as Python would: not imported
     main = ModuleType("__main__")
     vars(main)["__builtins__"] = builtins
     sys.modules["__main__"] = main
-    sys.argv = program
     return _execute(main, {"-m": _module, "-c": _text, None: _script}[args.form])
 
 

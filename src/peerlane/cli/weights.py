@@ -83,6 +83,8 @@ class Weights:
             if isinstance(error, InvalidValue):
                 raise
             reason = getattr(error, "strerror", None) or str(error)
+            if "\0" in os.fsdecode(self.path):  # Python's words for it differ by version
+                reason = "a path holds no NUL character"
             self._refuse(f"cannot be read: {reason}; give a safetensors file that exists and is readable")
         except BaseException:
             self.close()

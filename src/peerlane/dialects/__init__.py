@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from peerlane.errors import Busy, InvalidValue, Unsupported
@@ -102,7 +102,8 @@ def install(name: str, *, shadow_real: bool = False) -> None:
     Busy
         A module of that name, not the dialect's, is imported already.
     Unsupported
-        The vendor's own module is there and finds a device.
+        The vendor's own module is there and finds a device.  A module in the current folder, or beside the
+        script, is the program's: it is neither asked nor imported, and the name means the dialect.
 
     In each case nothing was changed.
     """
@@ -159,8 +160,10 @@ def _export() -> None:
 
 
 def _refuse_real(dialect: Dialect) -> None:
-    spec = _real_spec(dialect.name)
-    if spec is not None and _finds_device(dialect):
+    own = _own_folders()
+    path = [entry for entry in sys.path if os.path.realpath(entry) not in own]
+    spec = _real_spec(dialect.name, path, own)
+    if spec is not None and _finds_device(dialect, path):
         raise Unsupported(
             f"cannot install dialect {dialect.name!r}: the vendor's own module ({spec.origin}) is there and "
             f"finds a device; run on that device without peerlane, or put virtual devices in its place with "
@@ -168,27 +171,38 @@ def _refuse_real(dialect: Dialect) -> None:
         )
 
 
-def _real_spec(name: str) -> ModuleSpec | None:
+def _own_folders() -> set[str]:
+    """Return where the program's own modules are: the current folder, the script's, an archive or a folder itself."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    scripts = [os.path.realpath(script) for script in (*sys.argv[:1], main) if script]
+    return {os.path.realpath(""), *scripts, *(os.path.dirname(script) for script in scripts)}  # noqa: PTH120
+
+
+def _real_spec(name: str, path: list[str], own: set[str]) -> ModuleSpec | None:
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
-        spec: ModuleSpec | None = find(name, None) if find and finder is not FINDER else None
+        if not find or finder is FINDER:
+            continue
+        spec: ModuleSpec | None = find(name, path if finder is PathFinder else None)
         if spec is not None and spec.origin is not None:
-            return spec
+            folder = Path(spec.origin).resolve().parent
+            if str(folder.parent if spec.submodule_search_locations else folder) not in own:
+                return spec
     return None
 
 
-def _finds_device(dialect: Dialect) -> bool:
+def _finds_device(dialect: Dialect, path: list[str]) -> bool:
     """Ask the probe once, for this process and its children."""
     answers = dict(answer.split("=", 1) for answer in os.environ.get(_PROBED, "").split(",") if "=" in answer)
     if dialect.name not in answers:
-        answers[dialect.name] = "device" if _probe(dialect) else "none"
+        answers[dialect.name] = "device" if _probe(dialect, path) else "none"
         os.environ[_PROBED] = ",".join(f"{name}={answer}" for name, answer in answers.items())
     return answers[dialect.name] == "device"
 
 
-def _probe(dialect: Dialect) -> bool:
+def _probe(dialect: Dialect, path: list[str]) -> bool:
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    source = f"import sys\nsys.path[:] = {sys.path!r}\n{dialect.probe}"
+    source = f"import sys\nsys.path[:] = {path!r}\n{dialect.probe}"
     try:
         done = subprocess.run(
             [sys.executable, "-c", source],

@@ -33,7 +33,7 @@ class Refusal(Exception):
         What to do.
     """
 
-    def __init__(self, code: int, cause: str, remedy: str = "") -> None:
+    def __init__(self, code: int, cause: str, remedy: str) -> None:
         super().__init__(cause)
         self.code = int(code)  # never an enumeration: programs print it
         self.remedy = remedy
@@ -41,13 +41,13 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A call that failed: ``arguments`` holds each name with its value, and whether it is an address."""
+    """A call that failed: ``arguments`` holds each name with its value, and whether it is an address (or None)."""
 
     call: str
     code: int
     cause: str
     remedy: str
-    arguments: tuple[tuple[str, object, bool], ...]
+    arguments: tuple[tuple[str, object, bool | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +58,39 @@ class Parse:
     is_address: bool = False
 
 
+def type_name(value: object) -> str:
+    """Name the type of a value, with its module unless it is built in: numpy has a ``bool`` too."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _word(value: object) -> int:
     if not isinstance(value, int):
-        raise TypeError(f"must be an int, not {type(value).__name__}")
+        raise TypeError(f"must be an int, not {type_name(value)}")
     return value & 0xFFFF_FFFF_FFFF_FFFF
 
 
+def _index(value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # TypeError is the answer
+    except TypeError:
+        raise TypeError(f"must be an int, not {type_name(value)}") from None
+
+
 def _int32(value: object) -> int:
-    number = operator.index(value)  # type: ignore[arg-type]  # TypeError is the answer
+    number = _index(value)
     if number not in _INT32:
         raise TypeError(f"is {number}, beyond 32 bits")
     return number
 
 
 def _uint32(value: object) -> int:
-    return operator.index(value) & 0xFFFF_FFFF  # type: ignore[arg-type]
+    return _index(value) & 0xFFFF_FFFF
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"must be a str, not {type(value).__name__}")
+        raise TypeError(f"must be a str, not {type_name(value)}")
     if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
         raise TypeError("has a NUL or a lone surrogate, and a C string cannot")
     return value
@@ -139,15 +152,23 @@ class Convention:
         The code of a call that worked.
     codes : mapping of Fault to int
         The vendor's code of every fault.
+    remedies : mapping of Fault to str
+        What to do about every fault, in the vendor's words.
     report : callable
         Told each :class:`Failure`, before the call returns.
     """
 
     def __init__(
-        self, *, success: int, codes: Mapping[Fault, int], report: Callable[[Failure], None]
+        self,
+        *,
+        success: int,
+        codes: Mapping[Fault, int],
+        remedies: Mapping[Fault, str],
+        report: Callable[[Failure], None],
     ) -> None:
         self._success = success
         self._codes = codes
+        self._remedies = remedies
         self._report = report
         self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
 
@@ -210,7 +231,7 @@ class Convention:
         """Declare a call of the vendor that this version does not have: it takes anything and refuses."""
 
         def wrapper(*args: object) -> object:
-            given = tuple((f"argument {number}", value, False) for number, value in enumerate(args, 1))
+            given = tuple((f"argument {number}", value, None) for number, value in enumerate(args, 1))
             self._report(Failure(name, refusal.code, str(refusal), refusal.remedy, given))
             return answer(refusal.code)
 
@@ -234,6 +255,6 @@ class Convention:
         if isinstance(error, Refusal):
             code, cause, remedy = error.code, str(error), error.remedy
         else:
-            code, cause, remedy = int(self._codes[error.fault]), str(error), ""
+            code, cause, remedy = int(self._codes[error.fault]), str(error), self._remedies[error.fault]
         self._report(Failure(parameters.call, code, cause, remedy, parameters.pair(values)))
         return code

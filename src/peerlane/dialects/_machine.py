@@ -6,16 +6,21 @@ All state here belongs to one node: when the process leaves it and enters anothe
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import threading
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import peerlane
 from peerlane import Buffer, Device, Host, Kind, memory, raw
 from peerlane.errors import Error, Fault, InvalidValue
 
 _REMEMBERED = 64
+_PROBE = ctypes.create_string_buffer(1)
+_PROBE_ADDRESS = ctypes.addressof(_PROBE)
 
 
 class Context:
@@ -26,21 +31,38 @@ class Context:
     device : Device or None
     references : int
         How often it was selected and not yet released.
-    is_live : bool
-        Never true again once it was false: a later selection makes another context.
+    node : object
+        ``node.is_closed``: it was released, or the process left the device's node.
     """
 
-    __slots__ = ("device", "is_live", "references")
+    __slots__ = ("device", "node", "references")
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.node: Any = device.backend  # asked directly: device.is_closed costs as much as a small copy
         self.references = 0
-        self.is_live = True
+
+    @property
+    def is_live(self) -> bool:
+        """Never true again once it was false: a later selection makes another context."""
+        return not self.node.is_closed
+
+
+class _Left:
+    __slots__ = ()
+    is_closed = True
 
 
 class _NoContext:
     __slots__ = ()
-    is_live = False
+    node = _Left()
+
+
+@dataclass(frozen=True, slots=True)
+class _Allocation:
+    buffer: Buffer
+    context: Context | None
+    for_peers: bool
 
 
 class Here(threading.local):
@@ -61,23 +83,31 @@ class Machine:
     """
 
     def __init__(self) -> None:
-        self._renew_lock()
-        # A thread that held the lock during a fork does not exist in the child, which would wait for ever.
-        os.register_at_fork(after_in_child=self._renew_lock)
+        self._begin_process()
+        os.register_at_fork(after_in_child=self._begin_process)
         self._node: tuple[Device, ...] = ()
         self.forget()
 
-    def _renew_lock(self) -> None:
+    def _begin_process(self) -> None:
+        # A thread that held the lock during a fork does not exist in the child, which would wait for ever.
         self.lock = threading.RLock()
+        self._is_checked = False
+
+    def check_fork(self) -> None:
+        """Raise Closed (``FORKED``) in a forked child of a process that had used devices; enters no node."""
+        if not self._is_checked:
+            raw.copy(0, 0, 0)
+            self._is_checked = True
 
     def forget(self) -> None:
         """Drop all that belongs to the node."""
         self.here = Here()
         self._contexts: dict[int, Context] = {}
-        self._buffers: dict[int, tuple[Buffer, Context | None]] = {}
+        self._buffers: dict[int, _Allocation] = {}
 
     def devices(self) -> tuple[Device, ...]:
         """Return the devices of this process's node, having forgotten another one's state."""
+        self.check_fork()
         present = peerlane.devices()
         if present is not self._node:
             with self.lock:
@@ -116,10 +146,10 @@ class Machine:
             context.references -= 1
             if context.references:
                 return True
-            context.is_live = False
+            context.node = _Left()
             del self._contexts[ordinal]
-            lost = [address for address, (_, owner) in self._buffers.items() if owner is context]
-            buffers = [self._buffers.pop(address)[0] for address in lost]
+            lost = [address for address, made in self._buffers.items() if made.context is context]
+            buffers = [self._buffers.pop(address).buffer for address in lost]
         for buffer in buffers:
             _close(buffer, f"the last reset of {context.device.name}")
         return True
@@ -135,7 +165,7 @@ class Machine:
         buffer = context.device.allocate(nbytes, peer=peer)
         with self.lock:
             if context.is_live:
-                self._buffers[buffer.address] = buffer, context
+                self._buffers[buffer.address] = _Allocation(buffer, context, peer)
                 return buffer.address
         _close(buffer, f"the last reset of {context.device.name}")
         return None
@@ -143,21 +173,27 @@ class Machine:
     def allocate_host(self, nbytes: int) -> int:
         """Allocate pinned host memory and return its address."""
         buffer = Host().allocate(nbytes)
-        self._buffers[buffer.address] = buffer, None
+        with self.lock:
+            self._buffers[buffer.address] = _Allocation(buffer, None, True)
         return buffer.address
 
     def owned(self, address: int, *, host: bool) -> Buffer | None:
         """Return the buffer that this dialect allocated at exactly this address."""
         self.devices()
-        buffer, context = self._buffers.get(address, (None, None))
-        return buffer if host == (context is None) else None
+        made = self._buffers.get(address)
+        return made.buffer if made is not None and host == (made.context is None) else None
+
+    def is_for_peers(self, address: int) -> bool:
+        """Tell whether the memory that starts here may be allocated for peer access; True if it is not ours."""
+        made = self._buffers.get(address)
+        return made is None or made.for_peers
 
     def free(self, address: int, *, host: bool, call: str) -> bool:
         """Free what was allocated at exactly this address; False if this dialect allocated nothing there."""
         with self.lock:
             if self.owned(address, host=host) is None:
                 return False
-            buffer, _ = self._buffers.pop(address)
+            buffer = self._buffers.pop(address).buffer
         _close(buffer, call)
         return True
 
@@ -166,15 +202,28 @@ class Machine:
         if address == 0:
             return "NULL"
         try:
+            self.check_fork()
             place = raw.locate(address)
         except Error as error:
+            if error.fault is Fault.FORKED:
+                return f"{address:#x}"
             freed = error.fault is Fault.FREED_ADDRESS
             return f"{address:#x} ({'freed memory' if freed else 'nothing is allocated there'})"
         if place.kind is Kind.PAGEABLE:
-            return f"{address:#x} (pageable host memory)"
+            known = "pageable host memory" if self.is_mapped(address) else "nothing is mapped there"
+            return f"{address:#x} ({known})"
         name = memory.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
         offset = address - place.base
         return f"{address:#x} ({f'byte {offset:,}' if offset else 'start'} of {name})"
+
+    @staticmethod
+    def is_mapped(address: int) -> bool:
+        """Tell whether the host can read the byte at an address, without following a wild pointer."""
+        try:
+            raw.copy(_PROBE_ADDRESS, address, 1)
+        except Error:
+            return False
+        return True
 
 
 class Messages:

@@ -81,7 +81,7 @@ def distribute(weights: Weights, node: NodeConfig, *, with_matrix: bool) -> Resu
         Too few devices, or not enough memory; nothing was copied.
     """
     tensors = [tensor for tensor in weights.tensors if tensor.nbytes]
-    _check_room(weights, node)
+    _check_room(weights, tensors, node)
     with ExitStack() as stack:
         devices = pl.enter_node(node.spec)
         stack.callback(pl.leave_node)
@@ -153,11 +153,18 @@ def _matrix(replicas: Sequence[transfer.Replica], advance: transfer.Advance) -> 
     return rows
 
 
-def _check_room(weights: Weights, node: NodeConfig) -> None:
+def _check_room(weights: Weights, tensors: Sequence[Tensor], node: NodeConfig) -> None:
     if node.devices < 2:
         raise pl.InvalidValue(
             f"the demo copies between devices and node {node.name!r} has {node.devices}; give --devices 2 or more"
         )
+    charge = transfer.least_charge(tensors)
+    for ordinal, capacity in enumerate(node.memory):
+        if charge > capacity:
+            raise pl.OutOfMemory(
+                f"the weights need {charge:,} bytes on each of {node.devices} devices, and virtual:{ordinal} has "
+                f"{capacity:,}; give the devices more (--node memory=...) or smaller --weights"
+            )
     need = weights.nbytes * (node.devices + 1) + transfer.STAGING
     if need > machine.room():
         raise pl.OutOfMemory(

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from peerlane.cli import machine
 from peerlane.cli.demo.job import ROUNDS, Arrival, Result
+from peerlane.cli.outputs import printable
 from peerlane.cli.weights_header import clipped
 
 PLOT_TITLE = "the weights between all pairs of devices"
@@ -19,7 +20,8 @@ def draw(result: Result, console: Console) -> None:
     """Print the table, why a route is staged, and every tensor that did not arrive whole."""
     total = result.arrivals[0].nbytes
     console.print(
-        Text(f"{Path(result.source).name}: {len(result.tensors):,} tensors, {total:,} bytes"), soft_wrap=True
+        Text(f"{printable(Path(result.source).name)}: {len(result.tensors):,} tensors, {total:,} bytes"),
+        soft_wrap=True,
     )
     console.print(Text(result.node.describe()), soft_wrap=True)
     table = Table()

@@ -18,6 +18,7 @@ Advance = Callable[[int], None]
 STAGING = 8 << 20
 _PIECE = 256 << 20
 _ALIGNMENT = 256
+_BLOCK = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,13 @@ def read_back(replica: Replica, staging: pl.Buffer, advance: Advance) -> list[st
 def scratch_bytes(tensors: Sequence[Tensor]) -> int:
     """Return the bytes that :func:`memcpy_seconds` writes to."""
     return sum(_aligned(tensor.nbytes) for tensor in tensors)
+
+
+def least_charge(tensors: Sequence[Tensor]) -> int:
+    """Return what a device is charged for the tensors at least: whole blocks, which small ones share."""
+    large = sum(-(-tensor.nbytes // _BLOCK) for tensor in tensors if tensor.nbytes >= _BLOCK)
+    small = sum(tensor.nbytes for tensor in tensors if tensor.nbytes < _BLOCK)
+    return (large + -(-small // _BLOCK)) * _BLOCK
 
 
 def memcpy_seconds(src: Replica, scratch: pl.Buffer) -> float:

@@ -1,4 +1,4 @@
-"""Return codes of pyACL: those that calls of this dialect give, and the one of every fault."""
+"""Return codes of pyACL: those that calls of this dialect give, those of every fault, and what to do about it."""
 
 from __future__ import annotations
 
@@ -67,5 +67,39 @@ FAULTS: Mapping[Fault, int] = MappingProxyType(
         Fault.BAD_HANDLE: Code.RT_INVALID_HANDLE,
         Fault.NODE_MISMATCH: Code.RT_DEV_SETUP_ERROR,
         Fault.DEVICE_FAULT: Code.RT_DEVICE_MEM_ERROR,
+    }
+)
+
+REMEDIES: Mapping[Fault, str] = MappingProxyType(
+    {
+        Fault.INVALID_VALUE: "correct the argument that the cause names",
+        Fault.INVALID_DEVICE: "pass an id below acl.rt.get_device_count(), or start the program with "
+        "`peerlane run --devices N`",
+        Fault.BAD_CONFIG: "correct PEERLANE_NODE, or start the program with `peerlane run --devices N`",
+        Fault.OUT_OF_MEMORY: "free memory with acl.rt.free, look at acl.rt.get_mem_info, or give the devices more: "
+        "`peerlane run --node memory=32GiB`",
+        Fault.OUT_OF_RESOURCES: "free what is not needed any more; the cause names what ran out",
+        Fault.UNSUPPORTED: "do without it; docs/reference/acl.md lists what works",
+        Fault.NULL_ADDRESS: "pass what acl.rt.malloc or acl.rt.malloc_host returned, or an address of host memory",
+        Fault.UNKNOWN_ADDRESS: "pass an address that acl.rt.malloc returned and that was not freed",
+        Fault.FREED_ADDRESS: "use memory before acl.rt.free and before the last acl.rt.reset_device of its device",
+        Fault.OUT_OF_BOUNDS: "pass a smaller count, or allocate more with acl.rt.malloc",
+        Fault.HOST_FAULT: "pass the address of host memory that lives: acl.rt.malloc_host, acl.util.bytes_to_ptr or "
+        "acl.util.numpy_to_ptr, and keep the object",
+        Fault.READ_ONLY: "copy to memory that may be written",
+        Fault.WRONG_DEVICE: "take all devices and addresses from the node that the process is in now",
+        Fault.PEER_SELF: "pass two different devices",
+        Fault.PEER_UNREACHABLE: "choose devices for which acl.rt.device_can_access_peer gives 1",
+        Fault.PEER_NOT_ENABLED: "call acl.rt.device_enable_peer_access in both directions, and allocate with policy "
+        "3, 4, 5 or 7 where the chip asks for it",
+        Fault.CLOSED: "call acl.rt.set_device again; what belonged to the node that was left is gone",
+        Fault.FORKED: "start workers with multiprocessing's 'spawn', or fork before anything uses a device",
+        Fault.BUSY: "end the other use first, then call again",
+        Fault.CANCELLED: "find the first failure; this one follows from it",
+        Fault.PEER_LOST: "look at why the other process ended, then start both again",
+        Fault.WAIT_TIMEOUT: "wait longer, or look at why nothing came",
+        Fault.BAD_HANDLE: "pass a handle or key that its maker gave in this run, unchanged",
+        Fault.NODE_MISMATCH: "give all processes of the node the same description",
+        Fault.DEVICE_FAULT: "give the system more memory, or allocate less",
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from peerlane import Kind, raw
+from peerlane import Kind, memory, raw
 from peerlane.dialects._call import Address, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import SUCCESS, Code
 from peerlane.dialects.acl._device import without_access
@@ -14,6 +14,7 @@ from peerlane.raw import _copy
 
 _KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
 _KINDS_2D = (1, 2, 3, 4)
+_END = 1 << 64
 
 
 @acl.call("acl.rt.memcpy")
@@ -53,7 +54,7 @@ def memcpy(*args: object) -> object:
             and dst != src
             and dst
             and src
-            and machine.here.context.is_live
+            and not machine.here.context.node.is_closed
         ):
             _copy(dst, src, count, True)
             return SUCCESS
@@ -74,6 +75,12 @@ def memset(dev_ptr: Address, max_count: Word, value: Int32, count: Word) -> None
     _refuse_beyond("max_count", max_count, count)
     machine.context()
     if raw.locate(dev_ptr).kind is Kind.PAGEABLE:
+        if not machine.is_mapped(dev_ptr):
+            raise Refusal(
+                Code.RT_PARAM_INVALID,
+                f"{dev_ptr:#x} is no address: nothing is mapped there",
+                "pass an address that acl.rt.malloc or acl.rt.malloc_host returned",
+            )
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"{dev_ptr:#x} is host memory that acl.rt.malloc_host did not allocate",
@@ -97,6 +104,14 @@ def memcpy2d(
             "a pitch is the distance between the starts of two rows, at least width",
         )
     _refuse_kind(kind, _KINDS_2D)
+    for name, pointer, pitch in (("dst", dst, dpitch), ("src", src, spitch)):
+        if pointer + (height - 1) * pitch + width > _END:
+            raise Refusal(
+                Code.RT_PARAM_INVALID,
+                f"{height:,} rows that lie {name[0]}pitch = {pitch:,} bytes apart reach from {name} {pointer:#x} "
+                "beyond the 64-bit address space",
+                "pass the pitch and the height of the rectangle; a negative one wraps round to a large one",
+            )
     machine.context()
     try:
         raw.copy_2d(dst, dpitch, src, spitch, width, height, direct=True)
@@ -129,7 +144,13 @@ def _refuse_beyond(name: str, limit: int, count: int) -> None:
 
 
 def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:
-    ends = raw.locate(dst), raw.locate(src)
-    if any(end.kind is not Kind.DEVICE for end in ends):
+    ends = {"dst": raw.locate(dst), "src": raw.locate(src)}
+    if any(end.kind is not Kind.DEVICE for end in ends.values()):
         raise error
-    raise without_access(error, ends[0].ordinal, ends[1].ordinal) from None
+    a, b = ends["dst"].ordinal, ends["src"].ordinal
+    private = [
+        f"{name} ({memory.record_of(end.allocation) or hex(end.base)})"
+        for name, end in ends.items()
+        if not machine.is_for_peers(end.base)
+    ]
+    raise without_access(error, a, b, private) from None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from peerlane import Device
 from peerlane.dialects._call import Int32, Refusal, UInt32
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -74,6 +77,8 @@ def device_enable_peer_access(peer_device_id: Int32, flags: UInt32) -> None:
     forth, back = (device.ordinal, peer_device_id), (peer_device_id, device.ordinal)
     with machine.lock:
         references = machine.peer_references
+        if forth not in references:
+            _refuse_too_many(device, peer_device_id)
         if forth not in references and back in references:
             device.peers.add(peer)
             try:
@@ -123,8 +128,11 @@ def device_peer_access_status(device_id: Int32, peer_device_id: Int32) -> int:
     return int((device_id, peer_device_id) in references and (peer_device_id, device_id) in references)
 
 
-def without_access(error: AccessDenied, a: int, b: int) -> Refusal | AccessDenied:
-    """Return what a refused copy between devices ``a`` and ``b`` says: which enable is missing, where."""
+def without_access(error: AccessDenied, a: int, b: int, private: Sequence[str]) -> Refusal | AccessDenied:
+    """Return what a refused copy between devices ``a`` and ``b`` says: which enable is missing, where.
+
+    ``private`` names the ends that were allocated without a P2P policy.
+    """
     if error.fault is not Fault.PEER_NOT_ENABLED:
         return error
     apart = machine.device(a).why_not(machine.device(b)) or machine.device(b).why_not(machine.device(a))
@@ -139,6 +147,13 @@ def without_access(error: AccessDenied, a: int, b: int) -> Refusal | AccessDenie
         for device, peer in ((a, b), (b, a))
         if (device, peer) not in machine.peer_references
     ]
+    if not missing and private:
+        return Refusal(
+            Code.RT_DRV_INTERNAL_ERROR,
+            f"{machine.device(a).info.name} copies between devices only memory that was allocated with a P2P "
+            f"policy, and this was not: {' and '.join(private)}",
+            "allocate both ends with acl.rt.malloc(size, policy) and policy 3, 4, 5 or 7",
+        )
     if not missing:
         return error
     return Refusal(
@@ -147,6 +162,17 @@ def without_access(error: AccessDenied, a: int, b: int) -> Refusal | AccessDenie
         + " and ".join(missing),
         "call what is missing, then copy; or copy through host memory",
     )
+
+
+def _refuse_too_many(device: Device, peer_device_id: int) -> None:
+    enabled = sorted(peer for own, peer in machine.peer_references if own == device.ordinal)
+    if len(enabled) >= device.info.max_peers:
+        raise Refusal(
+            Code.RT_RESOURCE_ALLOC_FAIL,
+            f"device {device.ordinal} has peer access to devices {', '.join(map(str, enabled))}, and "
+            f"{device.info.max_peers} are the most for {device.info.name}; device {peer_device_id} would be one more",
+            "call acl.rt.device_disable_peer_access(peer) for one of them first, as often as it was enabled",
+        )
 
 
 def _refuse_self(device_id: int, peer_device_id: int) -> None:

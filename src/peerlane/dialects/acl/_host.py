@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
+import os
 import warnings
 from typing import Any
 
@@ -19,6 +21,9 @@ _TYPES: dict[int, np.dtype[Any]] = {
     int(np.dtype(code).num): np.dtype(code) for code in np.typecodes["All"] if code not in "OSUV"
 }
 _CALLER = 3  # warn, body, wrapper, caller
+_PIECE = 16 << 20
+_LIBC = ctypes.CDLL(None)
+_LIBC.write.restype = ctypes.c_ssize_t
 
 
 @acl.value("acl.util.bytes_to_ptr")
@@ -32,6 +37,10 @@ def bytes_to_ptr(data: Object) -> int:
 @acl.value("acl.util.ptr_to_bytes")
 def ptr_to_bytes(ptr: Address, size: Word) -> bytes:
     """Return a copy of ``size`` bytes of host memory (spec acl 2.10 [S])."""
+    try:
+        machine.check_fork()
+    except Error:
+        return _of_forked("acl.util.ptr_to_bytes", ptr, size)
     _check_host("acl.util.ptr_to_bytes", ptr, size)
     taken = np.empty(size, np.uint8)
     raw.copy(taken.ctypes.data, ptr, size)
@@ -41,7 +50,11 @@ def ptr_to_bytes(ptr: Address, size: Word) -> bytes:
 @acl.value("acl.util.numpy_to_ptr")
 def numpy_to_ptr(array: Object) -> int:
     """Return the address of an array's data, with the binding's ``Warning`` (spec acl 2.10 [S])."""
-    _warn_deprecated("numpy_to_ptr", "bytes_to_ptr")
+    warnings.warn(
+        "acl.util.numpy_to_ptr is deprecated by the vendor; use acl.util.bytes_to_ptr",
+        Warning,
+        stacklevel=_CALLER,
+    )
     checked = _array("acl.util.numpy_to_ptr", array)
     if not checked.flags.c_contiguous:
         warnings.warn(
@@ -56,7 +69,6 @@ def numpy_to_ptr(array: Object) -> int:
 @acl.value("acl.util.numpy_contiguous_to_ptr")
 def numpy_contiguous_to_ptr(array: Object) -> tuple[int, Any]:
     """Return the address of a contiguous array, and that array: a copy if need be (spec acl 2.10)."""
-    _warn_deprecated("numpy_contiguous_to_ptr", "bytes_to_ptr")
     contiguous = np.require(_array("acl.util.numpy_contiguous_to_ptr", array), requirements="C")
     return int(contiguous.ctypes.data), contiguous
 
@@ -67,17 +79,39 @@ def ptr_to_numpy(ptr: Address, shape: Object, npy_type: Int32) -> Any:
 
     Pinned memory lives as long as the array; other memory is the caller's to keep.
     """
-    _warn_deprecated("ptr_to_numpy", "ptr_to_bytes")
     call = "acl.util.ptr_to_numpy"
-    if not isinstance(shape, tuple) or not all(isinstance(length, int) and length >= 0 for length in shape):
-        raise ValueError(f"{call}: the shape must be a tuple of ints from 0 on, not {shape!r}")
+    lengths = _lengths(call, shape)
     dtype = _TYPES.get(npy_type)
     if dtype is None:
         raise ValueError(
             f"{call}: {npy_type} is no numpy type number of plain numbers; see numpy.dtype(...).num"
         )
-    size = math.prod(shape) * dtype.itemsize
+    size = math.prod(lengths) * dtype.itemsize
     _check_host(call, ptr, size)
+    try:
+        return _array_on(ptr, lengths, dtype, size)
+    except (
+        OverflowError,
+        TypeError,
+        ValueError,
+    ) as error:  # numpy's own limits: dimensions, lengths beside a 0
+        raise ValueError(f"{call}: numpy makes no array of shape {lengths}: {error}") from None
+
+
+def _lengths(call: str, shape: object) -> tuple[int, ...]:
+    """Return the shape as ints; a bool counts as 0 or 1, as for every int of the binding."""
+    if isinstance(shape, tuple):
+        try:
+            lengths = tuple(operator.index(length) for length in shape)
+        except TypeError:
+            pass
+        else:
+            if all(length >= 0 for length in lengths):
+                return lengths
+    raise ValueError(f"{call}: the shape must be a tuple of ints from 0 on, not {shape!r}")
+
+
+def _array_on(ptr: int, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> np.ndarray[Any, Any]:
     if not size:
         return np.empty(shape, dtype)
     place = raw.locate(ptr)
@@ -108,21 +142,31 @@ def _check_host(call: str, ptr: int, size: int) -> None:
             f"{call}: {size:,} bytes from {machine.describe(ptr)} on end {ptr + size - place.base - place.size:,} "
             "bytes beyond it"
         )
-    probe = bytearray(1)
-    view = (ctypes.c_char * 1).from_buffer(probe)
     for address in (ptr, ptr + size - 1):
-        raw.copy(ctypes.addressof(view), address, 1)
+        if not machine.is_mapped(address):
+            raise ValueError(f"{call}: {address:#x} is no address of host memory: nothing is mapped there")
+
+
+def _of_forked(call: str, ptr: int, size: int) -> bytes:
+    """Read in a forked child, which has no guard: the system refuses what is not mapped."""
+    with open(os.memfd_create("peerlane-read"), "w+b", buffering=0) as copied:  # noqa: PTH123
+        done = 0
+        while done < size:
+            at = ptr + done
+            written = _LIBC.write(
+                copied.fileno(), ctypes.c_void_p(at), ctypes.c_size_t(min(size - done, _PIECE))
+            )
+            if written <= 0 or at >= _END:
+                raise ValueError(
+                    f"{call}: {at:#x} is no host memory of this process, which was forked after its parent had used "
+                    "a device"
+                )
+            done += written
+        copied.seek(0)
+        return copied.read()
 
 
 def _array(call: str, value: object) -> np.ndarray[Any, Any]:
     if not isinstance(value, np.ndarray):
         raise ValueError(f"{call}: needs a numpy.ndarray, not {type(value).__name__}")
     return value
-
-
-def _warn_deprecated(name: str, instead: str) -> None:
-    warnings.warn(
-        f"acl.util.{name} is deprecated by the vendor; use acl.util.{instead}",
-        Warning,
-        stacklevel=_CALLER + 1,
-    )

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 from peerlane import Kind, memory, raw
 from peerlane.dialects._call import Address, Int32, Refusal, Word
-from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._state import acl, machine
-from peerlane.errors import Error
+from peerlane.errors import Error, OutOfMemory
 
 _P2P_POLICIES = frozenset({3, 4, 5, 7})
 _PADDING = 64
@@ -51,7 +51,10 @@ def malloc_host(size: Word) -> int:
     _refuse_size(size)
     machine.context()
     _refuse_enormous(size, "the host", _LARGEST)
-    return machine.allocate_host(size)
+    try:
+        return machine.allocate_host(size)
+    except OutOfMemory as error:  # whatever the host ran out of
+        raise Refusal(Code.RT_MEMORY_ALLOCATION, str(error), REMEDIES[error.fault]) from None
 
 
 @acl.call("acl.rt.free")
@@ -118,6 +121,8 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
     if machine.owned(address, host=not host) is not None:
         cause = f"{address:#x} is memory of acl.rt.{_maker(not host)}: {record}"
         remedy = f"free it with acl.rt.{'free' if host else 'free_host'}"
+    elif place.kind is Kind.PAGEABLE and not machine.is_mapped(address):
+        cause = f"{address:#x} is no address: nothing is mapped there"
     elif place.kind is Kind.PAGEABLE:
         cause = f"{address:#x} is ordinary host memory, which acl.rt did not allocate"
     elif address != place.base:

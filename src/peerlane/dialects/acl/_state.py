@@ -6,7 +6,9 @@ import reprlib
 
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages
-from peerlane.dialects.acl._codes import FAULTS, SUCCESS, Code
+from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
+
+_LIKE_AN_ADDRESS = 1 << 32
 
 
 class AclMachine(Machine):
@@ -44,20 +46,23 @@ def _text(failure: Failure) -> str:
     kind = "EE1001" if code < Code.API_NOT_SUPPORT else "E19999"
     if code is Code.RT_MEMORY_ALLOCATION:
         kind = "EL0004"
-    given = ", ".join(
-        f"{name}={machine.describe(value) if is_address and isinstance(value, int) else reprlib.repr(value)}"
-        for name, value, is_address in failure.arguments
+    given = ", ".join(f"{name}={_shown(value, is_address)}" for name, value, is_address in failure.arguments)
+    return (
+        f"{kind}: {failure.call} returned {code.value} (ACL_ERROR_{code.name}).\n"
+        f"        Called with: {given or 'no arguments'}\n"
+        f"        Possible Cause: {failure.cause}.\n"
+        f"        Solution: {failure.remedy}."
     )
-    lines = [
-        f"{kind}: {failure.call} returned {code.value} (ACL_ERROR_{code.name}).",
-        f"        Called with: {given or 'no arguments'}",
-        f"        Possible Cause: {failure.cause}.",
-    ]
-    if failure.remedy:
-        lines.append(f"        Solution: {failure.remedy}.")
-    return "\n".join(lines)
+
+
+def _shown(value: object, is_address: bool | None) -> str:
+    if not isinstance(value, int):
+        return reprlib.repr(value)
+    if is_address:
+        return machine.describe(value)
+    return hex(value) if is_address is None and abs(value) >= _LIKE_AN_ADDRESS else reprlib.repr(value)
 
 
 machine = AclMachine()
 messages = Messages()
-acl = Convention(success=SUCCESS, codes=FAULTS, report=_report)
+acl = Convention(success=SUCCESS, codes=FAULTS, remedies=REMEDIES, report=_report)

@@ -33,12 +33,14 @@ def init(config_path: Text = "") -> None:
     """Initialise, optionally with a JSON file (spec acl 2.1 [S, D]).
 
     Read from it are ``defaultDevice.default_device`` and ``err_msg_mode``; the rest concerns what virtual
-    devices do not have.  Again without finalize: 100002, which programs may ignore, and one more reference.
+    devices do not have.  Again without finalize: 100002, which programs may ignore, and one more reference; so
+    too without a file, which asks for no other configuration.  In a forked child of a user of devices: 507033.
     """
+    machine.check_fork()
     config = _read(config_path) if config_path else {}
     default = _default_device(config_path, config)
     with machine.lock:
-        if _started.references and config != _started.config:
+        if _started.references and config_path and config != _started.config:
             raise Refusal(
                 Code.INVALID_PARAM,
                 f"acl was initialised with another configuration: {_started.config}, now {config}",

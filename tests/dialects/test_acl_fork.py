@@ -1,0 +1,120 @@
+"""``acl`` in a forked child of a process that had used devices, and of one that had not."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import peerlane
+from peerlane.testing.procs import run_python
+
+BAD = 507033
+Case = tuple[str, Callable[[], object], object]
+
+
+def in_fork(cases: list[Case]) -> list[object]:
+    """Run every case in one child and return what each gave."""
+    import os
+
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write_end, pickle.dumps([call() for _, call, _ in cases]))
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with open(read_end, "rb") as answers:  # noqa: PTH123
+        taken = answers.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return list(pickle.loads(taken))
+
+
+def refusal(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return "nothing was raised"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_every_call_of_a_forked_child_that_touches_devices_says_so(acl: ModuleType) -> None:
+    rt, util = acl.rt, acl.util
+    acl.init()
+    pointer, _ = rt.malloc(8, 2)
+    host, _ = rt.malloc_host(8)
+    data, target = b"bytes of the program", bytearray(8)
+    array = np.arange(4, dtype=np.uint8)
+    into, out = peerlane.as_buffer(target).address, util.bytes_to_ptr(data)
+    cases: list[Case] = [
+        ("init", acl.init, BAD),
+        ("set_device", lambda: rt.set_device(0), BAD),
+        ("reset_device", lambda: rt.reset_device(0), BAD),
+        ("get_device", rt.get_device, (0, BAD)),
+        ("get_device_count", rt.get_device_count, (0, BAD)),
+        ("get_run_mode", rt.get_run_mode, (1, 0)),
+        ("malloc", lambda: rt.malloc(8, 2), (0, BAD)),
+        ("malloc_host", lambda: rt.malloc_host(8), (0, BAD)),
+        ("free", lambda: rt.free(pointer), BAD),
+        ("free_host", lambda: rt.free_host(host), BAD),
+        ("memcpy", lambda: rt.memcpy(pointer, 8, out, 8, 1), BAD),
+        ("memcpy on the host", lambda: rt.memcpy(into, 8, out, 8, 0), BAD),
+        ("memset", lambda: rt.memset(pointer, 8, 1, 8), BAD),
+        ("memcpy2d", lambda: rt.memcpy2d(pointer, 4, out, 4, 4, 2, 1), BAD),
+        ("get_mem_info", lambda: rt.get_mem_info(1), (0, 0, BAD)),
+        ("can_access_peer", lambda: rt.device_can_access_peer(0, 1), (0, BAD)),
+        ("enable", lambda: rt.device_enable_peer_access(1, 0), BAD),
+        ("disable", lambda: rt.device_disable_peer_access(1), BAD),
+        ("status", lambda: rt.device_peer_access_status(0, 1), (0, BAD)),
+        ("get_soc_name", acl.get_soc_name, None),
+        ("get_version", acl.get_version, (1, 17, 0, 0)),
+        ("message", lambda: "was forked after peerlane had started" in acl.get_recent_err_msg(), True),
+        ("solution", lambda: (rt.malloc(8, 2), "'spawn'" in acl.get_recent_err_msg())[1], True),
+        ("ptr_to_bytes", lambda: util.ptr_to_bytes(out, len(data)), data),
+        ("bytes_to_ptr", lambda: util.bytes_to_ptr(data), out),
+        ("of a device", lambda: "no host memory" in refusal(lambda: util.ptr_to_bytes(pointer, 8)), True),
+        ("wild", lambda: "no host memory" in refusal(lambda: util.ptr_to_bytes(0x40, 8)), True),
+        ("far", lambda: "no host memory" in refusal(lambda: util.ptr_to_bytes((1 << 64) - 8, 8)), True),
+        ("array", lambda: "forked" in refusal(lambda: util.ptr_to_numpy(array.ctypes.data, (4,), 2)), True),
+        ("finalize", acl.finalize, 0),
+    ]
+    given = in_fork(cases)
+    assert {name: got for (name, _, _), got in zip(cases, given, strict=True)} == {
+        name: wanted for name, _, wanted in cases
+    }
+    assert bytes(target) == bytes(8)
+    assert rt.memset(pointer, 8, 0, 8) == 0
+    assert [rt.free(pointer), rt.free_host(host), acl.finalize()] == [0, 0, 0]
+
+
+FIRST = """
+import os, sys, warnings
+warnings.simplefilter("ignore")
+{before}
+child = os.fork()
+if child == 0:
+    import peerlane.dialects.acl as acl
+    print([acl.init(), acl.rt.set_device(0), acl.rt.get_device_count()], flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted"),
+    [
+        ("", "[0, 0, (2, 0)]"),
+        ("import peerlane.dialects.acl as acl; acl.rt.get_run_mode()", "[0, 0, (2, 0)]"),
+        ("import peerlane; peerlane.devices()", "[507033, 507033, (0, 507033)]"),
+        ("import peerlane; peerlane.devices(); peerlane.leave_node()", "[507033, 507033, (0, 507033)]"),
+    ],
+)
+def test_what_counts_is_whether_the_parent_had_used_devices(before: str, wanted: Any) -> None:
+    done = run_python(["-c", FIRST.format(before=before)], timeout=30)
+    assert (done.stdout, done.stderr) == (wanted + "\n", "")

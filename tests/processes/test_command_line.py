@@ -1,0 +1,108 @@
+"""How every command ends when its output, or the user, gives up; and at Ctrl-C during imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.safetensors_files import small_model
+from peerlane.testing.procs import Completed, run_python
+
+TIMEOUT = 60.0
+PEERLANE = f"{sys.executable} -m peerlane"
+
+
+def shell(line: str) -> Completed:
+    """Run a line of shell in a session of its own."""
+    return run_python(
+        ["-c", f"import subprocess, sys; sys.exit(subprocess.run(['sh', '-c', {line!r}]).returncode)"],
+        timeout=TIMEOUT,
+    )
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> dict[str, str]:
+    return {
+        "demo": f"demo --weights {small_model(tmp_path)}",
+        "topo": "topo",
+        "topo --json": "topo --json",
+        "bench": "bench call --rounds 1 --json -",
+    }
+
+
+@pytest.mark.parametrize("name", ["demo", "topo", "topo --json", "bench"])
+@pytest.mark.parametrize(
+    ("target", "reason"), [(">/dev/full", "No space left on device"), (">&-", "it is closed")]
+)
+def test_output_that_cannot_be_written_is_one_line_and_2(
+    name: str, target: str, reason: str, commands: dict[str, str]
+) -> None:
+    done = shell(f"{PEERLANE} {commands[name]} {target} 2>{os.devnull}")
+    assert done.returncode == 2
+    done = shell(f"{PEERLANE} {commands[name]} 2>&1 {target}")
+    last = done.stdout.splitlines()[-1]
+    assert last.startswith(f"peerlane {name.split()[0]}: standard output cannot be written: {reason}")
+    assert "Traceback" not in done.stdout and "Exception ignored" not in done.stdout
+
+
+def test_a_reader_that_has_gone_is_no_error() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run(
+        [sys.executable, "-m", "peerlane", "topo"], stdout=write_end, stderr=subprocess.PIPE, timeout=TIMEOUT
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_what_was_printed_before_an_error_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    from peerlane import InvalidValue
+    from peerlane.cli.stdout import collected_output
+
+    def fail() -> None:
+        with collected_output():
+            print("a table")
+            raise InvalidValue("then this")
+
+    with pytest.raises(InvalidValue):
+        fail()
+    assert capsys.readouterr().out == "a table\n"
+
+
+INTERRUPTED = """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+sys.argv = ["peerlane", *{words!r}]
+import runpy
+runpy.run_module("peerlane", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["peerlane.cli", "peerlane.cli.demo", "peerlane.cli.demo.job", "rich.console"]
+)
+def test_ctrl_c_during_imports_is_130(name: str, tmp_path: Path) -> None:
+    words = ["demo", "--weights", str(small_model(tmp_path))]
+    done = run_python(["-c", INTERRUPTED.format(name=name, words=words)], timeout=TIMEOUT)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr in ("peerlane: interrupted\n", "peerlane demo: interrupted\n")
+
+
+@pytest.mark.parametrize("inner", ["-m peerlane run a.py", "-m peerlane topo --json"])
+def test_peerlane_runs_itself_without_a_warning(inner: str, tmp_path: Path) -> None:
+    """Started as its console script does: ``peerlane.__main__`` is imported by then."""
+    (tmp_path / "a.py").write_text("print('[1]')")
+    program = f"import sys; sys.argv = 'peerlane run {inner}'.split(); "
+    program += "from peerlane.__main__ import main; sys.exit(main())"
+    done = run_python(["-c", program], timeout=TIMEOUT, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)
