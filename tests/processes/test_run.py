@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -402,7 +403,7 @@ def test_a_child_needs_numpy_and_a_package_with_its_native_part(stranger: str, t
     shutil.copytree(Path(peerlane.dialects.__file__).parents[1], root / "peerlane")
     shutil.copy(_core.__file__, root / "peerlane")
     without = in_stranger(stranger, root, "import acl")
-    assert "No module named 'numpy'" in without.stderr
+    assert re.search("No module named '(numpy|tomli)'", without.stderr)  # tomli: before Python 3.11
     site.mkdir()
     for folder in Path(numpy.__file__).parents[1].glob("numpy*"):
         (site / folder.name).symlink_to(folder)

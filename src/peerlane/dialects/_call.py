@@ -70,22 +70,25 @@ def _word(value: object) -> int:
     return value & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def _index(value: object) -> int:
+def as_index(value: object) -> int:
+    """Return an integer of any type; TypeError for the rest, numpy's bool of every version among it."""
     try:
+        if type_name(value).startswith("numpy.bool"):  # older ones warn instead of refusing
+            raise TypeError
         return operator.index(value)  # type: ignore[arg-type]  # TypeError is the answer
     except TypeError:
         raise TypeError(f"must be an int, not {type_name(value)}") from None
 
 
 def _int32(value: object) -> int:
-    number = _index(value)
+    number = as_index(value)
     if number not in _INT32:
         raise TypeError(f"is {number}, beyond 32 bits")
     return number
 
 
 def _uint32(value: object) -> int:
-    return _index(value) & 0xFFFF_FFFF
+    return as_index(value) & 0xFFFF_FFFF
 
 
 def _text(value: object) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import operator
 import os
 import warnings
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from peerlane import Kind, raw
-from peerlane.dialects._call import Address, Int32, Object, Word
+from peerlane.dialects._call import Address, Int32, Object, Word, as_index
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import Error
 
@@ -102,7 +101,7 @@ def _lengths(call: str, shape: object) -> tuple[int, ...]:
     """Return the shape as ints; a bool counts as 0 or 1, as for every int of the binding."""
     if isinstance(shape, tuple):
         try:
-            lengths = tuple(operator.index(length) for length in shape)
+            lengths = tuple(as_index(length) for length in shape)
         except TypeError:
             pass
         else:
