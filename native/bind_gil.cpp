@@ -7,10 +7,19 @@
 
 namespace {
 
+constexpr int kPatience = 100;   // milliseconds
 constexpr auto kLongestWait = std::chrono::seconds(1);
 std::atomic<int> coming_back{0};
 std::atomic<bool> exiting{false};
 std::atomic<std::thread::id> finalizer{};
+
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
 
 }  // namespace
 
@@ -20,7 +29,11 @@ GilReleased::~GilReleased() {
     coming_back.fetch_add(1);
     if (exiting.load() && finalizer.load() != std::this_thread::get_id()) {
         coming_back.fetch_sub(1);
-        while (true) pause();
+        // A later exit handler may wait for this thread: then finalization does not begin, and it goes on.
+        for (int i = 0; i < kPatience && !is_finalizing(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        while (is_finalizing()) pause();
+        PyEval_RestoreThread(state_);
+        return;
     }
     PyEval_RestoreThread(state_);
     coming_back.fetch_sub(1);

@@ -12,7 +12,9 @@ thread_local FaultGuard* active_guard __attribute__((tls_model("initial-exec")))
 namespace {
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
-struct sigaction previous[2];
+struct sigaction previous[2];          // before our first installation
+struct sigaction later[2];             // in front of us until we stepped in front again
+std::atomic<bool> displaced[2];
 std::mutex install_mutex;
 std::atomic<bool> installed{false};
 std::atomic<uintptr_t> explained_base{0};
@@ -29,34 +31,41 @@ void explain(uintptr_t address) {
     (void)ignored;
 }
 
-// An earlier handler may put itself out of the way and let the fault happen again, which leads back here
-// (faulthandler, installed after us, does): after a few rounds at one place the default action ends it.
+// Who stepped in front of us and was stepped over again (faulthandler) may lead the fault back here: it is asked a
+// few times at one place, and then those who were there before us, who are asked always.
 constexpr int kMostRounds = 4;
 thread_local uintptr_t last_fault __attribute__((tls_model("initial-exec"))) = 0;
 thread_local int rounds __attribute__((tls_model("initial-exec"))) = 0;
-thread_local bool chaining __attribute__((tls_model("initial-exec"))) = false;
+thread_local bool asking __attribute__((tls_model("initial-exec"))) = false;
 
-void chain(int signal, siginfo_t* info, void* context) {
-    struct sigaction& before = previous[signal == SIGBUS];
-    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
-    rounds = address == last_fault ? rounds + 1 : 0;
-    last_fault = address;
-    const bool by_default = !(before.sa_flags & SA_SIGINFO) &&
-                            (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
-    if (by_default || chaining || rounds >= kMostRounds) {
+void hand_over(const struct sigaction& before, int signal, siginfo_t* info, void* context) {
+    if (before.sa_flags & SA_SIGINFO) {
+        before.sa_sigaction(signal, info, context);
+    } else if (before.sa_handler == SIG_IGN && info->si_code <= 0) {
+        return;   // sent, and not wanted; a fault cannot be ignored
+    } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
         // Returning repeats the faulting instruction, now with the default action.
         struct sigaction fallback {};
         fallback.sa_handler = SIG_DFL;
         sigaction(signal, &fallback, nullptr);
         if (info->si_code <= 0) raise(signal);
+    } else {
+        before.sa_handler(signal);
+    }
+}
+
+void chain(int signal, siginfo_t* info, void* context) {
+    const int which = signal == SIGBUS;
+    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+    rounds = address == last_fault ? rounds + 1 : 0;
+    last_fault = address;
+    if (!displaced[which].load(std::memory_order_acquire) || asking || rounds >= kMostRounds) {
+        hand_over(previous[which], signal, info, context);
         return;
     }
-    chaining = true;
-    if (before.sa_flags & SA_SIGINFO)
-        before.sa_sigaction(signal, info, context);
-    else
-        before.sa_handler(signal);
-    chaining = false;
+    asking = true;
+    hand_over(later[which], signal, info, context);
+    asking = false;
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
@@ -84,7 +93,12 @@ void install_locked() {
         struct sigaction present {};
         sigaction(kSignals[i], nullptr, &present);
         if ((present.sa_flags & SA_SIGINFO) && present.sa_sigaction == on_fault) continue;
-        previous[i] = present;
+        if (installed.load(std::memory_order_relaxed)) {
+            later[i] = present;
+            displaced[i].store(present.sa_handler != SIG_DFL, std::memory_order_release);
+        } else {
+            previous[i] = present;
+        }
         sigaction(kSignals[i], &action, nullptr);
     }
 }

@@ -62,6 +62,21 @@ def test_daemon_threads_in_a_copy_do_not_abort_the_exit() -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_an_exit_handler_may_wait_for_a_daemon_thread() -> None:
+    code = (
+        "import atexit, threading\n"
+        "stop = threading.Event(); threads = []\n"
+        "atexit.register(lambda: (stop.set(), threads[0].join(), print('joined')))\n"
+        "import numpy as np, peerlane as pl\n"
+        "a, b = np.zeros(8 << 20, np.uint8), np.zeros(8 << 20, np.uint8)\n"
+        "def work():\n"
+        "    while not stop.is_set(): pl.copy(a, b)\n"
+        "threads.append(threading.Thread(target=work, daemon=True)); threads[0].start()"
+    )
+    done = run_python(["-c", code], timeout=SECONDS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "joined\n", "")
+
+
 @pytest.mark.parametrize(
     "work",
     [

@@ -192,6 +192,9 @@ def test_enter_node_other_window(node: Node) -> None:
     d0, _ = node()
     with pytest.raises(pl.Unsupported, match="keeps them"):
         pl.enter_node("devices=2,window_bytes=2GiB")
+    name = d0.backend.config.name  # type: ignore[attr-defined]
+    with pytest.raises(pl.Unsupported):
+        pl.enter_node(f"name={name},devices=3,window_bytes=2GiB")
     assert not d0.is_closed
 
 

@@ -7,7 +7,7 @@ import os
 import threading
 
 from peerlane import _core
-from peerlane.backend.virtual import VirtualBackend
+from peerlane.backend.virtual import VirtualBackend, refuse_other_window
 from peerlane.node.config import NodeConfig
 from peerlane.node.state import refuse_other_shape
 
@@ -55,6 +55,7 @@ def enter(config: NodeConfig) -> VirtualBackend:
             return _current
         if _current is not None and _current.config.name == config.name:
             # One file: this process's own slot in it is in its way and must go first.
+            refuse_other_window(config)
             refuse_other_shape(config)
             leave()
         entered = VirtualBackend(config)

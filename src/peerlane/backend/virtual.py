@@ -34,7 +34,7 @@ class VirtualBackend:
     host_pointer = staticmethod(_core.host_pointer)
 
     def __init__(self, config: NodeConfig) -> None:
-        _refuse_other_window(config)
+        refuse_other_window(config)
         self.config = config
         self._state = NodeState(config)
         self._pid = os.getpid()
@@ -145,7 +145,8 @@ class VirtualBackend:
 _window: list[int] = []  # what the first node of this process asked for
 
 
-def _refuse_other_window(config: NodeConfig) -> None:
+def refuse_other_window(config: NodeConfig) -> None:
+    """Refuse another ``window_bytes`` than this process began with; note the first."""
     if _window and _window[0] != config.window_bytes:
         raise Unsupported(
             f"node {config.name!r} asks for window_bytes={config.window_bytes:,}, but this process reserved its "

@@ -137,7 +137,7 @@ class NodeState:
             return
         _refuse_shape(self._config, _other_shape(self._fd, besides=0))
         # Never shrunk: a process that is unknown here may have it mapped, and would get a SIGBUS.
-        _write(self._fd, bytes(present), 0)
+        _write(self._fd, bytes(min(present, size)), 0)
         os.ftruncate(self._fd, max(size, present))
         _write(self._fd, ours, 0)
 
