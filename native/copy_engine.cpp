@@ -1,10 +1,9 @@
 #include "copy_engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstring>
-#include <functional>
 
 #include "fault_guard.h"
 #include "kernels.h"
@@ -17,25 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kPollPeriod = std::chrono::milliseconds(100);
 
-using Operands = std::initializer_list<const Operand*>;
-
-// User space of x86-64 and aarch64: beyond it a touch faults without telling where.
-bool is_canonical(uint64_t address) { return address >> 47 == 0; }
-
-[[noreturn]] void refuse_fault(const FaultGuard& guard, Operands operands) {
-    const Operand* culprit = nullptr;
-    for (const Operand* operand : operands)
-        if (guard.address - reinterpret_cast<uintptr_t>(operand->host()) < operand->size) culprit = operand;
-    for (const Operand* operand : operands)
-        if (!culprit && operand->is_pageable() && !is_canonical(operand->address + operand->size - 1)) culprit = operand;
-    if (!culprit) culprit = *operands.begin();
-    const bool pageable = culprit->is_pageable();
-    throw Refusal{.why = pageable ? Why::host_fault : Why::device_fault, .role = culprit->role,
-                  .address = culprit->address, .size = culprit->size,
-                  .fault_address = pageable ? guard.address : 0, .device = culprit->range().device};
-}
-
-// The clock of one operation, which may consist of many runs.
+// The clock of one operation.
 class Watch {
   public:
     explicit Watch(Poll poll) : poll_(poll), next_(Clock::now() + kPollPeriod) {}
@@ -56,109 +37,58 @@ class Watch {
     Clock::time_point next_;
 };
 
-// Run `step(i)` for i in [0, steps) under the guard, on the team when that pays.
 class Run {
   public:
-    Run(uint64_t steps, Watch& watch, Operands operands) : steps_(steps), watch_(watch), operands_(operands) {}
+    Run(const Task& task, Poll poll) : task_(task), watch_(poll) {}
 
-    template <class Step>
-    void go(bool on_team, bool fence, const Step& step) {
+    void go(const Side* sides, unsigned count) {
         const auto work = [&](bool is_caller) {
             FaultGuard guard;
-            if (!guarded(guard, [&] { loop(step, is_caller); })) record(guard);
-            if (fence) store_fence();
+            if (!guarded(guard, [&] { loop(is_caller); })) record(guard);
+            if (task_.streams) store_fence();
         };
-        if (on_team)
+        if (task_.parallel && !task_.staged)
             ThreadTeam::get().run(ThreadTeam::cores() - 1, work);
         else
             work(true);
-        if (faulted_.load(std::memory_order_acquire)) refuse_fault(fault_, operands_);
+        if (faulted_.load(std::memory_order_acquire)) throw explain_fault(fault_, sides, count);
         if (interrupted_) throw Refusal{.why = Why::interrupted};
     }
 
   private:
-    template <class Step>
-    void loop(const Step& step, bool is_caller) {
+    void loop(bool is_caller) {
         while (true) {
             const uint64_t i = cursor_.fetch_add(1, std::memory_order_relaxed);
-            if (i >= steps_) return;
-            step(i);
+            if (i >= task_.steps) return;
+            task_.step(i);
             if (is_caller && watch_.says_stop()) {
                 interrupted_ = true;
-                cursor_.store(steps_, std::memory_order_relaxed);
+                cursor_.store(task_.steps, std::memory_order_relaxed);
                 return;
             }
         }
     }
 
     void record(const FaultGuard& guard) {
-        cursor_.store(steps_, std::memory_order_relaxed);
+        cursor_.store(task_.steps, std::memory_order_relaxed);
         bool expected = false;
         if (!claimed_.compare_exchange_strong(expected, true)) return;
-        fault_.address = guard.address;
+        fault_ = guard.address;
         faulted_.store(true, std::memory_order_release);
     }
 
+    const Task& task_;
+    Watch watch_;
     std::atomic<uint64_t> cursor_{0};
-    const uint64_t steps_;
-    Watch& watch_;
-    const Operands operands_;
     std::atomic<bool> claimed_{false}, faulted_{false};
-    FaultGuard fault_;
+    uintptr_t fault_ = 0;
     bool interrupted_ = false;
 };
 
-bool overlaps(const char* a, const char* b, uint64_t size) {
-    return static_cast<uint64_t>(a - b) < size || static_cast<uint64_t>(b - a) < size;
-}
-
-uint64_t chunks(uint64_t size) { return (size + kChunk - 1) / kChunk; }
-uint64_t chunk_size(uint64_t i, uint64_t size) { return std::min(kChunk, size - i * kChunk); }
-
-void copy_staged(char* dst, const char* src, uint64_t size, char* middle, Watch& watch, Operands operands) {
-    const bool backwards = overlaps(dst, src, size) && dst > src;
-    const uint64_t last = chunks(size) - 1;
-    Run(last + 1, watch, operands).go(false, false, [=](uint64_t i) {
-        const uint64_t at = backwards ? last - i : i;
-        memcpy(middle, src + at * kChunk, chunk_size(at, size));
-        memcpy(dst + at * kChunk, middle, chunk_size(at, size));
-    });
-}
-
-void copy_bytes(char* dst, const char* src, uint64_t size, Watch& watch, Operands operands) {
-    const uint64_t last = chunks(size) - 1;
-    Run run(last + 1, watch, operands);
-    if (overlaps(dst, src, size)) {
-        const bool backwards = dst > src;
-        run.go(false, false, [=](uint64_t i) {
-            const uint64_t at = backwards ? last - i : i;
-            memmove(dst + at * kChunk, src + at * kChunk, chunk_size(at, size));
-        });
-    } else if (size >= kStreamFrom && has_stream_copy()) {
-        run.go(true, true, [=](uint64_t i) {
-            stream_copy(dst + i * kChunk, src + i * kChunk, chunk_size(i, size));
-        });
-    } else {
-        run.go(size >= kTeamFrom, false, [=](uint64_t i) {
-            memcpy(dst + i * kChunk, src + i * kChunk, chunk_size(i, size));
-        });
-    }
-}
-
-// True when the bytes must go through the host; refuses when that is not wanted.
-bool needs_staging(const Operand& to, const Operand& from, bool direct) {
-    const uint32_t a = to.range().device, b = from.range().device;
-    if (a == b || a == kHost || b == kHost) return false;
-    Why why;
-    if (Heap::get().may_go_direct(*to.range().extent, *from.range().extent, why)) return false;
-    if (direct) throw Refusal{.why = why, .role = "dst", .device = a, .other_device = b};
-    return true;
-}
-
 // Somebody may have stepped in front of the handlers since (faulthandler does): ask where it matters.
-void prepare_guard(uint64_t size, Operands operands) {
-    bool wanted = size >= kTeamFrom;
-    for (const Operand* operand : operands) wanted |= operand->is_pageable();
+void prepare_guard(const Task& task, const Side* sides, unsigned count) {
+    bool wanted = task.size * task.height >= kTeamFrom;
+    for (const Side* side = sides; side != sides + count; ++side) wanted |= side->pageable;
     if (wanted) rearm_fault_handlers();
 }
 
@@ -170,24 +100,27 @@ Operand::Operand(const char* role, uint64_t address, uint64_t size, Range range)
     : role(role), address(address), size(size), range_(range) {}
 Operand::~Operand() { Heap::get().unpin(range_); }
 
+void run_task(const Task& task, const Side* sides, unsigned count, Poll poll) {
+    if (task.kind == Task::Kind::none) return;
+    if (task.staged) prepare_staging();
+    prepare_guard(task, sides, count);
+    Run(task, poll).go(sides, count);
+}
+
 void copy(const Operand& dst, const Operand& src, uint64_t size, bool direct, Poll poll) {
     if (size == 0) return;
-    const auto operands = {&dst, &src};
-    prepare_guard(size, operands);
-    if (size <= kBrief && !needs_staging(dst, src, direct)) {
+    const bool staged = needs_staging(dst.range().extent, src.range().extent, direct);
+    if (size <= kBrief && !staged) {
+        if (dst.is_pageable() || src.is_pageable()) rearm_fault_handlers();
         FaultGuard guard;
         char* const to = dst.host();
         const char* const from = src.host();
-        if (!guarded(guard, [=] { memmove(to, from, size); })) refuse_fault(guard, operands);
-        return;
+        if (guarded(guard, [=] { memmove(to, from, size); })) return;
+        const Side sides[] = {dst.side(), src.side()};
+        throw explain_fault(guard.address, sides, 2);
     }
-    Watch watch(poll);
-    if (needs_staging(dst, src, direct)) {
-        const std::unique_ptr<char[]> middle(new char[std::min(size, kChunk)]);
-        copy_staged(dst.host(), src.host(), size, middle.get(), watch, operands);
-    } else {
-        copy_bytes(dst.host(), src.host(), size, watch, operands);
-    }
+    const Side sides[] = {dst.side(), src.side()};
+    run_task(plan_copy(dst.host(), src.host(), size, staged), sides, 2, poll);
 }
 
 void copy(uint64_t dst, uint64_t src, uint64_t size, bool direct, Poll poll) {
@@ -196,54 +129,12 @@ void copy(uint64_t dst, uint64_t src, uint64_t size, bool direct, Poll poll) {
     copy({"dst", dst, size}, {"src", src, size}, size, direct, poll);
 }
 
-uint64_t pitched_span(const char* role, uint64_t pitch, uint64_t width, uint64_t height) {
-    uint64_t span;
-    if (__builtin_mul_overflow(pitch, height - 1, &span) || __builtin_add_overflow(span, width, &span))
-        throw Refusal{.why = Why::pitch_overflow, .role = role, .address = pitch, .size = height};
-    return span;
-}
-
 void copy_2d(const Operand& dst, uint64_t dst_pitch, const Operand& src, uint64_t src_pitch, uint64_t width,
              uint64_t height, bool direct, Poll poll) {
     if (width == 0 || height == 0) return;
-    const bool staged = needs_staging(dst, src, direct);
-    if (width == dst_pitch && width == src_pitch) {
-        copy(dst, src, width * height, direct, poll);
-        return;
-    }
-    const auto operands = {&dst, &src};
-    const uint64_t span = std::max(dst.size, src.size);
-    prepare_guard(span, operands);
-    char* const out = dst.host();
-    const char* const in = src.host();
-    const bool disjoint = !overlaps(out, in, span);
-    const bool backwards = !disjoint && out > in;
-    const auto row_at = [=](uint64_t n) { return backwards ? height - 1 - n : n; };
-    const std::unique_ptr<char[]> bounce(staged ? new char[std::min(width, kChunk)] : nullptr);
-    char* const middle = bounce.get();
-    Watch watch(poll);
-    if (width >= kChunk) {
-        for (uint64_t n = 0; n < height; ++n) {
-            char* const to = out + row_at(n) * dst_pitch;
-            const char* const from = in + row_at(n) * src_pitch;
-            staged ? copy_staged(to, from, width, middle, watch, operands) : copy_bytes(to, from, width, watch, operands);
-        }
-        return;
-    }
-    // A row costs at least the misses of its two ends, however narrow it is.
-    const uint64_t rows = kChunk / std::max<uint64_t>(width, 256);
-    const uint64_t steps = (height + rows - 1) / rows;
-    Run(steps, watch, operands).go(disjoint && !staged && span >= kTeamFrom, false, [=](uint64_t i) {
-        for (uint64_t n = i * rows; n < std::min((i + 1) * rows, height); ++n) {
-            char* const to = out + row_at(n) * dst_pitch;
-            const char* from = in + row_at(n) * src_pitch;
-            if (middle) {
-                memcpy(middle, from, width);
-                from = middle;
-            }
-            memmove(to, from, width);
-        }
-    });
+    const bool staged = needs_staging(dst.range().extent, src.range().extent, direct);
+    const Side sides[] = {dst.side(), src.side()};
+    run_task(plan_copy_2d(dst.host(), dst_pitch, src.host(), src_pitch, width, height, staged), sides, 2, poll);
 }
 
 void copy_2d(uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch, uint64_t width, uint64_t height,
@@ -256,17 +147,8 @@ void copy_2d(uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch,
 }
 
 void fill(const Operand& dst, uint64_t value, unsigned width, uint64_t count, Poll poll) {
-    const uint64_t size = count * width;
-    if (size == 0) return;
-    prepare_guard(size, {&dst});
-    uint32_t pattern = static_cast<uint32_t>(value);
-    if (width == 1) pattern = (pattern & 0xFF) * 0x01010101u;
-    if (width == 2) pattern = (pattern & 0xFFFF) * 0x00010001u;
-    char* const out = dst.host();
-    Watch watch(poll);
-    Run(chunks(size), watch, {&dst}).go(size >= kTeamFrom, false, [=](uint64_t i) {
-        fill_pattern(out + i * kChunk, pattern, chunk_size(i, size));
-    });
+    const Side side = dst.side();
+    run_task(plan_fill(dst.host(), value, width, count * width), &side, 1, poll);
 }
 
 void fill(uint64_t dst, uint64_t value, unsigned width, uint64_t count, Poll poll) {

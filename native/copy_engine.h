@@ -1,8 +1,8 @@
-// Copies and fills between any two addresses, synchronously.  No policy but speed.
+// Copies and fills between any two addresses, complete on return.  No policy but speed.
 #pragma once
 #include <cstdint>
 
-#include "heap.h"
+#include "task.h"
 
 namespace peerlane {
 
@@ -24,6 +24,13 @@ class Operand {
     char* host() const { return range_.host; }
     bool is_pageable() const { return range_.extent == nullptr; }
     const Range& range() const { return range_; }
+    Side side() const { return {role, address, size, range_.host, is_pageable(), range_.device}; }
+    // The pins are the caller's from now on.
+    Range take() {
+        const Range taken = range_;
+        range_.extent = nullptr;
+        return taken;
+    }
 
     const char* const role;
     const uint64_t address, size;
@@ -31,10 +38,6 @@ class Operand {
   private:
     Range range_;
 };
-
-constexpr uint64_t kChunk = uint64_t{1} << 20;       // granularity of deadlines and cancellation
-constexpr uint64_t kStreamFrom = uint64_t{16} << 20;  // from here on the caches are bypassed
-constexpr uint64_t kTeamFrom = uint64_t{2} << 20;     // from here on helpers pay for their wake-up
 
 // Below this the work is shorter than giving the GIL away and taking it back.
 constexpr uint64_t kBrief = uint64_t{256} << 10;
@@ -52,7 +55,7 @@ void copy_2d(uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch,
              bool direct = false, Poll poll = {});
 void fill(uint64_t dst, uint64_t value, unsigned width, uint64_t count, Poll poll = {});
 
-// The bytes from the first to the last of a pitched rectangle; throws Refusal when that wraps.
-uint64_t pitched_span(const char* role, uint64_t pitch, uint64_t width, uint64_t height);
+// Run a task to its end on this thread, and on all cores when that pays.
+void run_task(const Task& task, const Side* sides, unsigned count, Poll poll);
 
 }  // namespace peerlane
