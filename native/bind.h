@@ -1,9 +1,45 @@
 #pragma once
 #include <nanobind/nanobind.h>
 
+#include "copy_engine.h"
+#include "scheduler.h"
+
 void bind_memory(nanobind::module_& m);
 void bind_copies(nanobind::module_& m);
 void bind_reference(nanobind::module_& m);
+void bind_streams(nanobind::module_& m);
+void bind_submissions(nanobind::module_& m);
+void bind_observer(nanobind::module_& m);
+
+// Asks the interpreter for signals, when this is the thread that handles them.
+peerlane::Poll poll_here();
+// A refusal as the exception that Python's texts make of it.
+nanobind::object as_exception(const peerlane::Refusal& refusal);
+// Lets go of what operations kept alive; with the GIL and without any lock.
+void release_kept();
+
+// What Python holds of a stream; the last one to go closes it.
+struct StreamHandle {
+    peerlane::StreamPtr stream;
+    StreamHandle(uint32_t device, bool stops, std::shared_ptr<peerlane::Group> group, bool legacy);
+    ~StreamHandle();
+    StreamHandle(const StreamHandle&) = delete;
+};
+struct GroupHandle {
+    std::shared_ptr<peerlane::Group> group = std::make_shared<peerlane::Group>();
+};
+template <class Shared>
+struct Held {   // a reference to what is counted by hold() and drop()
+    Shared* shared;
+    ~Held() { shared->drop(); }
+};
+
+// Observers: tell them of a submission; of an operation that is complete on return, also that it starts.
+bool is_observed();
+void tell_submitted(const peerlane::Seen& seen);
+void tell_submitted(const StreamHandle& stream, const peerlane::Op& op, const peerlane::Submitted& done);
+void tell_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::Operand*> written,
+                   std::initializer_list<const peerlane::Operand*> read);
 
 // The GIL is given away for the life of this object.  CPython before 3.14 ends a daemon thread that comes back
 // for the GIL during finalization by unwinding it, which C++ answers with an abort: after `interpreter_exits`

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "bind.h"
 #include "copy_engine.h"
@@ -11,14 +9,6 @@ using namespace nb::literals;
 using namespace peerlane;
 
 namespace {
-
-bool ask_signals(void*) {
-    nb::gil_scoped_acquire gil;
-    return PyErr_CheckSignals() != 0;
-}
-
-// Only the main thread runs Python's signal handlers; others would take the GIL for nothing.
-Poll poll_here() { return syscall(SYS_gettid) == getpid() ? Poll{ask_signals} : Poll{}; }
 
 // `size` is what decides whether the GIL is given away: below, the work is shorter than taking it back.
 template <class Work>

@@ -1,5 +1,6 @@
 #include <atomic>
 #include <chrono>
+#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
@@ -21,7 +22,15 @@ bool is_finalizing() {
 #endif
 }
 
+bool ask_signals(void*) {
+    nanobind::gil_scoped_acquire gil;
+    return PyErr_CheckSignals() != 0;
+}
+
 }  // namespace
+
+// Only the main thread runs Python's signal handlers; others would take the GIL for nothing.
+peerlane::Poll poll_here() { return syscall(SYS_gettid) == getpid() ? peerlane::Poll{ask_signals} : peerlane::Poll{}; }
 
 GilReleased::GilReleased() : state_(PyEval_SaveThread()) {}
 

@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kWhyNames[] = {
     "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
     "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
-    "no_route", "not_peer_memory", "size_mismatch", "node_file"};
+    "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
+    "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "other_device"};
 
 // The account outlives the Python object: blocks may be refunded after it is gone.
 struct LedgerHandle {
@@ -29,15 +30,22 @@ void raise_refusal(const Refusal& refusal) {
         return;
     }
     try {
-        nb::object error = nb::borrow(refusal_hook)(
-            kWhyNames[static_cast<int>(refusal.why)], refusal.role, refusal.address, refusal.size, refusal.base,
-            refusal.extent_size, refusal.id, refusal.fault_address, refusal.error, refusal.device,
-            refusal.other_device);
+        nb::object error = as_exception(refusal);
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
     } catch (nb::python_error& error) {
         error.restore();
     }
 }
+
+}  // namespace
+
+nb::object as_exception(const Refusal& refusal) {
+    return nb::borrow(refusal_hook)(kWhyNames[static_cast<int>(refusal.why)], refusal.role, refusal.address,
+                                    refusal.size, refusal.base, refusal.extent_size, refusal.id, refusal.fault_address,
+                                    refusal.error, refusal.entry, refusal.device, refusal.other_device);
+}
+
+namespace {
 
 int get_view(PyObject* self, Py_buffer* view, int flags) {
     Memory* memory = nb::inst_ptr<Memory>(self);
@@ -81,7 +89,7 @@ void bind_memory(nb::module_& m) {
             Py_XDECREF(before);
         },
         "hook"_a, nb::sig("def set_refusal_hook(hook: collections.abc.Callable[..., BaseException]) -> None"),
-        "Set hook(why, role, address, size, base, extent_size, id, fault_address, errno, device, other_device) -> exception.");
+        "Set hook(why, role, address, size, base, extent_size, id, fault_address, errno, entry, device, other_device) -> exception.");
 
     m.def(
         "configure",

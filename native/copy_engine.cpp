@@ -51,7 +51,7 @@ class Run {
             ThreadTeam::get().run(ThreadTeam::cores() - 1, work);
         else
             work(true);
-        if (faulted_.load(std::memory_order_acquire)) throw explain_fault(fault_, sides, count);
+        if (faulted_.load(std::memory_order_acquire)) throw explain_fault(fault_, task_, sides, count);
         if (interrupted_) throw Refusal{.why = Why::interrupted};
     }
 

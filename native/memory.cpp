@@ -42,6 +42,19 @@ void Memory::close() {
     if (owner_.exchange(false, std::memory_order_acq_rel)) Heap::get().retire(extent_, id_);
 }
 
+bool Memory::hand_over(Extent*& extent, uint64_t& id) {
+    if (!owner_.exchange(false, std::memory_order_acq_rel)) return false;
+    extent = extent_;
+    id = id_;
+    closed_.store(true, std::memory_order_relaxed);
+    return true;
+}
+
+void Memory::take_back() {
+    closed_.store(false, std::memory_order_relaxed);
+    owner_.store(true, std::memory_order_release);
+}
+
 uint64_t Memory::address() const {
     if (!is_live()) [[unlikely]]
         throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};

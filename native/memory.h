@@ -20,10 +20,14 @@ class Memory {
     uint64_t id() const { return id_; }
     bool is_live() const { return !closed_ && (!extent_ || Heap::get().is_current(extent_, id_)); }
     bool is_read_only() const { return read_only_; }
+    bool is_foreign() const { return !extent_; }   // host memory that somebody else keeps alive
     bool is_peer() const { return extent_ && extent_->peer; }
     uint64_t address() const;            // throws Refusal when it is closed
     uint64_t writable_address() const;   // throws Refusal when it is closed or read-only
     uint64_t last_address() const { return address_; }   // for texts: also of what is closed
+    // Hand an owner's allocation over to who frees it later: false when there is nothing to free.
+    bool hand_over(Extent*& extent, uint64_t& id);
+    void take_back();                    // it was not freed after all
     void close();                        // idempotent; an owner's memory goes back after its last use
 
     // This very allocation, whatever lives at its address by now; throws Refusal.  The caller unpins.

@@ -24,6 +24,15 @@ enum class Why : int {
     not_peer_memory,   // the device routes only memory allocated for it
     size_mismatch,     // `size` bytes are to go where `extent_size` are
     node_file,         // the node's shared file has no page to give
+    stream_closed,     // the stream takes no more operations
+    cancelled,         // given up because of an earlier failure, an abort or a close
+    wait_timeout,      // a wait on the device reached its deadline
+    callback_failed,   // a callback raised
+    bad_descriptor,    // a copy list in device memory is not one: `id` says which entry, `error` which field
+    notify_doubled,    // a strict notify was recorded again before it was consumed
+    own_callback,      // a callback would wait for itself
+    deadlock,          // what is waited for waits for the waiter
+    other_device,      // a stream, event or notify of another device or group
 };
 
 struct Refusal {
@@ -36,6 +45,7 @@ struct Refusal {
     uint64_t id = 0;
     uint64_t fault_address = 0;   // where the touch failed
     int error = 0;                // errno, where the system refused
+    uint64_t entry = 0;           // of a list, from 1; 0: not of a list
     uint32_t device = 0;
     uint32_t other_device = 0;
 };

@@ -202,4 +202,29 @@ Refusal explain_fault(uintptr_t address, const Side* sides, unsigned count) {
             .fault_address = culprit->pageable ? address : 0, .device = culprit->device};
 }
 
+Side side_at(const char* role, const char* host, uint64_t size) {
+    const Heap& heap = Heap::get();
+    const auto at = reinterpret_cast<uint64_t>(host);
+    Side side{role, at, size, host, true, kHost};
+    const uint64_t offset = at - heap.space().shadow_base();
+    if (!heap.space().is_open() || offset >= heap.space().window()) return side;
+    side.pageable = false;
+    if (const Extent* extent = heap.space().peek(offset)) {
+        side.address = heap.address_of(extent) + (offset - extent->offset);
+        side.device = extent->device;
+    }
+    return side;
+}
+
+Refusal explain_fault(uintptr_t address, const Task& task, const Side* sides, unsigned count) {
+    if (!task.pieces) return explain_fault(address, sides, count);
+    const Piece* culprit = &task.pieces->front();
+    for (const Piece& piece : *task.pieces)
+        if (address - reinterpret_cast<uintptr_t>(piece.dst) < piece.size ||
+            address - reinterpret_cast<uintptr_t>(piece.src) < piece.size)
+            culprit = &piece;
+    const Side found[] = {side_at("dst", culprit->dst, culprit->size), side_at("src", culprit->src, culprit->size)};
+    return explain_fault(address, found, 2);
+}
+
 }  // namespace peerlane

@@ -71,7 +71,11 @@ Task plan_pieces(std::vector<Piece>& pieces);
 // The bytes from the first to the last of a pitched rectangle; throws Refusal when that wraps.
 uint64_t pitched_span(const char* role, uint64_t pitch, uint64_t width, uint64_t height);
 
-// What to say of a fault at `address` while `sides` were touched.
+// An operand known by its host pointer only, as error texts want it; it must be pinned.
+Side side_at(const char* role, const char* host, uint64_t size);
+
+// What to say of a fault at `address` while `sides` were touched, or a task's pieces.
 Refusal explain_fault(uintptr_t address, const Side* sides, unsigned count);
+Refusal explain_fault(uintptr_t address, const Task& task, const Side* sides, unsigned count);
 
 }  // namespace peerlane

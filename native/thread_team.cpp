@@ -14,6 +14,13 @@ constexpr auto kIdleLife = std::chrono::seconds(5);
 constexpr auto kDoneCheck = std::chrono::seconds(1);
 }  // namespace
 
+void leave_signals_to_others() {
+    sigset_t all;
+    sigfillset(&all);
+    for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+}
+
 ThreadTeam& ThreadTeam::get() {
     static auto* team = new ThreadTeam;
     return *team;
@@ -54,10 +61,7 @@ void ThreadTeam::run(unsigned helpers, const std::function<void(bool)>& work) {
 }
 
 void ThreadTeam::serve() {
-    sigset_t all;
-    sigfillset(&all);
-    for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);   // signals are the interpreter's business
+    leave_signals_to_others();
     std::unique_lock lock(mutex_);
     auto last_work = std::chrono::steady_clock::now();
     while (true) {

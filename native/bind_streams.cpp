@@ -1,0 +1,329 @@
+// Streams, marks, groups, notifies and queues of callbacks, as Python holds them.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+
+#include "bind.h"
+#include "memory.h"
+#include "scheduler.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+constexpr const char* kParks[] = {"", "record", "notify", "callback", "group"};
+
+// (exception, stream, sequence, kind, token, cause), None for no failure.
+nb::object as_object(const FailurePtr& failure) {
+    if (!failure) return nb::none();
+    return nb::make_tuple(as_exception(failure->refusal), failure->stream, failure->sequence,
+                          name_of(failure->kind), failure->token, as_object(failure->cause));
+}
+
+template <class Wait>
+bool waited(const Wait& wait) {
+    Outcome outcome;
+    {
+        const GilReleased gil;
+        outcome = wait(poll_here());
+    }
+    release_kept();
+    if (outcome == Outcome::interrupted) throw nb::python_error();   // the signal handler's exception
+    return outcome == Outcome::reached;
+}
+
+// Callbacks that a thread has taken and not finished; under the GIL.
+std::map<uint64_t, StreamPtr>& running() {
+    static auto* table = new std::map<uint64_t, StreamPtr>;
+    return *table;
+}
+
+using HeldMark = Held<Mark>;
+using HeldNotify = Held<Notify>;
+using HeldCallbacks = Held<CallbackQueue>;
+
+void told(const StreamHandle& self, const Op& op, const Submitted& done) {
+    if (is_observed()) [[unlikely]] tell_submitted(self, op, done);
+}
+
+}  // namespace
+
+StreamHandle::StreamHandle(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy)
+    : stream(Scheduler::get().create(device, stops, std::move(group), legacy)) {}
+StreamHandle::~StreamHandle() {
+    try {
+        Scheduler::get().close(*stream, false, {});
+    } catch (...) {
+        // Nothing can be told from here; what was queued still ends.
+    }
+}
+
+void release_kept() {
+    if (!Scheduler::get().has_released()) return;
+    std::vector<void*> objects;
+    std::vector<uint64_t> tokens;
+    Scheduler::get().take_released(objects, tokens);
+    for (void* object : objects) Py_DECREF(static_cast<PyObject*>(object));
+    static nb::object& hook = *new nb::object(nb::module_::import_("peerlane.callbacks").attr("forget"));
+    for (uint64_t token : tokens) hook(token);
+}
+
+static void bind_stream(nb::module_& m) {
+    auto& scheduler = Scheduler::get();
+    nb::class_<StreamHandle>(m, "Stream", "An ordered queue of operations.")
+        .def(
+            "__init__",
+            [](StreamHandle* self, uint32_t device, bool stops, const GroupHandle* group, bool legacy) {
+                new (self) StreamHandle(device, stops, group ? group->group : nullptr, legacy);
+            },
+            "device"_a, "stops"_a, "group"_a.none(), "legacy"_a)
+        .def_prop_ro("id", [](const StreamHandle& self) { return self.stream->id; })
+        .def_prop_ro("submitted", [](const StreamHandle& self) { return self.stream->submitted.load(); },
+                     "Number of the last operation that was submitted.")
+        .def_prop_ro("completed", [](const StreamHandle& self) { return self.stream->completed.load(); },
+                     "Number of the last operation that is over.")
+        .def_prop_ro("is_live", [](const StreamHandle& self) { return !self.stream->closing && !self.stream->closed; })
+        .def(
+            "query",
+            [&scheduler](const StreamHandle& self) {
+                if (self.stream->completed.load() == self.stream->submitted.load()) return true;
+                const GilReleased gil;
+                return scheduler.query(*self.stream);
+            },
+            "Whether everything submitted is over.")
+        .def(
+            "synchronize",
+            [&scheduler](const StreamHandle& self, double seconds) {
+                Heap::get().check_usable();
+                if (self.stream->completed.load(std::memory_order_acquire) == self.stream->submitted.load()) {
+                    release_kept();
+                    return true;
+                }
+                const Deadline deadline = Deadline::in(seconds);
+                return waited([&](Poll poll) { return scheduler.synchronize(*self.stream, deadline, poll); });
+            },
+            "seconds"_a, "Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.")
+        .def("take_failure", [&scheduler](const StreamHandle& self) { return as_object(scheduler.take_failure(*self.stream)); },
+             "The first failure that was not taken yet; the stream goes on.")
+        .def(
+            "close",
+            [&scheduler](const StreamHandle& self) {
+                if (!self.stream->closed) waited([&](Poll poll) { return scheduler.close(*self.stream, true, poll); });
+            },
+            "Wait for what can end, cancel waits that nothing submitted satisfies.")
+        .def(
+            "abort", [&scheduler](const StreamHandle& self, bool close) { scheduler.abort(*self.stream, close); }, "close"_a,
+            nb::call_guard<GilReleased>(), "Cancel what is queued; running copies end at their next chunk.")
+        .def("set_stops", [&scheduler](const StreamHandle& self, bool stops) { scheduler.set_stops(*self.stream, stops); },
+             "stops"_a)
+        .def(
+            "record",
+            [&scheduler](const StreamHandle& self) {
+                Mark* mark = scheduler.record(*self.stream);
+                auto* held = new HeldMark{mark};
+                told(self, {.kind = OpKind::record, .mark = mark}, {.sequence = mark->sequence, .order = scheduler.next_order()});
+                return held;
+            },
+            nb::rv_policy::take_ownership)
+        .def(
+            "wait",
+            [&scheduler](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns) {
+                told(self, {.kind = OpKind::wait, .mark = mark.shared}, scheduler.wait(*self.stream, *mark.shared, timeout_ns));
+            },
+            "mark"_a, "timeout_ns"_a)
+        .def(
+            "notify",
+            [&scheduler](const StreamHandle& self, const HeldNotify& notify) {
+                const Op op{.kind = OpKind::notify, .notify = notify.shared};
+                notify.shared->hold();
+                try {
+                    told(self, op, scheduler.submit(*self.stream, op));
+                } catch (const Refusal&) {
+                    notify.shared->drop();
+                    throw;
+                }
+            },
+            "notify"_a)
+        .def(
+            "wait_notify",
+            [&scheduler](const StreamHandle& self, const HeldNotify& notify, uint64_t timeout_ns) {
+                const Op op{.kind = OpKind::wait_notify, .notify = notify.shared, .timeout_ns = timeout_ns};
+                notify.shared->hold();
+                try {
+                    told(self, op, scheduler.submit(*self.stream, op));
+                } catch (const Refusal&) {
+                    notify.shared->drop();
+                    throw;
+                }
+            },
+            "notify"_a, "timeout_ns"_a)
+        .def(
+            "callback",
+            [&scheduler](const StreamHandle& self, const HeldCallbacks& queue, uint64_t token) {
+                const Op op{.kind = OpKind::callback, .callbacks = queue.shared, .value = token};
+                queue.shared->hold();
+                try {
+                    told(self, op, scheduler.submit(*self.stream, op));
+                } catch (const Refusal&) {
+                    queue.shared->drop();
+                    throw;
+                }
+            },
+            "queue"_a, "token"_a)
+        .def(
+            "free",
+            [&scheduler](const StreamHandle& self, Memory& memory) {
+                Op op{.kind = OpKind::free};
+                uint64_t id = 0;
+                if (!memory.hand_over(op.dst_extent, id)) return;
+                op.value = id;
+                try {
+                    scheduler.submit(*self.stream, op);
+                } catch (const Refusal&) {
+                    memory.take_back();
+                    throw;
+                }
+            },
+            "memory"_a, "Free an allocation when what was submitted by now is over.")
+        .def(
+            "take_trace",
+            [&scheduler](const StreamHandle& self) {
+                uint64_t lost = 0;
+                nb::list found;
+                for (const Traced& entry : scheduler.take_trace(*self.stream, lost))
+                    found.append(nb::make_tuple(entry.sequence, name_of(entry.kind), entry.bytes,
+                                                entry.start_ns, entry.end_ns));
+                return nb::make_tuple(found, lost);
+            },
+            nb::sig("def take_trace(self) -> tuple[list[tuple[int, str, int, int, int]], int]"),
+            "((sequence, kind, bytes, start ns, end ns), ...) since the last call, and how many were lost.");
+}
+
+static void bind_marks(nb::module_& m) {
+    auto& scheduler = Scheduler::get();
+    nb::class_<HeldMark>(m, "Mark", "One record of an event.")
+        .def_prop_ro("stream_id", [](const HeldMark& self) { return self.shared->stream_id; })
+        .def_prop_ro("sequence", [](const HeldMark& self) { return self.shared->sequence; })
+        .def_prop_ro(
+            "time_ns",
+            [](const HeldMark& self) -> std::optional<uint64_t> {
+                if (self.shared->state.load(std::memory_order_acquire) == Mark::pending) return std::nullopt;
+                return self.shared->time_ns;
+            },
+            "Steady clock; None while it is pending.")
+        .def(
+            "query",
+            [&scheduler](const HeldMark& self) {
+                if (self.shared->state.load(std::memory_order_acquire) != Mark::pending) return true;
+                const GilReleased gil;
+                return scheduler.query(*self.shared);
+            })
+        .def(
+            "synchronize",
+            [&scheduler](const HeldMark& self, double seconds) {
+                Heap::get().check_usable();
+                if (self.shared->state.load(std::memory_order_acquire) != Mark::pending) return true;
+                const Deadline deadline = Deadline::in(seconds);
+                return waited([&](Poll poll) { return scheduler.synchronize(*self.shared, deadline, poll); });
+            },
+            "seconds"_a)
+        .def("failure",
+             [](const HeldMark& self) {
+                 if (self.shared->state.load(std::memory_order_acquire) != Mark::failed) return nb::object(nb::none());
+                 return as_object(self.shared->failure);
+             })
+        .def("fileno", [&scheduler](const HeldMark& self) { return scheduler.event_fd(*self.shared); },
+             "A descriptor that is readable once the record is over; it lives as long as this object.");
+
+    nb::class_<GroupHandle>(m, "Group", "Streams with a legacy barrier.").def(nb::init<>());
+
+    nb::class_<HeldNotify>(m, "Notify", "A signal line, used by this process.")
+        .def(
+            "__init__",
+            [](HeldNotify* self, int kind, uint32_t device) {
+                new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
+            },
+            "kind"_a, "device"_a, "`kind`: 0 binary, 1 fifo, 2 strict.")
+        .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
+        .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->line.recorded(); })
+        .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->line.consumed.load(); })
+        .def("record", [&scheduler](const HeldNotify& self) { scheduler.notify_recorded(*self.shared); },
+             nb::call_guard<GilReleased>(), "Record now, outside of any stream.")
+        .def("reset", [](const HeldNotify& self) { self.shared->reset(); });
+
+    nb::class_<HeldCallbacks>(m, "CallbackQueue", "Where callbacks wait for the thread that runs them.")
+        .def("__init__", [](HeldCallbacks* self) { new (self) HeldCallbacks{new CallbackQueue}; })
+        .def(
+            "take",
+            [](const HeldCallbacks& self, double seconds) -> std::optional<uint64_t> {
+                const Deadline deadline = Deadline::in(seconds);
+                CallbackQueue::Item item;
+                bool found = false;
+                Outcome outcome = Outcome::timed_out;
+                {
+                    const GilReleased gil;
+                    const Poll poll = poll_here();
+                    while (true) {
+                        const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.at - Clock::now());
+                        const auto slice = std::min(left, std::chrono::nanoseconds(std::chrono::milliseconds(100)));
+                        found = self.shared->take(item, slice.count() > 0 ? static_cast<uint64_t>(slice.count()) : 0);
+                        if (found || left <= slice) break;
+                        if (poll.ask && poll.ask(poll.context)) {
+                            outcome = Outcome::interrupted;
+                            break;
+                        }
+                    }
+                    if (found) Scheduler::get().begin_callback(*item.stream);
+                }
+                if (outcome == Outcome::interrupted) throw nb::python_error();
+                if (!found) return std::nullopt;
+                running()[item.token] = std::move(item.stream);
+                return item.token;
+            },
+            "seconds"_a, "The token of the next callback, None when `seconds` (negative: for ever) are over.")
+        .def(
+            "finish",
+            [&scheduler](const HeldCallbacks&, uint64_t token, bool raised) {
+                const auto found = running().find(token);
+                if (found == running().end()) return;
+                const StreamPtr stream = std::move(found->second);
+                running().erase(found);
+                const GilReleased gil;
+                scheduler.finish_callback(*stream, token, raised);
+            },
+            "token"_a, "raised"_a, "Let the stream go on, by the thread that took the token.");
+}
+
+void bind_streams(nb::module_& m) {
+    auto& scheduler = Scheduler::get();
+    bind_marks(m);
+    bind_stream(m);
+    m.def(
+        "configure_schedule",
+        [&scheduler](int schedule, uint64_t seed) { scheduler.configure(static_cast<Schedule>(schedule), seed); }, "schedule"_a,
+        "seed"_a, "`schedule`: 0 eager, 1 lazy, 2 seeded.");
+    m.def("close_streams", [&scheduler](uint32_t device) { scheduler.close_device(device); }, "device"_a,
+          nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
+    m.def("release_kept", &release_kept, "Let go of the objects that finished operations kept alive.");
+    m.def(
+        "drain", [&scheduler] { waited([&](Poll poll) { scheduler.drain(poll); return Outcome::reached; }); },
+        "Run what can run, on all streams.");
+    m.def("native_threads", [&scheduler] { return scheduler.threads(); });
+    m.def(
+        "waiting",
+        [&scheduler] {
+            nb::list found;
+            for (const Waiting& entry : scheduler.waiting())
+                found.append(nb::make_tuple(entry.stream, entry.sequence, entry.submitted, kParks[static_cast<int>(entry.park)],
+                                            entry.what, entry.record, entry.device));
+            return found;
+        },
+        nb::sig("def waiting() -> list[tuple[int, int, int, str, int, int, int]]"),
+        "(stream, operation, submitted, waits for, whom, its operation, device) of every stream that is not done.");
+}

@@ -1,0 +1,241 @@
+// Copies, fills, batches and descriptor launches given to a stream.
+#include "bind.h"
+#include "descriptor.h"
+#include "memory.h"
+#include "scheduler.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+using MemoryObject = nb::handle_t<Memory>;
+
+const Memory& memory_of(nb::handle object) { return *nb::inst_ptr<Memory>(object); }
+
+void hold(Op& op, const Range& dst, const Range& src) {
+    op.dst = dst.host;
+    op.dst_extent = dst.extent;
+    op.src = src.host;
+    op.src_extent = src.extent;
+}
+
+// On success the operation owns its pins and keeps `keep` alive; else nothing has happened.
+void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
+    Scheduler& scheduler = Scheduler::get();
+    if (scheduler.has_released()) [[unlikely]] release_kept();
+    op.keep = keep.ptr();
+    Seen seen;
+    if (is_observed()) [[unlikely]] add_spans(seen.spans, op);
+    const Submitted done = scheduler.submit(*stream.stream, op);
+    // Nobody gives it back without the GIL, so it is in time here.
+    if (op.keep && !done.at_once) Py_INCREF(keep.ptr());
+    if (!is_observed()) [[likely]] return;
+    seen.order = done.order;
+    seen.stream = stream.stream->id;
+    seen.sequence = done.sequence;
+    seen.kind = op.kind;
+    tell_submitted(seen);
+}
+
+nb::object kept(nb::handle dst, nb::handle src) {
+    const bool first = dst.is_valid() && memory_of(dst).is_foreign(), second = src.is_valid() && memory_of(src).is_foreign();
+    if (first && second) return nb::make_tuple(nb::borrow(dst), nb::borrow(src));
+    return first ? nb::borrow(dst) : second ? nb::borrow(src) : nb::object();
+}
+
+void submit_move(const StreamHandle& stream, Op op, Operand& dst, Operand& src, nb::handle keep) {
+    hold(op, dst.range(), src.range());
+    submit(stream, op, keep);
+    dst.take();
+    src.take();
+}
+
+void submit_rectangle(const StreamHandle& stream, Operand& dst, uint64_t dst_pitch, Operand& src, uint64_t src_pitch,
+                      uint64_t width, uint64_t height, bool direct, nb::handle keep) {
+    auto shape = std::make_unique<Rectangle>();
+    shape->dst_pitch = dst_pitch;
+    shape->src_pitch = src_pitch;
+    shape->width = width;
+    shape->height = height;
+    submit_move(stream, {.kind = OpKind::copy_2d, .direct = direct, .size = dst.size, .extra = shape.get()}, dst, src, keep);
+    shape.release();
+}
+
+Operand readable(const Memory& memory) { return {"src", memory.last_address(), memory.size(), memory.pin()}; }
+Operand writable(const Memory& memory) { return {"dst", memory.last_address(), memory.size(), memory.pin_writable()}; }
+
+// Pins both lists' ranges into `batch`; the foreign memory among them is returned.
+nb::object gather(Batch& batch, nb::list dsts, nb::list srcs) {
+    PinList pins(batch);
+    nb::list foreign;
+    const size_t count = nb::len(dsts);
+    batch.pieces.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+        const nb::handle dst = dsts[i], src = srcs[i];
+        if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) throw nb::type_error("not a Memory");
+        const Memory& to = memory_of(dst);
+        const Memory& from = memory_of(src);
+        if (to.size() != from.size())
+            throw Refusal{.why = Why::size_mismatch, .size = from.size(), .extent_size = to.size(), .entry = i + 1};
+        if (to.is_foreign()) foreign.append(dst);
+        if (from.is_foreign()) foreign.append(src);
+        try {
+            const Range target = to.pin_writable();
+            Range source;
+            try {
+                source = from.pin();
+            } catch (...) {
+                Heap::get().unpin(target);
+                throw;
+            }
+            pins.add(target, source, to.size(), false);
+        } catch (Refusal& refusal) {
+            refusal.entry = i + 1;
+            throw refusal;
+        }
+    }
+    return nb::len(foreign) != 0 ? nb::object(foreign) : nb::object();
+}
+
+void run_now(Batch& batch) {
+    if (is_observed()) [[unlikely]] {
+        Seen seen{.order = Scheduler::get().next_order(), .kind = OpKind::batch};
+        add_spans(seen.spans, batch.pieces);
+        tell_submitted(seen);
+        Scheduler::get().note(std::move(seen));
+    }
+    const Task task = plan_pieces(batch.pieces);
+    const GilReleased gil;
+    run_task(task, nullptr, 0, poll_here());
+}
+
+template <class Work>
+void interruptible(const Work& work) {
+    try {
+        work();
+    } catch (const Refusal& refusal) {
+        if (refusal.why == Why::interrupted) throw nb::python_error();   // the signal handler's exception
+        throw;
+    }
+}
+
+std::unique_ptr<Launch> launch_of(uint64_t table_size, uint32_t only_device) {
+    auto launch = std::make_unique<Launch>();
+    launch->table_size = table_size;
+    launch->only_device = only_device;
+    return launch;
+}
+
+}  // namespace
+
+void bind_submissions(nb::module_& m) {
+    m.def(
+        "submit_copy",
+        [](const StreamHandle& stream, MemoryObject dst, MemoryObject src) {
+            const Memory& to = memory_of(dst);
+            const Memory& from = memory_of(src);
+            if (to.size() != from.size())
+                throw Refusal{.why = Why::size_mismatch, .size = from.size(), .extent_size = to.size()};
+            Operand target = writable(to), source = readable(from);
+            submit_move(stream, {.kind = OpKind::copy, .size = to.size()}, target, source, kept(dst, src));
+        },
+        "stream"_a, "dst"_a, "src"_a, "Copy all of `src` to `dst`, which must be as large, in stream order.");
+    m.def(
+        "submit_copy_at",
+        [](const StreamHandle& stream, uint64_t dst, uint64_t src, uint64_t size, bool direct) {
+            Heap::get().check_usable();
+            if (size == 0) return;
+            Operand target("dst", dst, size), source("src", src, size);
+            submit_move(stream, {.kind = OpKind::copy, .direct = direct, .size = size}, target, source, nb::handle());
+        },
+        "stream"_a, "dst"_a, "src"_a, "size"_a, "direct"_a);
+    m.def(
+        "submit_copy_2d",
+        [](const StreamHandle& stream, MemoryObject dst, uint64_t dst_pitch, MemoryObject src, uint64_t src_pitch,
+           uint64_t width, uint64_t height) {
+            if (width == 0 || height == 0) return;
+            const uint64_t dst_span = pitched_span("dst", dst_pitch, width, height);
+            const uint64_t src_span = pitched_span("src", src_pitch, width, height);
+            const Memory& to = memory_of(dst);
+            const Memory& from = memory_of(src);
+            if (dst_span > to.size() || src_span > from.size())
+                throw Refusal{.why = Why::out_of_bounds, .role = "dst", .address = to.last_address(), .size = dst_span,
+                              .base = to.last_address(), .extent_size = to.size()};
+            Operand target("dst", to.last_address(), dst_span, to.pin_writable());
+            Operand source("src", from.last_address(), src_span, from.pin());
+            submit_rectangle(stream, target, dst_pitch, source, src_pitch, width, height, false, kept(dst, src));
+        },
+        "stream"_a, "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a);
+    m.def(
+        "submit_copy_2d_at",
+        [](const StreamHandle& stream, uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch, uint64_t width,
+           uint64_t height, bool direct) {
+            Heap::get().check_usable();
+            if (width == 0 || height == 0) return;
+            Operand target("dst", dst, pitched_span("dst", dst_pitch, width, height));
+            Operand source("src", src, pitched_span("src", src_pitch, width, height));
+            submit_rectangle(stream, target, dst_pitch, source, src_pitch, width, height, direct, nb::handle());
+        },
+        "stream"_a, "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a, "direct"_a);
+    m.def(
+        "submit_fill",
+        [](const StreamHandle& stream, MemoryObject dst, uint64_t value, unsigned width) {
+            const Memory& to = memory_of(dst);
+            Operand target = writable(to);
+            Op op{.kind = OpKind::fill, .width = static_cast<uint8_t>(width), .size = to.size(), .value = value};
+            hold(op, target.range(), {});
+            submit(stream, op, kept(dst, nb::handle()));
+            target.take();
+        },
+        "stream"_a, "dst"_a, "value"_a, "width"_a);
+    m.def(
+        "submit_fill_at",
+        [](const StreamHandle& stream, uint64_t dst, uint64_t value, unsigned width, uint64_t count) {
+            Heap::get().check_usable();
+            uint64_t size;
+            if (__builtin_mul_overflow(count, uint64_t{width}, &size))
+                throw Refusal{.why = Why::overflow, .role = "dst", .address = dst, .size = count};
+            if (size == 0) return;
+            Operand target("dst", dst, size);
+            Op op{.kind = OpKind::fill, .width = static_cast<uint8_t>(width), .size = size, .value = value};
+            hold(op, target.range(), {});
+            submit(stream, op, nb::handle());
+            target.take();
+        },
+        "stream"_a, "dst"_a, "value"_a, "width"_a, "count"_a);
+    m.def(
+        "copy_batch",
+        [](const StreamHandle* stream, nb::list dsts, nb::list srcs) {
+            Heap::get().check_usable();
+            auto batch = std::make_unique<Batch>();
+            const nb::object keep = gather(*batch, dsts, srcs);
+            if (!stream) {
+                interruptible([&] { run_now(*batch); });
+                return;
+            }
+            Op op{.kind = OpKind::batch, .extra = batch.get()};
+            submit(*stream, op, keep);
+            batch.release();
+        },
+        "stream"_a.none(), "dsts"_a, "srcs"_a, "Copy every source to the destination of the same place; as many, as large.");
+    m.def(
+        "launch_descriptor",
+        [](const StreamHandle* stream, uint64_t table, uint64_t size, bool direct, uint32_t only_device) {
+            Heap::get().check_usable();
+            Operand operand("address", table, size);
+            auto launch = launch_of(size, only_device);
+            if (!stream) {
+                launch->read(operand.host(), direct);
+                interruptible([&] { run_now(*launch); });
+                return;
+            }
+            Op op{.kind = OpKind::descriptor, .direct = direct, .size = size, .extra = launch.get()};
+            hold(op, operand.range(), {});
+            submit(*stream, op, nb::handle());
+            operand.take();
+            launch.release();
+        },
+        "stream"_a.none(), "table"_a, "size"_a, "direct"_a, "only_device"_a, "Run the copy list that lies at `table` when it starts.");
+}

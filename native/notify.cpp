@@ -1,0 +1,155 @@
+#include "notify.h"
+
+#include <cerrno>
+#include <climits>
+#include <ctime>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "heap.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr uint64_t kSecond = 1'000'000'000;
+
+[[noreturn]] void refuse(int fd, int error, uint64_t bytes) {
+    if (fd >= 0) close(fd);
+    const bool descriptors = error == EMFILE || error == ENFILE;
+    throw Refusal{.why = descriptors ? Why::descriptors : Why::system_memory, .size = bytes, .error = error};
+}
+
+// Lines for notifies within this process; used again when nobody holds the notify any more.
+class Lines {
+  public:
+    static Lines& get() {
+        static auto* lines = new Lines;
+        return *lines;
+    }
+    std::pair<std::shared_ptr<SignalPage>, uint32_t> take() {
+        std::lock_guard lock(mutex_);
+        if (free_.empty()) {
+            constexpr uint32_t kLines = 63;   // with the doorbell's: one page of memory
+            const auto page = std::make_shared<SignalPage>(kLines);
+            for (uint32_t i = 0; i < kLines; ++i) free_.emplace_back(page, i);
+        }
+        auto found = std::move(free_.back());
+        free_.pop_back();
+        return found;
+    }
+    void give(const std::shared_ptr<SignalPage>& page, uint32_t line) {
+        std::lock_guard lock(mutex_);
+        free_.emplace_back(page, line);
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::pair<std::shared_ptr<SignalPage>, uint32_t>> free_;
+};
+
+}  // namespace
+
+// Not private futexes: the word lies in memory that processes share.
+void Doorbell::ring() {
+    rings.fetch_add(1, std::memory_order_release);
+    syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Doorbell::sleep(uint32_t seen, uint64_t nanoseconds) {
+    const timespec span{static_cast<time_t>(nanoseconds / kSecond), static_cast<long>(nanoseconds % kSecond)};
+    syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &span, nullptr, 0);
+}
+
+SignalPage::SignalPage(uint32_t lines) : lines_(lines) {
+    fd_ = memfd_create("peerlane-signals", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes())) != 0 || fcntl(fd_, F_ADD_SEALS, kSeals) != 0)
+        refuse(fd_, errno, bytes());
+    void* at = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (at == MAP_FAILED) refuse(fd_, errno, bytes());
+    base_ = static_cast<char*>(at);
+}
+
+SignalPage::SignalPage(int fd, uint32_t lines) : lines_(lines) {
+    struct stat found {};
+    const int seals = fcntl(fd, F_GET_SEALS);
+    // Without the seals a peer's truncate would be our SIGBUS.
+    if (seals < 0 || (seals & kSeals) != kSeals || fstat(fd, &found) != 0 ||
+        static_cast<uint64_t>(found.st_size) != bytes())
+        throw Refusal{.why = Why::system_memory, .size = bytes(), .error = EBADF};
+    fd_ = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (fd_ < 0) refuse(-1, errno, bytes());
+    void* at = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (at == MAP_FAILED) refuse(fd_, errno, bytes());
+    base_ = static_cast<char*>(at);
+}
+
+SignalPage::~SignalPage() {
+    munmap(base_, bytes());
+    close(fd_);
+}
+
+bool Notify::is_recorded() const {
+    return line.recorded() != line.consumed.load(std::memory_order_acquire);
+}
+
+bool Notify::record(bool& wake) {
+    wake = false;
+    uint64_t before = line.word.load(std::memory_order_relaxed);
+    do {
+        if (kind == NotifyKind::strict &&
+            before / SignalLine::kRecord != line.consumed.load(std::memory_order_acquire))
+            return false;
+        // One read-modify-write with the waiter's bit: release and acquire alone would lose wake-ups.
+    } while (!line.word.compare_exchange_weak(before, before + SignalLine::kRecord, std::memory_order_acq_rel,
+                                              std::memory_order_relaxed));
+    line.recorder.store(static_cast<uint64_t>(getpid()), std::memory_order_relaxed);
+    wake = before & SignalLine::kWaiter;
+    return true;
+}
+
+bool Notify::consume() {
+    const uint64_t recorded = line.recorded(), consumed = line.consumed.load(std::memory_order_relaxed);
+    if (recorded == consumed) return false;
+    line.consumed.store(kind == NotifyKind::fifo ? consumed + 1 : recorded, std::memory_order_release);
+    return true;
+}
+
+bool Notify::announce() {
+    line.word.fetch_or(SignalLine::kWaiter, std::memory_order_acq_rel);
+    return is_recorded();
+}
+
+void Notify::reset() {
+    line.consumed.store(line.recorded(), std::memory_order_release);
+    line.generation.fetch_add(1, std::memory_order_acq_rel);
+}
+
+Notify* Notify::local(NotifyKind kind, uint32_t device) {
+    static std::atomic<uint64_t> next{1};
+    Lines& lines = Lines::get();
+    auto place = lines.take();
+    auto* notify = new Notify(std::move(place.first), place.second, kind, nullptr);
+    notify->reset();
+    notify->local_ = true;
+    notify->id = next.fetch_add(1, std::memory_order_relaxed);
+    notify->device = device;
+    return notify;
+}
+
+Notify::~Notify() {
+    if (!local_ || Heap::get().is_forked()) return;
+    const auto index = static_cast<uint32_t>(&line - &page->line(0));
+    or_lose([&] { Lines::get().give(page, index); });
+}
+
+}  // namespace peerlane

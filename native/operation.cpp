@@ -1,0 +1,70 @@
+#include "operation.h"
+
+namespace peerlane {
+
+namespace {
+constexpr uint64_t kMostSpares = 4096;   // 16 MiB
+}
+
+const char* name_of(OpKind kind) {
+    constexpr const char* kNames[] = {"copy", "copy_2d", "fill", "free", "batch", "descriptor", "record", "wait", "notify",
+                                      "wait_notify", "callback"};
+    return kNames[static_cast<int>(kind)];
+}
+
+OpQueue::Chunk* OpQueue::spare_ = nullptr;
+uint64_t OpQueue::spares_ = 0;
+
+OpQueue::Chunk* OpQueue::take() {
+    if (!spare_) return new Chunk;
+    Chunk* chunk = spare_;
+    spare_ = chunk->next;
+    chunk->next = nullptr;
+    --spares_;
+    return chunk;
+}
+
+void OpQueue::give(Chunk* chunk) {
+    if (spares_ == kMostSpares) {
+        delete chunk;
+        return;
+    }
+    chunk->next = spare_;
+    spare_ = chunk;
+    ++spares_;
+}
+
+OpQueue::~OpQueue() {
+    while (head_) {
+        Chunk* next = head_->next;
+        delete head_;
+        head_ = next;
+    }
+}
+
+void OpQueue::push(const Op& op) {
+    const uint64_t at = (first_ + count_) % kPerChunk;
+    if (!head_) {
+        head_ = tail_ = take();
+        first_ = 0;
+    } else if (count_ != 0 && at == 0) {
+        Chunk* fresh = take();
+        tail_->next = fresh;
+        tail_ = fresh;
+    }
+    tail_->ops[(first_ + count_) % kPerChunk] = op;
+    ++count_;
+}
+
+void OpQueue::pop(uint64_t n) {
+    first_ += n;
+    count_ -= n;
+    if (first_ != kPerChunk && count_ != 0) return;
+    Chunk* done = head_;
+    head_ = done->next;
+    first_ = 0;
+    if (!head_) tail_ = nullptr;
+    give(done);
+}
+
+}  // namespace peerlane

@@ -1,0 +1,126 @@
+// What a stream's queue holds.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "task.h"
+
+namespace peerlane {
+
+enum class OpKind : uint8_t {
+    copy, copy_2d, fill, free, batch, descriptor, record, wait, notify, wait_notify, callback
+};
+
+const char* name_of(OpKind kind);
+
+// What an operation needs beyond its 64 bytes.
+struct Extra {
+    virtual ~Extra() = default;
+};
+
+struct Rectangle : Extra {
+    uint64_t dst_pitch, src_pitch, width, height;
+};
+
+// A list of copies with what it holds pinned; each range once, in neighbouring entries of one allocation.
+struct Batch : Extra {
+    std::vector<Piece> pieces;
+    std::vector<Range> pins;
+    ~Batch() override {
+        for (const Range& range : pins) Heap::get().unpin(range);
+    }
+};
+
+struct Mark;
+struct Notify;
+class CallbackQueue;
+
+// One cache line: a million of them may be queued.
+struct Op {
+    OpKind kind = OpKind::copy;
+    bool direct = false;            // refuse instead of staging
+    uint8_t width = 1;              // fill: bytes of an element
+    uint32_t phase = 0;             // of the stream's group
+    union {
+        char* dst = nullptr;
+        Notify* notify;             // held
+        CallbackQueue* callbacks;   // held
+    };
+    Extent* dst_extent = nullptr;   // pinned
+    union {
+        const char* src = nullptr;
+        uint64_t timeout_ns;        // wait, wait_notify: 0 is for ever
+    };
+    Extent* src_extent = nullptr;   // pinned
+    uint64_t size = 0;              // bytes; of the destination's span for rectangles
+    union {
+        uint64_t value = 0;         // fill; free: the allocation's id; callback: its token
+        Extra* extra;               // owned
+        Mark* mark;                 // held
+    };
+    void* keep = nullptr;           // a Python object; released by a later Python call
+
+    bool moves_bytes() const { return kind <= OpKind::fill || kind == OpKind::batch || kind == OpKind::descriptor; }
+    Range dst_range() const { return range(dst, dst_extent, size); }
+    Range src_range() const { return range(src, src_extent, size); }
+
+  private:
+    static Range range(const char* host, Extent* extent, uint64_t size) {
+        if (!extent) return {.host = const_cast<char*>(host)};
+        const uint64_t offset = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(host)) -
+                                Heap::get().space().shadow_base();
+        return {const_cast<char*>(host), extent, offset + size, extent->device};
+    }
+};
+
+static_assert(sizeof(Op) == 64);
+
+// First in, first out; operations stay where they are until they are popped.  Under the scheduler's lock, but for
+// the operations themselves.
+class OpQueue {
+  public:
+    OpQueue() = default;
+    ~OpQueue();
+    OpQueue(const OpQueue&) = delete;
+    OpQueue& operator=(const OpQueue&) = delete;
+
+    bool empty() const { return count_ == 0; }
+    uint64_t size() const { return count_; }
+    Op& front() { return head_->ops[first_]; }
+    // Operations that lie behind one another from the front on, at least one.
+    uint64_t contiguous() const { return std::min<uint64_t>(count_, kPerChunk - first_); }
+    void push(const Op& op);   // throws std::bad_alloc
+    void pop(uint64_t n);      // at most contiguous()
+
+    template <class Visit>
+    void each(const Visit& visit) const {
+        const Chunk* chunk = head_;
+        uint64_t at = first_;
+        for (uint64_t i = 0; i < count_; ++i, ++at) {
+            if (at == kPerChunk) {
+                chunk = chunk->next;
+                at = 0;
+            }
+            visit(i, chunk->ops[at]);
+        }
+    }
+
+  private:
+    static constexpr uint64_t kPerChunk = 63;
+    struct Chunk {
+        Chunk* next = nullptr;
+        Op ops[kPerChunk];
+    };
+    static Chunk* spare_;          // under the scheduler's lock too
+    static uint64_t spares_;
+
+    static Chunk* take();
+    static void give(Chunk* chunk);
+
+    Chunk* head_ = nullptr;
+    Chunk* tail_ = nullptr;
+    uint64_t first_ = 0, count_ = 0;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,197 @@
+// Runs streams: eager, lazy or seeded; by workers, by who waits, never by a thread that must take the GIL.
+//
+// One lock guards all streams.  It is held for bookkeeping and for copies of a few KiB, never while larger ones
+// run, never while the GIL is taken; the heap's lock may be taken inside it.
+#pragma once
+#include <functional>
+#include <map>
+#include <random>
+
+#include "copy_engine.h"
+#include "stream.h"
+
+namespace peerlane {
+
+enum class Schedule : uint8_t { eager, lazy, seeded };
+enum class Outcome : uint8_t { reached, timed_out, interrupted };
+
+struct Deadline {
+    Clock::time_point at = Clock::time_point::max();
+    static Deadline in(double seconds);   // negative: never
+};
+
+// What an observer is told: when an operation was submitted or started, and what it touches.
+struct Seen {
+    struct Span {
+        uint64_t block;      // 0: host memory, and then `offset` is an address
+        uint64_t offset, size;
+        bool written;
+    };
+    uint64_t order = 0, stream = 0, sequence = 0;
+    OpKind kind = OpKind::copy;
+    uint64_t notify = 0, record = 0;
+    std::vector<Span> spans;
+};
+
+struct Submitted {
+    uint64_t sequence = 0;
+    bool at_once = false;    // it is over, and nothing was kept
+    uint64_t order = 0;      // observers: when
+};
+
+// A stream that is not done, and what it waits for: the record `record` of stream `what`, or the notify `what`.
+struct Waiting {
+    uint64_t stream, sequence, submitted;
+    Park park;
+    uint64_t what, record;
+    uint32_t device;
+};
+
+class Scheduler {
+  public:
+    static Scheduler& get();   // leaked: workers may outlive static destruction
+    Scheduler();
+
+    void configure(Schedule schedule, uint64_t seed);
+    Schedule schedule() const { return schedule_.load(std::memory_order_relaxed); }
+
+    StreamPtr create(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy);
+    // Takes the operation over, its pins and references included; its sequence number.  When it throws Refusal
+    // it has taken nothing.  `seen` is filled if somebody observes.
+    Submitted submit(Stream& stream, const Op& op);
+    Mark* record(Stream& stream);                   // the caller drops it
+    Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns);
+
+    bool query(Stream& stream);                     // all done?
+    bool query(Mark& mark);
+    // Until everything submitted by now is over.  Runs it, if nobody else does.
+    Outcome synchronize(Stream& stream, Deadline deadline, Poll poll);
+    Outcome synchronize(Mark& mark, Deadline deadline, Poll poll);
+    FailurePtr take_failure(Stream& stream);        // the first one not reported; the stream goes on
+    // Until nothing more can run: for allocations that found no room.
+    void drain(Poll poll);
+    int event_fd(Mark& mark);                       // throws Refusal
+
+    // What can still happen happens; waits that nothing submitted will satisfy are cancelled.  Waits for that
+    // unless the stream's own callback asks, or `wait` is false.
+    Outcome close(Stream& stream, bool wait, Poll poll);
+    void abort(Stream& stream, bool close);         // running copies end at their next chunk, the rest is cancelled
+    void close_device(uint32_t device);             // abort and close its streams
+    void set_stops(Stream& stream, bool stops);
+
+    // By the thread that took the item.
+    void begin_callback(Stream& stream);
+    void finish_callback(Stream& stream, uint64_t token, bool raised);
+    void notify_recorded(Notify& notify);           // outside of any stream; throws Refusal when it is doubled
+
+    Doorbell& bell();                               // what peers ring when they record for this process
+    void take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens);   // for a thread with the GIL
+    bool has_released() const { return has_released_.load(std::memory_order_relaxed); }
+
+    std::atomic<bool> tracing{false};
+    std::atomic<bool> observing{false};
+    std::vector<Seen> take_seen();
+    void note(Seen seen);
+    uint64_t next_order() { return order_.fetch_add(1, std::memory_order_relaxed); }
+    std::vector<Traced> take_trace(Stream& stream, uint64_t& lost);
+
+    uint64_t threads();
+    std::vector<Waiting> waiting();
+    void fork_prepare() { mutex_.lock(); }
+    void fork_done() { mutex_.unlock(); }
+
+  private:
+    using Lock = std::unique_lock<std::mutex>;
+    // When whoever runs a stream must do something else.
+    struct Leave {
+        Clock::time_point at = Clock::time_point::max();
+        const std::atomic<uint64_t>* others = nullptr;   // workers: leave only if somebody else is ready
+        uint64_t steps = UINT64_MAX;
+        bool single = false;
+    };
+
+    // scheduler.cpp: what is submitted, what is ready, the workers
+    Submitted push(Lock& lock, Stream& stream, Op op);
+    void run_at_once(Lock& lock, Stream& stream, const Op& op);
+    void make_ready(Stream& stream);
+    bool can_run(const Stream& stream) const;
+    bool can_help(const Stream& stream) const { return stream.job ? stream.job->may_join() : can_run(stream); }
+    void add_worker();
+    void serve();
+    void demand(Stream& stream, uint64_t sequence);
+    void demand_all();
+    void refuse_unusable(const Stream& stream) const;
+
+    // stream_run.cpp: what runs
+    bool run_slice(Lock& lock, Stream& stream, Leave leave);
+    bool start_head(Lock& lock, Stream& stream, Leave& leave);
+    void run_small(Lock& lock, Stream& stream, const Leave& leave);
+    void open_job(Lock& lock, Stream& stream);
+    bool join_job(Lock& lock, Stream& stream, Leave& leave);
+    void finish_job(Lock& lock, Stream& stream);
+    void start_wait(Stream& stream, Op& op);
+    void start_notify(Stream& stream, Op& op);
+    void start_wait_notify(Stream& stream, Op& op);
+    void cancel_head(Lock& lock, Stream& stream);
+    void fail(Stream& stream, const Op& op, uint64_t sequence, const Refusal& refusal, FailurePtr cause = nullptr);
+    void complete(Stream& stream, uint64_t n, uint32_t phase);
+    void finish_head(Lock& lock, Stream& stream);        // releases what the head holds, outside the lock
+    void settle(Mark& mark, FailurePtr failure);
+    void note_started(const Stream& stream, uint64_t sequence, const Op& op, const Job* job);
+    void note_time(Stream& stream, uint64_t sequence, const Op& op, uint64_t start_ns);
+
+    // stream_wait.cpp: who waits, and what is waited for
+    template <class Done>
+    Outcome wait_until(Lock& lock, const Done& done, const std::function<Stream*()>& stream, HostWaiter*& list,
+                       uint64_t target, Deadline deadline, Poll poll);
+    Stream* find_help(Stream& stream);
+    void pump(Lock& lock, unsigned steps, bool small_only);
+    Stream* choose(bool small_only);
+    void sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::time_point until);
+    void park(Stream& stream, Park park, uint64_t timeout_ns);
+    void unpark(Stream& stream);
+    void wake_all(std::vector<std::pair<StreamPtr, uint64_t>>& parked);
+    void wake_notify(SignalLine& line);
+    // Nothing that was submitted lets the stream go on; `alone`: nor will anybody submit more.  `path`: who waits
+    // for whom.
+    bool is_hopeless(Stream& stream, bool alone, std::vector<Stream*>& path, std::map<Stream*, bool>& known);
+    bool give_up_if_hopeless(Stream& stream);
+    void refuse_if_hopeless(Stream& stream);
+    void give_up(Lock& lock, Stream& stream);
+
+    // stream_watch.cpp
+    void watch();
+    void expire(Lock& lock, Stream& stream);
+    void ensure_watch();
+
+    std::mutex mutex_;
+    std::condition_variable work_;
+    std::atomic<Schedule> schedule_{Schedule::eager};
+    std::mt19937_64 random_;
+    std::map<uint64_t, StreamPtr> streams_;              // all that are not closed
+    std::deque<StreamPtr> ready_;
+    std::atomic<uint64_t> ready_count_{0};
+    unsigned workers_ = 0, idle_ = 0;
+    uint64_t next_stream_ = 1, next_ticket_ = 1;
+    bool background_ = false;                            // seeded: somebody polls a descriptor, so workers must run
+    uint64_t demanding_ = 0;                             // lazy: streams that wait for a notify while demanded
+    std::vector<HostWaiter*> sleepers_;
+    std::multimap<SignalLine*, std::pair<StreamPtr, uint64_t>> parked_on_lines_;
+    std::multimap<uint64_t, std::pair<StreamPtr, uint64_t>> deadlines_;
+    std::unique_ptr<SignalPage> bell_page_;
+    bool watching_ = false;
+
+    std::atomic<bool> has_released_{false};
+    std::vector<void*> released_;                        // Python objects
+    std::vector<uint64_t> released_tokens_;              // callbacks that will not run
+    std::vector<Seen> seen_;
+    std::atomic<uint64_t> order_{1};
+};
+
+// What an operation touches, by block, and what it records or waits for.
+void add_spans(std::vector<Seen::Span>& spans, const Op& op);
+void add_spans(std::vector<Seen::Span>& spans, const std::vector<Piece>& pieces);
+void add_host_span(std::vector<Seen::Span>& spans, const char* host, uint64_t size, bool written);
+void add_signals(Seen& seen, const Op& op);
+
+}  // namespace peerlane

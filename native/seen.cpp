@@ -1,0 +1,70 @@
+// What an operation touches, as observers are told: by block, not by address.
+#include "scheduler.h"
+
+namespace peerlane {
+
+void add_host_span(std::vector<Seen::Span>& spans, const char* host, uint64_t size, bool written) {
+    if (size == 0) return;
+    const AddressSpace& space = Heap::get().space();
+    const auto at = reinterpret_cast<uint64_t>(host);
+    uint64_t offset = at - space.shadow_base();
+    if (!space.is_open() || offset >= space.window()) {
+        spans.push_back({0, at, size, written});
+        return;
+    }
+    // Two mappings of one block are the same bytes: spans are told by block.
+    while (size != 0) {
+        const Extent* extent = space.peek(offset);
+        if (!extent) return;
+        const Block* block = extent->slab ? extent->slab->block : extent->block;
+        const uint64_t start = extent->slab ? extent->slab->offset.load(std::memory_order_acquire) : extent->offset;
+        const uint64_t part = std::min(size, extent->offset + extent->size - offset);
+        spans.push_back({block->id, offset - start, part, written});
+        offset += part;
+        size -= part;
+    }
+}
+
+void add_spans(std::vector<Seen::Span>& spans, const std::vector<Piece>& pieces) {
+    for (const Piece& piece : pieces) {
+        add_host_span(spans, piece.dst, piece.size, true);
+        add_host_span(spans, piece.src, piece.size, false);
+    }
+}
+
+void add_spans(std::vector<Seen::Span>& spans, const Op& op) {
+    switch (op.kind) {
+        case OpKind::copy:
+        case OpKind::copy_2d: {
+            const auto* shape = op.kind == OpKind::copy_2d ? static_cast<const Rectangle*>(op.extra) : nullptr;
+            add_host_span(spans, op.dst, op.size, true);
+            add_host_span(spans, op.src,
+                          shape ? pitched_span("src", shape->src_pitch, shape->width, shape->height) : op.size, false);
+            return;
+        }
+        case OpKind::fill:
+            add_host_span(spans, op.dst, op.size, true);
+            return;
+        case OpKind::batch:
+            add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);
+            return;
+        case OpKind::descriptor:
+            add_host_span(spans, op.dst, static_cast<const Launch*>(op.extra)->table_size, false);
+            return;
+        default:
+            return;
+    }
+}
+
+void add_signals(Seen& seen, const Op& op) {
+    if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) {
+        seen.notify = op.notify->id;
+        seen.record = op.notify->line.recorded() + (op.kind == OpKind::notify ? 1 : 0);
+    }
+    if (op.kind == OpKind::record || op.kind == OpKind::wait) {   // an event is known by the place of its record
+        seen.notify = op.mark->stream_id;
+        seen.record = op.mark->sequence;
+    }
+}
+
+}  // namespace peerlane

@@ -1,0 +1,55 @@
+#include "stream.h"
+
+#include <unistd.h>
+
+namespace peerlane {
+
+Mark::~Mark() {
+    if (fd >= 0) close(fd);
+}
+
+uint32_t Group::enter(bool legacy) {
+    if (phases.back().legacy != legacy) {
+        if (phases.back().outstanding != 0)
+            phases.push_back({0, legacy});
+        else
+            phases.back().legacy = legacy;
+    }
+    ++phases.back().outstanding;
+    return first + static_cast<uint32_t>(phases.size()) - 1;
+}
+
+bool Group::leave(uint32_t phase, uint64_t n) {
+    phases[phase - first].outstanding -= n;
+    bool moved = false;
+    while (phases.size() > 1 && phases.front().outstanding == 0) {
+        phases.pop_front();
+        ++first;
+        moved = true;
+    }
+    return moved;
+}
+
+void CallbackQueue::push(Item item) {
+    std::lock_guard lock(mutex_);
+    items_.push_back(std::move(item));
+    wake_.notify_one();
+}
+
+bool CallbackQueue::take(Item& item, uint64_t timeout_ns) {
+    std::unique_lock lock(mutex_);
+    wake_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), [this] { return interrupted_ || !items_.empty(); });
+    interrupted_ = false;
+    if (items_.empty()) return false;
+    item = std::move(items_.front());
+    items_.pop_front();
+    return true;
+}
+
+void CallbackQueue::interrupt() {
+    std::lock_guard lock(mutex_);
+    interrupted_ = true;
+    wake_.notify_all();
+}
+
+}  // namespace peerlane

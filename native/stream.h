@@ -1,0 +1,159 @@
+// Streams, the marks that events stand for, groups, and queues of callbacks: plain state, changed by the scheduler.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "operation.h"
+#include "notify.h"
+
+namespace peerlane {
+
+using Clock = std::chrono::steady_clock;
+struct Stream;
+using StreamPtr = std::shared_ptr<Stream>;
+
+// Why an operation did not do what it was asked.
+struct Failure {
+    Refusal refusal;
+    uint64_t stream = 0, sequence = 0;
+    OpKind kind = OpKind::copy;
+    uint64_t token = 0;                        // of the callback that failed
+    std::shared_ptr<const Failure> cause;      // cancelled because of this one
+};
+using FailurePtr = std::shared_ptr<const Failure>;
+
+// A thread that sleeps until a stream or a mark gets somewhere.
+struct HostWaiter {
+    std::condition_variable wake;
+    std::atomic<bool> woken{false};
+    uint64_t target = 0;
+    HostWaiter* next = nullptr;
+};
+
+// One record of an event.
+struct Mark {
+    enum State : uint32_t { pending, done, failed };
+
+    std::atomic<uint32_t> state{pending};
+    std::atomic<uint32_t> references{1};
+    uint64_t time_ns = 0;                      // steady clock, once it is done
+    StreamPtr stream;                          // while it is pending
+    uint64_t stream_id = 0, sequence = 0;
+    FailurePtr failure;
+    std::vector<std::pair<StreamPtr, uint64_t>> parked;   // with their tickets
+    HostWaiter* waiters = nullptr;
+    int fd = -1;                               // an eventfd, readable once it is over
+
+    ~Mark();
+    void hold() { references.fetch_add(1, std::memory_order_relaxed); }
+    void drop() {
+        if (references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    }
+};
+
+// Streams with a legacy barrier: what the default stream is given waits for all that the others were given
+// before, and what they are given after waits for it.  Counts per phase, whatever the number of streams.
+struct Group {
+    struct Phase {
+        uint64_t outstanding = 0;
+        bool legacy = false;
+    };
+    std::deque<Phase> phases{1};
+    uint32_t first = 0;                        // the number of the front phase, the one that may run
+    std::vector<std::pair<StreamPtr, uint64_t>> parked;
+
+    uint32_t enter(bool legacy);
+    bool may_run(uint32_t phase) const { return phase == first; }
+    bool leave(uint32_t phase, uint64_t n);    // true: another phase began
+};
+
+// Where callbacks wait for the thread that runs them.
+class CallbackQueue {
+  public:
+    struct Item {
+        uint64_t token;
+        StreamPtr stream;
+    };
+    void push(Item item);
+    // False after `timeout_ns`, or when `interrupt` was called.
+    bool take(Item& item, uint64_t timeout_ns);
+    void interrupt();
+
+    void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
+    void drop() {
+        if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::deque<Item> items_;
+    bool interrupted_ = false;
+    std::atomic<uint32_t> references_{1};
+};
+
+// An operation of many steps that threads join and leave.
+struct Job {
+    Task task;
+    Side sides[2];
+    unsigned side_count = 0;
+    uint64_t start_ns = 0;
+    unsigned workers = 0;                      // under the scheduler's lock
+    std::atomic<uint64_t> cursor{0};
+    std::atomic<bool> given_up{false};         // aborted, or faulted
+    std::atomic<bool> claimed{false}, failed{false};
+    Refusal refusal;                           // written by who claimed, before `failed`
+
+    bool has_steps() const {
+        return cursor.load(std::memory_order_relaxed) < task.steps && !given_up.load(std::memory_order_relaxed);
+    }
+    bool may_join() const { return has_steps() && (workers == 0 || task.parallel); }
+    void fail(const Refusal& why);
+};
+
+struct Traced {
+    uint64_t sequence, bytes, start_ns, end_ns;
+    OpKind kind;
+};
+
+enum class Park : uint8_t { none, mark, notify, callback, phase };
+
+struct Stream : std::enable_shared_from_this<Stream> {
+    uint64_t id = 0;
+    uint32_t device = 0;
+    bool stops = true;                         // failure mode: stop, or continue
+    bool legacy = false;                       // the group's default stream
+    std::shared_ptr<Group> group;
+
+    std::atomic<uint64_t> submitted{0}, completed{0};   // sequence numbers; written under the lock
+    OpQueue queue;
+    unsigned active = 0;                       // threads at the head
+    std::unique_ptr<Job> job;
+    bool ready = false;                        // in the scheduler's queue
+    uint64_t demanded = 0;                     // lazy: run up to here
+
+    Park park = Park::none;
+    uint64_t ticket = 0;                       // of the present park: later wake-ups of an earlier one are stale
+    uint64_t deadline = 0;                     // of the present park, 0: none
+    std::thread::id callback_thread{};         // who runs the callback it is parked for
+
+    FailurePtr failure;                        // the first that was not reported yet
+    FailurePtr cause;                          // set: what comes next is cancelled,
+    uint64_t cause_until = 0;                  // up to this one
+    bool closing = false, closed = false;
+
+    HostWaiter* waiters = nullptr;
+    std::vector<Traced> trace;                 // a ring
+    uint64_t traced = 0;
+
+    uint64_t head() const { return completed.load(std::memory_order_relaxed) + 1; }
+    bool is_idle() const { return queue.empty() && active == 0; }
+};
+
+}  // namespace peerlane
