@@ -43,7 +43,34 @@ def test_a_real_crash_still_dies_with_a_traceback() -> None:
     done = run_python(["-c", code], timeout=SECONDS)
     assert done.returncode == -11
     assert "host code touched device address" in done.stderr
-    assert 1 <= done.stderr.count("Fatal Python error") <= 5
+    assert done.stderr.count("Fatal Python error") == 1
+
+
+@pytest.mark.parametrize(
+    ("order", "tracebacks"),
+    [
+        ("pl.devices(); faulthandler.enable(); copy()", 1),
+        ("faulthandler.enable(); pl.devices(); faulthandler.disable(); copy()", 0),
+        (
+            "faulthandler.enable(); pl.devices(); faulthandler.disable(); copy(); faulthandler.enable(); copy()",
+            1,
+        ),
+        ("pl.devices()\nfor _ in range(50): faulthandler.enable(); copy(); faulthandler.disable()", 0),
+        (
+            "for _ in range(50): faulthandler.enable(); copy(); faulthandler.disable()\nfaulthandler.enable()",
+            1,
+        ),
+    ],
+)
+def test_a_crash_ends_once_faulthandler_came_and_went(order: str, tracebacks: int) -> None:
+    code = (
+        "import ctypes, faulthandler, peerlane as pl\n"
+        "large = bytearray(8 << 20), bytearray(8 << 20)\n"
+        "def copy(): pl.copy(*large)\n"
+        f"{order}\nctypes.string_at(8, 4)"
+    )
+    done = run_python(["-c", code], timeout=SECONDS)
+    assert (done.returncode, done.stderr.count("Fatal Python error")) == (-11, tracebacks), done.stderr
 
 
 def test_daemon_threads_in_a_copy_do_not_abort_the_exit() -> None:
