@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -102,6 +103,24 @@ def test_an_exit_handler_may_wait_for_a_daemon_thread() -> None:
     )
     done = run_python(["-c", code], timeout=SECONDS)
     assert (done.returncode, done.stdout, done.stderr) == (0, "joined\n", "")
+
+
+def test_a_daemon_thread_is_told_that_the_exit_left_the_node() -> None:
+    code = (
+        "import atexit, threading\n"
+        "threads, said = [], []\n"
+        "atexit.register(lambda: (threads[0].join(), print(*said)))\n"  # before peerlane's own: runs after it
+        "import peerlane as pl\n"
+        "d0, d1 = pl.devices(); a, b = d0.allocate(4 << 20), d1.allocate(64)\n"
+        "def work():\n"
+        "    try:\n"
+        "        while True: pl.copy(a[:64], b)\n"
+        "    except pl.Closed as closed: said.append(closed)\n"
+        "threads.append(threading.Thread(target=work, daemon=True)); threads[0].start()"
+    )
+    done = run_python(["-c", code], timeout=SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"the buffer of allocation \d .* was freed by leaving the node; .*\n", done.stdout)
 
 
 @pytest.mark.parametrize(
