@@ -1,9 +1,12 @@
 #include "fault_guard.h"
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstring>
 #include <mutex>
 #include <unistd.h>
+#include <utility>
 
 namespace peerlane {
 
@@ -12,9 +15,14 @@ thread_local FaultGuard* active_guard __attribute__((tls_model("initial-exec")))
 namespace {
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
-struct sigaction previous[2];          // before our first installation
-struct sigaction later[2];             // in front of us until we stepped in front again
-std::atomic<bool> displaced[2];
+
+// Whenever somebody stepped in front of us we step in front of him, by another entry: an entry knows whom it stands
+// over.  By a single one, who withdraws (faulthandler) or calls whom he found would lead the fault to himself again,
+// for ever; and counting rounds instead would end a program that rightly repairs one page again and again.
+constexpr int kEntries = 16;
+struct sigaction stood_over[2][kEntries];
+std::atomic<int> newest[2] = {-1, -1};   // entry, by signal
+
 std::mutex install_mutex;
 std::atomic<bool> installed{false};
 std::atomic<uintptr_t> explained_base{0};
@@ -31,75 +39,88 @@ void explain(uintptr_t address) {
     (void)ignored;
 }
 
-// Who stepped in front of us and was stepped over again (faulthandler) may lead the fault back here: it is asked a
-// few times at one place, and then those who were there before us, who are asked always.
-constexpr int kMostRounds = 4;
-thread_local uintptr_t last_fault __attribute__((tls_model("initial-exec"))) = 0;
-thread_local int rounds __attribute__((tls_model("initial-exec"))) = 0;
-thread_local bool asking __attribute__((tls_model("initial-exec"))) = false;
-
-void hand_over(const struct sigaction& before, int signal, siginfo_t* info, void* context) {
-    if (before.sa_flags & SA_SIGINFO) {
-        before.sa_sigaction(signal, info, context);
-    } else if (before.sa_handler == SIG_IGN && info->si_code <= 0) {
+void hand_over(struct sigaction& before, int signal, siginfo_t* info, void* context) {
+    const struct sigaction asked = before;
+    if (asked.sa_flags & SA_RESETHAND) before = {};
+    if (asked.sa_flags & SA_SIGINFO) {
+        asked.sa_sigaction(signal, info, context);
+    } else if (asked.sa_handler == SIG_IGN && info->si_code <= 0) {
         return;   // sent, and not wanted; a fault cannot be ignored
-    } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
+    } else if (asked.sa_handler == SIG_DFL || asked.sa_handler == SIG_IGN) {
         // Returning repeats the faulting instruction, now with the default action.
         struct sigaction fallback {};
         fallback.sa_handler = SIG_DFL;
         sigaction(signal, &fallback, nullptr);
         if (info->si_code <= 0) raise(signal);
     } else {
-        before.sa_handler(signal);
+        asked.sa_handler(signal);
     }
 }
 
-void chain(int signal, siginfo_t* info, void* context) {
-    const int which = signal == SIGBUS;
-    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
-    rounds = address == last_fault ? rounds + 1 : 0;
-    last_fault = address;
-    if (!displaced[which].load(std::memory_order_acquire) || asking || rounds >= kMostRounds) {
-        hand_over(previous[which], signal, info, context);
-        return;
-    }
-    asking = true;
-    hand_over(later[which], signal, info, context);
-    asking = false;
-}
-
+// May be left by a jump, ours or another's: nothing is held or counted here.
+template <int entry>
 void on_fault(int signal, siginfo_t* info, void* context) {
     const bool from_hardware = info->si_code > 0;
+    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
     FaultGuard* guard = active_guard;
     if (guard != nullptr && from_hardware) {
-        guard->address = reinterpret_cast<uintptr_t>(info->si_addr);
+        guard->address = address;
         guard->signal = signal;
         siglongjmp(guard->landing, 1);
     }
-    const uintptr_t address = reinterpret_cast<uintptr_t>(info->si_addr);
     const uintptr_t base = explained_base.load(std::memory_order_relaxed);
     if (from_hardware && base != 0 && address - base < explained_size.load(std::memory_order_relaxed))
         explain(address);
-    chain(signal, info, context);
+    hand_over(stood_over[signal == SIGBUS][entry], signal, info, context);
+}
+
+using Handler = void (*)(int, siginfo_t*, void*);
+
+template <int... entry>
+constexpr std::array<Handler, kEntries> all_entries(std::integer_sequence<int, entry...>) {
+    return {on_fault<entry>...};
+}
+
+constexpr auto kHandlers = all_entries(std::make_integer_sequence<int, kEntries>{});
+
+// Which of our entries is installed; -1 for a stranger.
+int entry_of(const struct sigaction& present) {
+    if (!(present.sa_flags & SA_SIGINFO)) return -1;
+    const auto found = std::find(kHandlers.begin(), kHandlers.end(), present.sa_sigaction);
+    return found == kHandlers.end() ? -1 : static_cast<int>(found - kHandlers.begin());
+}
+
+bool is_same(const struct sigaction& one, const struct sigaction& other) {
+    return one.sa_flags == other.sa_flags && one.sa_handler == other.sa_handler;
+}
+
+int entry_over(const struct sigaction& stranger, int which) {
+    const int last = newest[which].load(std::memory_order_relaxed);
+    if (last >= 0 && is_same(stranger, stood_over[which][last])) return last;   // withdrawn and back
+    if (last + 1 < kEntries) {
+        stood_over[which][last + 1] = stranger;
+        return last + 1;
+    }
+    // Too many that never withdrew: whom this entry stood over may have found this very entry since.
+    stood_over[which][last] = stood_over[which][0];
+    return last;
 }
 
 void install_locked() {
     struct sigaction action {};
-    action.sa_sigaction = on_fault;
     // SA_NODEFER: the handler is left by siglongjmp, which does not restore the mask.
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigemptyset(&action.sa_mask);
-    for (int i = 0; i < 2; ++i) {
+    for (int which = 0; which < 2; ++which) {
         struct sigaction present {};
-        sigaction(kSignals[i], nullptr, &present);
-        if ((present.sa_flags & SA_SIGINFO) && present.sa_sigaction == on_fault) continue;
-        if (installed.load(std::memory_order_relaxed)) {
-            later[i] = present;
-            displaced[i].store(present.sa_handler != SIG_DFL, std::memory_order_release);
-        } else {
-            previous[i] = present;
+        sigaction(kSignals[which], nullptr, &present);
+        int entry = entry_of(present);
+        if (entry < 0) {
+            entry = entry_over(present, which);
+            action.sa_sigaction = kHandlers[entry];
+            sigaction(kSignals[which], &action, nullptr);
         }
-        sigaction(kSignals[i], &action, nullptr);
+        newest[which].store(entry, std::memory_order_relaxed);
     }
 }
 
@@ -113,10 +134,11 @@ void install_fault_handlers() {
 }
 
 void rearm_fault_handlers() {
-    for (int signal : kSignals) {
+    for (int which = 0; which < 2; ++which) {
         struct sigaction present {};
-        sigaction(signal, nullptr, &present);
-        if ((present.sa_flags & SA_SIGINFO) && present.sa_sigaction == on_fault) continue;
+        sigaction(kSignals[which], nullptr, &present);
+        const int entry = entry_of(present);
+        if (entry >= 0 && entry == newest[which].load(std::memory_order_relaxed)) continue;
         std::lock_guard lock(install_mutex);
         install_locked();
         return;

@@ -14,17 +14,11 @@ namespace {
 
 constexpr size_t kPage = 4096, kLane = 64;
 
-// Several pages side by side, all loads before all stores: one stream of reads leaves the memory
-// controller idle.  Shapes chosen by measurement, docs/performance.md.
+// Kernels: `dst` is a multiple of kLane, for streaming stores fault elsewhere.  Several pages side by side, all loads
+// before all stores: one stream of reads leaves the memory controller idle.  Shapes chosen by measurement,
+// docs/performance.md.
 template <size_t Pages, size_t Lanes, size_t Ahead>
 __attribute__((target("avx512f"))) void stream_avx512(char* dst, const char* src, size_t n) {
-    const size_t head = -reinterpret_cast<uintptr_t>(dst) & (kLane - 1);
-    if (n < head + kLane) {
-        memcpy(dst, src, n);
-        return;
-    }
-    memcpy(dst, src, head);
-    dst += head, src += head, n -= head;
     for (; n >= Pages * kPage; n -= Pages * kPage, dst += Pages * kPage, src += Pages * kPage)
         for (size_t at = 0; at < kPage; at += Lanes * kLane) {
             __m512i lanes[Pages][Lanes];
@@ -46,13 +40,6 @@ __attribute__((target("avx512f"))) void stream_avx512(char* dst, const char* src
 
 template <size_t Pages, size_t Ahead>
 __attribute__((target("avx2"))) void stream_avx2(char* dst, const char* src, size_t n) {
-    const size_t head = -reinterpret_cast<uintptr_t>(dst) & (kLane - 1);
-    if (n < head + kLane) {
-        memcpy(dst, src, n);
-        return;
-    }
-    memcpy(dst, src, head);
-    dst += head, src += head, n -= head;
     for (; n >= Pages * kPage; n -= Pages * kPage, dst += Pages * kPage, src += Pages * kPage)
         for (size_t at = 0; at < kPage; at += kLane) {
             __m256i halves[Pages][2];
@@ -71,34 +58,55 @@ __attribute__((target("avx2"))) void stream_avx2(char* dst, const char* src, siz
     memcpy(dst, src, n);
 }
 
-using Kernel = void (*)(char*, const char*, size_t);
-
-Kernel choose() {
-    if (__builtin_cpu_supports("avx512f")) return stream_avx512<8, 2, 1>;
-    if (__builtin_cpu_supports("avx2")) return stream_avx2<4, 2>;
-    return nullptr;
+template <StreamCopy kernel>
+void from_lane_start(char* dst, const char* src, size_t n) {
+    const size_t head = -reinterpret_cast<uintptr_t>(dst) & (kLane - 1);
+    if (n < head + kLane) {
+        memcpy(dst, src, n);
+        return;
+    }
+    memcpy(dst, src, head);
+    kernel(dst + head, src + head, n - head);
 }
 
-const Kernel chosen = choose();
+std::vector<StreamCopy> of_this_processor() {
+    std::vector<StreamCopy> found;
+    if (__builtin_cpu_supports("avx512f")) found.push_back(from_lane_start<stream_avx512<8, 2, 1>>);
+    if (__builtin_cpu_supports("avx2")) found.push_back(from_lane_start<stream_avx2<4, 2>>);
+    return found;
+}
 
 }  // namespace
 
+void store_fence() { _mm_sfence(); }
+
+#else
+
+namespace {
+std::vector<StreamCopy> of_this_processor() { return {}; }
+}  // namespace
+
+void store_fence() { __atomic_thread_fence(__ATOMIC_RELEASE); }
+
+#endif
+
+const std::vector<StreamCopy>& stream_copies() {
+    static const std::vector<StreamCopy> found = of_this_processor();
+    return found;
+}
+
+namespace {
+const StreamCopy chosen = stream_copies().empty() ? nullptr : stream_copies().front();
+}  // namespace
+
 bool has_stream_copy() { return chosen != nullptr; }
+
 void stream_copy(char* dst, const char* src, size_t n) {
     if (chosen)
         chosen(dst, src, n);
     else
         memcpy(dst, src, n);
 }
-void store_fence() { _mm_sfence(); }
-
-#else
-
-bool has_stream_copy() { return false; }
-void stream_copy(char* dst, const char* src, size_t n) { memcpy(dst, src, n); }
-void store_fence() { __atomic_thread_fence(__ATOMIC_RELEASE); }
-
-#endif
 
 void fill_pattern(char* dst, uint32_t pattern, size_t n) {
     const uint32_t byte = pattern & 0xFF;

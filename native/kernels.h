@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace peerlane {
 
@@ -9,6 +10,10 @@ namespace peerlane {
 void stream_copy(char* dst, const char* src, size_t n);
 bool has_stream_copy();   // false: stream_copy is memcpy
 void store_fence();
+
+// Every stream copy of this processor, the fastest first: the one that stream_copy is.
+using StreamCopy = void (*)(char* dst, const char* src, size_t n);
+const std::vector<StreamCopy>& stream_copies();
 
 // Write `n` bytes of the repeating 4-byte `pattern`; `dst` lies a multiple of 4 bytes from its start.
 void fill_pattern(char* dst, uint32_t pattern, size_t n);

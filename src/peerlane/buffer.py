@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -225,29 +227,21 @@ def as_buffer(obj: Any) -> Buffer:
     ----------
     obj : object
         In this order: a Buffer (returned as it is); an exporter of the buffer protocol (bytes, bytearray,
-        memoryview, array, NumPy array); an exporter of DLPack in CPU memory.  It must be contiguous.
-        It is kept alive by the result.
+        memoryview, array, NumPy array, any ctypes object); an exporter of DLPack in CPU memory.  It must be
+        contiguous.  It is kept alive by the result.  The elements' type does not matter: of wide characters,
+        bit fields or C pointers (device addresses, say) the bytes are taken as they are.
 
     Raises
     ------
     TypeError
-        For anything else.
+        For anything else, and for references to Python objects.
     InvalidValue
         For memory that is not contiguous.
     """
     if isinstance(obj, Buffer):
         return obj
     array = obj if isinstance(obj, np.ndarray) else _as_array(obj)
-    if array.dtype.hasobject:
-        raise TypeError(
-            f"as_buffer: the {type(obj).__name__} holds Python objects ({array.dtype}), whose bytes are addresses"
-        )
-    if not array.flags.c_contiguous:
-        raise InvalidValue(
-            f"as_buffer: the {type(obj).__name__} is not contiguous in C order (shape {array.shape}, strides "
-            f"{array.strides}); copy it first, for instance with numpy.ascontiguousarray",
-            call="as_buffer",
-        )
+    _check_plain(obj, array, objects=array.dtype.hasobject, contiguous=array.flags.c_contiguous)
     return Buffer._make((obj, array), _HOST, array.ctypes.data, array.nbytes, not array.flags.writeable, True)
 
 
@@ -260,7 +254,42 @@ def _as_array(obj: Any) -> npt.NDArray[Any]:
         raise InvalidValue(
             f"as_buffer: the {type(obj).__name__} does not give its bytes: {error}", call="as_buffer"
         ) from error
-    return np.asarray(view)
+    _check_plain(obj, view, objects=_holds_objects(view), contiguous=view.c_contiguous)
+    # As bytes: NumPy refuses, or guesses at, many of the formats in which ctypes describes its types.
+    return np.frombuffer(view, np.uint8)
+
+
+def _check_plain(
+    obj: Any, exporter: memoryview | npt.NDArray[Any], *, objects: bool, contiguous: bool
+) -> None:
+    if objects:
+        raise TypeError(
+            f"as_buffer: the {type(obj).__name__} holds Python objects: its bytes are references to them, which a "
+            "copy would not count; pass their contents instead"
+        )
+    if not contiguous:
+        raise InvalidValue(
+            f"as_buffer: the {type(obj).__name__} is not contiguous in C order (shape {exporter.shape}, strides "
+            f"{exporter.strides}); copy it first, for instance with numpy.ascontiguousarray",
+            call="as_buffer",
+        )
+
+
+_FIELD_NAME = re.compile(":[^:]*:")
+
+
+def _holds_objects(view: memoryview) -> bool:
+    # The format of a ctypes union or packed structure is "B", whatever it holds.
+    return "O" in _FIELD_NAME.sub("", view.format) or _has_object_fields(type(view.obj))
+
+
+def _has_object_fields(kind: Any) -> bool:
+    if issubclass(kind, ctypes.Array):
+        return _has_object_fields(kind._type_)
+    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        fields = (field for base in kind.__mro__ for field in vars(base).get("_fields_", ()))
+        return any(_has_object_fields(field[1]) for field in fields)
+    return issubclass(kind, ctypes.py_object)
 
 
 def _from_dlpack(obj: Any) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Iterable, Iterator, MutableSet
@@ -337,6 +338,9 @@ def leave_node() -> None:
     """Leave the node: all its allocations die, its devices and buffers become Closed.  Idempotent."""
     memory.forget_node([record.id for record in memory.live_records()])
     registry.leave()
+
+
+atexit.register(leave_node)
 
 
 def enter_node(spec: str) -> tuple[Device, ...]:

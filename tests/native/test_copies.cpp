@@ -31,18 +31,19 @@ std::vector<char> read(uint64_t from, uint64_t size) {
     return out;
 }
 
-void kernels_move_every_length_at_every_alignment(std::mt19937_64& random) {
+void moves_every_length_at_every_alignment(StreamCopy moved_by, std::mt19937_64& random) {
     const auto source = noise(random, 200000);
     std::vector<char> target(200000);
-    for (int i = 0; i < 400; ++i) {
-        const size_t from = random() % 130, to = random() % 130;
-        const size_t n = random() % 4 ? random() % 300 : random() % (source.size() - 200);
-        std::fill(target.begin(), target.end(), 0);
-        stream_copy(target.data() + to, source.data() + from, n);
+    const auto moves = [&](size_t to, size_t from, size_t n) {
+        std::fill(target.begin(), target.begin() + static_cast<ptrdiff_t>(to + n + 1), 0);
+        moved_by(target.data() + to, source.data() + from, n);
         store_fence();
         CHECK(memcmp(target.data() + to, source.data() + from, n) == 0);
         CHECK((to == 0 || target[to - 1] == 0) && target[to + n] == 0);
-    }
+    };
+    for (size_t to = 0; to < 64; ++to)
+        for (size_t n = 0; n < 200; ++n) moves(to, n % 7, n);
+    for (int i = 0; i < 200; ++i) moves(random() % 130, random() % 130, random() % (source.size() - 200));
 }
 
 void copies_of_every_size_arrive(std::mt19937_64& random, uint32_t device) {
@@ -188,7 +189,9 @@ int main() {
     auto random = seeded("test_copies");
     Heap::get().configure({.window_bytes = kTestWindow});
     const uint32_t a = device_of(uint64_t{1} << 40), b = device_of(uint64_t{1} << 40);
-    kernels_move_every_length_at_every_alignment(random);
+    moves_every_length_at_every_alignment(stream_copy, random);
+    for (StreamCopy of_an_older_processor : stream_copies())
+        moves_every_length_at_every_alignment(of_an_older_processor, random);
     copies_of_every_size_arrive(random, a);
     overlaps_behave_as_memmove(random, a);
     rectangles_arrive(random, a, b);

@@ -1,15 +1,7 @@
 // Not under TSan, which cannot leave a signal handler by a jump.
 #include "fault_guard.h"
 
-#include <csignal>
-#include <cstring>
-#include <fcntl.h>
-#include <string>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "check.h"
+#include "faults.h"
 
 using namespace peerlane;
 
@@ -19,38 +11,13 @@ void earlier(int, siginfo_t*, void*) {
     _exit(42);
 }
 
-int status_of_child(void (*work)(), std::string* errors = nullptr) {
-    int ends[2];
-    CHECK(pipe(ends) == 0);
-    const pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        work();
-        _exit(0);
-    }
-    close(ends[1]);
-    char text[1024];
-    ssize_t n;
-    while ((n = read(ends[0], text, sizeof text)) > 0)
-        if (errors) errors->append(text, static_cast<size_t>(n));
-    close(ends[0]);
-    int status = 0;
-    CHECK(waitpid(child, &status, 0) == child);
-    return status;
-}
-
-char* forbidden() {
-    static char* page = static_cast<char*>(mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    return page;
-}
-
 void a_fault_lands() {
     FaultGuard outer, inner;
     char* page = forbidden();
-    CHECK(!guarded(outer, [&] { *static_cast<volatile char*>(page + 17) = 1; }));
+    CHECK(!guarded(outer, [&] { touch(page + 17); }));
     CHECK(outer.address == reinterpret_cast<uintptr_t>(page) + 17 && outer.signal == SIGSEGV);
     bool inner_ok = true, outer_ok = guarded(outer, [&] {
-        inner_ok = guarded(inner, [&] { *static_cast<volatile char*>(page) = 1; });
+        inner_ok = guarded(inner, [&] { touch(page); });
     });
     CHECK(outer_ok && !inner_ok && active_guard == nullptr);
 
@@ -61,8 +28,8 @@ void a_fault_lands() {
 }
 
 void earlier_handlers_still_run() {
-    const int status = status_of_child([] { *static_cast<volatile char*>(forbidden()) = 1; });
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 42);
+    const int status = status_of_child([] { touch(forbidden()); });
+    CHECK(exited_with(status, 42));
     // Somebody steps in front of us, and we in front of him.
     const int again = status_of_child([] {
         struct sigaction mine {};
@@ -70,10 +37,10 @@ void earlier_handlers_still_run() {
         sigaction(SIGSEGV, &mine, nullptr);
         rearm_fault_handlers();
         FaultGuard guard;
-        if (guarded(guard, [] { *static_cast<volatile char*>(forbidden()) = 1; })) _exit(1);
-        *static_cast<volatile char*>(forbidden()) = 1;
+        if (guarded(guard, [] { touch(forbidden()); })) _exit(1);
+        touch(forbidden());
     });
-    CHECK(WIFEXITED(again) && WEXITSTATUS(again) == 7);
+    CHECK(exited_with(again, 7));
 }
 
 void a_sent_signal_is_not_taken_for_a_fault() {
@@ -82,7 +49,7 @@ void a_sent_signal_is_not_taken_for_a_fault() {
         guarded(guard, [] { raise(SIGSEGV); });
         _exit(1);
     });
-    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 42);
+    CHECK(exited_with(status, 42));
 }
 
 void a_device_address_is_explained() {
@@ -90,7 +57,7 @@ void a_device_address_is_explained() {
     status_of_child(
         [] {
             explain_faults_in(reinterpret_cast<uintptr_t>(forbidden()), 4096);
-            *static_cast<volatile char*>(forbidden() + 5) = 1;
+            touch(forbidden() + 5);
         },
         &errors);
     CHECK(errors.find("host code touched device address 0x") != std::string::npos);

@@ -142,6 +142,8 @@ def test_as_buffer_foreign() -> None:
         pl.as_buffer(_OnAnotherDevice())
     with pytest.raises(TypeError, match="holds Python objects"):
         pl.as_buffer(np.array([1.5] * 4, dtype=object))
+    with pytest.raises(TypeError, match="holds Python objects"):
+        pl.as_buffer(memoryview(np.zeros(2, "i4,O")))
 
 
 def test_as_buffer_strided() -> None:

@@ -73,9 +73,5 @@ def leave() -> None:
             left.close()
 
 
-def _at_exit() -> None:
-    leave()
-    _core.interpreter_exits()
-
-
-atexit.register(_at_exit)
+# Exit handlers run from the last to the first: the device module, which needs this one, leaves the node before.
+atexit.register(_core.interpreter_exits)
