@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "copy_engine.h"
+#include "memory.h"
 #include "scheduler.h"
 
 void bind_memory(nanobind::module_& m);
@@ -40,6 +41,7 @@ void tell_submitted(const peerlane::Seen& seen);
 void tell_submitted(const StreamHandle& stream, const peerlane::Op& op, const peerlane::Submitted& done);
 void tell_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::Operand*> written,
                    std::initializer_list<const peerlane::Operand*> read);
+void tell_view(const peerlane::Memory& memory, bool opened);
 
 // The GIL is given away for the life of this object.  CPython before 3.14 ends a daemon thread that comes back
 // for the GIL during finalization by unwinding it, which C++ answers with an abort: after `interpreter_exits`

@@ -47,6 +47,11 @@ void bind_copies(nb::module_& m) {
     m.def(
         "copy",
         [](uint64_t dst, uint64_t src, uint64_t size, bool direct) {
+            if (is_observed() && size != 0) [[unlikely]] {
+                Heap::get().check_usable();
+                const Operand to("dst", dst, size), from("src", src, size);
+                tell_complete(OpKind::copy, {&to}, {&from});
+            }
             released(size, [=](Poll poll) { copy(dst, src, size, direct, poll); });
         },
         "dst"_a, "src"_a, "size"_a, "direct"_a = false, "Copy between any two addresses; the GIL is released above 256 KiB.");
@@ -56,6 +61,7 @@ void bind_copies(nb::module_& m) {
             const uint64_t size = src.size();
             const Operand to = writable(dst), from = readable(src);
             if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .extent_size = dst.size()};
+            if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&to}, {&from});
             released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
         },
         "dst"_a, "src"_a, "Copy all of `src` to `dst`, which must be as large.");
@@ -65,6 +71,7 @@ void bind_copies(nb::module_& m) {
             const Operand to = writable(dst), from = readable(src);
             check_rectangle(to, dst_pitch, width, height);
             check_rectangle(from, src_pitch, width, height);
+            if (is_observed()) [[unlikely]] tell_complete(OpKind::copy_2d, {&to}, {&from});
             released(to.size + from.size, [&](Poll poll) {
                 copy_2d(to, dst_pitch, from, src_pitch, width, height, false, poll);
             });
@@ -74,6 +81,7 @@ void bind_copies(nb::module_& m) {
         "fill_memory",
         [](const Memory& dst, uint64_t value, unsigned width) {
             const Operand to = writable(dst);
+            if (is_observed()) [[unlikely]] tell_complete(OpKind::fill, {&to}, {});
             released(dst.size(), [&](Poll poll) { fill(to, value, width, dst.size() / width, poll); });
         },
         "dst"_a, "value"_a, "width"_a, "Fill all of `dst`, a multiple of `width` bytes.");
@@ -85,6 +93,12 @@ void bind_copies(nb::module_& m) {
             const uint64_t span = height == 0 ? 0 : std::max(dst_pitch, src_pitch);
             uint64_t size;
             if (__builtin_mul_overflow(span, height, &size)) size = UINT64_MAX;
+            if (is_observed() && width != 0 && height != 0) [[unlikely]] {
+                Heap::get().check_usable();
+                const Operand to("dst", dst, pitched_span("dst", dst_pitch, width, height));
+                const Operand from("src", src, pitched_span("src", src_pitch, width, height));
+                tell_complete(OpKind::copy_2d, {&to}, {&from});
+            }
             released(size, [=](Poll poll) { copy_2d(dst, dst_pitch, src, src_pitch, width, height, direct, poll); });
         },
         "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a,
@@ -94,6 +108,11 @@ void bind_copies(nb::module_& m) {
         [](uint64_t dst, uint64_t value, unsigned width, uint64_t count) {
             uint64_t size;
             if (__builtin_mul_overflow(uint64_t{width}, count, &size)) size = UINT64_MAX;
+            if (is_observed() && size != 0 && size != UINT64_MAX) [[unlikely]] {
+                Heap::get().check_usable();
+                const Operand to("dst", dst, size);
+                tell_complete(OpKind::fill, {&to}, {});
+            }
             released(size, [=](Poll poll) { fill(dst, value, width, count, poll); });
         },
         "dst"_a, "value"_a, "width"_a, "count"_a);

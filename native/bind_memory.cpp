@@ -15,7 +15,7 @@ constexpr const char* kWhyNames[] = {
     "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
     "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
     "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
-    "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "other_device"};
+    "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "pending_writes"};
 
 // The account outlives the Python object: blocks may be refunded after it is gone.
 struct LedgerHandle {
@@ -52,11 +52,26 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
     view->obj = nullptr;
     try {
         char* host = memory->pin_view();
+        if (memory->has_other_uses()) {
+            Outcome outcome;
+            try {
+                const GilReleased gil;
+                outcome = Scheduler::get().settle_writes(memory->extent(), poll_here());
+            } catch (const Refusal&) {
+                memory->unpin_view();
+                throw;
+            }
+            if (outcome == Outcome::interrupted) {   // the signal handler's exception is set
+                memory->unpin_view();
+                return -1;
+            }
+        }
         if (PyBuffer_FillInfo(view, self, host, static_cast<Py_ssize_t>(memory->size()), memory->is_read_only(),
                               flags) != 0) {
             memory->unpin_view();
             return -1;
         }
+        if (is_observed()) [[unlikely]] tell_view(*memory, true);
     } catch (const Refusal& refusal) {
         raise_refusal(refusal);
         return -1;
@@ -64,7 +79,11 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
     return 0;
 }
 
-void release_view(PyObject* self, Py_buffer*) { nb::inst_ptr<Memory>(self)->unpin_view(); }
+void release_view(PyObject* self, Py_buffer*) {
+    Memory* memory = nb::inst_ptr<Memory>(self);
+    if (is_observed()) [[unlikely]] tell_view(*memory, false);
+    memory->unpin_view();
+}
 
 PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_view)},
                               {Py_bf_releasebuffer, reinterpret_cast<void*>(release_view)},

@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "memory.h"
 #include "scheduler.h"
 
 namespace nb = nanobind;
@@ -25,23 +26,32 @@ nb::object as_tuple(const Seen& seen) {
                           seen.notify, seen.record);
 }
 
-}  // namespace
-
-bool is_observed() { return submitted_hook != nullptr; }
-
-void tell_submitted(const Seen& seen) {
-    // The operation was accepted: a hook that raises must not look like a refusal.
+// What happened has happened: a hook that raises must not look like a refusal.
+void tell(const nb::object& what) {
     try {
-        nb::borrow(submitted_hook)(as_tuple(seen));
+        nb::borrow(submitted_hook)(what);
     } catch (nb::python_error& error) {
         error.discard_as_unraisable("peerlane observer");
     }
 }
 
+}  // namespace
+
+bool is_observed() { return submitted_hook != nullptr; }
+
+void tell_submitted(const Seen& seen) { tell(as_tuple(seen)); }
+
 void tell_submitted(const StreamHandle& stream, const Op& op, const Submitted& done) {
     Seen seen{.order = done.order, .stream = stream.stream->id, .sequence = done.sequence, .kind = op.kind};
     add_signals(seen, op);
     tell_submitted(seen);
+}
+
+void tell_view(const Memory& memory, bool opened) {
+    Seen seen{.order = Scheduler::get().next_order(), .sequence = memory.id()};
+    if (const char* host = memory.view_address()) add_host_span(seen.spans, host, memory.size(), true);
+    const nb::object told = nb::make_tuple(seen.order, 0, seen.sequence, opened ? "view" : "unview", as_list(seen.spans), 0, 0);
+    tell(told);
 }
 
 void tell_complete(OpKind kind, std::initializer_list<const Operand*> written, std::initializer_list<const Operand*> read) {
@@ -62,7 +72,7 @@ void bind_observer(nb::module_& m) {
             Scheduler::get().observing.store(submitted_hook != nullptr, std::memory_order_relaxed);
             Py_XDECREF(before);
         },
-        "hook"_a.none(), nb::sig("def set_observer(hook: collections.abc.Callable[[tuple], None] | None) -> None"),
+        "hook"_a.none(), nb::sig("def set_observer(hook: collections.abc.Callable[[typing.Any], None] | None) -> None"),
         "Call hook((order, stream, operation, kind, spans, notify, record)) for every submission.");
     m.def(
         "take_started",
@@ -71,7 +81,7 @@ void bind_observer(nb::module_& m) {
             for (const Seen& seen : Scheduler::get().take_seen()) found.append(as_tuple(seen));
             return found;
         },
-        "What started since the last call, as submissions are told.");
+        nb::sig("def take_started() -> list[typing.Any]"), "What started since the last call, as submissions are told.");
     m.def("next_order", [] { return Scheduler::get().next_order(); });
     m.def("set_tracing", [](bool on) { Scheduler::get().tracing.store(on, std::memory_order_relaxed); }, "on"_a);
 }

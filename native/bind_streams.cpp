@@ -9,7 +9,7 @@
 
 #include "bind.h"
 #include "memory.h"
-#include "scheduler.h"
+#include "scheduler().h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -25,6 +25,9 @@ nb::object as_object(const FailurePtr& failure) {
     return nb::make_tuple(as_exception(failure->refusal), failure->stream, failure->sequence,
                           name_of(failure->kind), failure->token, as_object(failure->cause));
 }
+
+// Not taken while the module is loaded: a program that forks before its first call is fine.
+Scheduler& scheduler() { return Scheduler::get(); }
 
 template <class Wait>
 bool waited(const Wait& wait) {
@@ -75,7 +78,6 @@ void release_kept() {
 }
 
 static void bind_stream(nb::module_& m) {
-    auto& scheduler = Scheduler::get();
     nb::class_<StreamHandle>(m, "Stream", "An ordered queue of operations.")
         .def(
             "__init__",
@@ -91,59 +93,60 @@ static void bind_stream(nb::module_& m) {
         .def_prop_ro("is_live", [](const StreamHandle& self) { return !self.stream->closing && !self.stream->closed; })
         .def(
             "query",
-            [&scheduler](const StreamHandle& self) {
+            [](const StreamHandle& self) {
                 if (self.stream->completed.load() == self.stream->submitted.load()) return true;
                 const GilReleased gil;
-                return scheduler.query(*self.stream);
+                return scheduler().query(*self.stream);
             },
             "Whether everything submitted is over.")
         .def(
             "synchronize",
-            [&scheduler](const StreamHandle& self, double seconds) {
+            [](const StreamHandle& self, double seconds) {
                 Heap::get().check_usable();
                 if (self.stream->completed.load(std::memory_order_acquire) == self.stream->submitted.load()) {
                     release_kept();
                     return true;
                 }
                 const Deadline deadline = Deadline::in(seconds);
-                return waited([&](Poll poll) { return scheduler.synchronize(*self.stream, deadline, poll); });
+                return waited([&](Poll poll) { return scheduler().synchronize(*self.stream, deadline, poll); });
             },
             "seconds"_a, "Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.")
-        .def("take_failure", [&scheduler](const StreamHandle& self) { return as_object(scheduler.take_failure(*self.stream)); },
+        .def("take_failure", [](const StreamHandle& self) { return as_object(scheduler().take_failure(*self.stream)); },
+             nb::sig("def take_failure(self) -> typing.Any"),
              "The first failure that was not taken yet; the stream goes on.")
         .def(
             "close",
-            [&scheduler](const StreamHandle& self) {
-                if (!self.stream->closed) waited([&](Poll poll) { return scheduler.close(*self.stream, true, poll); });
+            [](const StreamHandle& self) {
+                if (!self.stream->closed) waited([&](Poll poll) { return scheduler().close(*self.stream, true, poll); });
             },
             "Wait for what can end, cancel waits that nothing submitted satisfies.")
         .def(
-            "abort", [&scheduler](const StreamHandle& self, bool close) { scheduler.abort(*self.stream, close); }, "close"_a,
+            "cancel", [](const StreamHandle& self, bool close) { scheduler().abort(*self.stream, close); }, "close"_a,
             nb::call_guard<GilReleased>(), "Cancel what is queued; running copies end at their next chunk.")
-        .def("set_stops", [&scheduler](const StreamHandle& self, bool stops) { scheduler.set_stops(*self.stream, stops); },
+        .def("set_stops", [](const StreamHandle& self, bool stops) { scheduler().set_stops(*self.stream, stops); },
              "stops"_a)
         .def(
-            "record",
-            [&scheduler](const StreamHandle& self) {
-                Mark* mark = scheduler.record(*self.stream);
+            "record_mark",
+            [](const StreamHandle& self) {
+                Mark* mark = scheduler().record(*self.stream);
                 auto* held = new HeldMark{mark};
-                told(self, {.kind = OpKind::record, .mark = mark}, {.sequence = mark->sequence, .order = scheduler.next_order()});
+                told(self, {.kind = OpKind::record, .mark = mark}, {.sequence = mark->sequence, .order = scheduler().next_order()});
                 return held;
             },
             nb::rv_policy::take_ownership)
         .def(
-            "wait",
-            [&scheduler](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns) {
-                told(self, {.kind = OpKind::wait, .mark = mark.shared}, scheduler.wait(*self.stream, *mark.shared, timeout_ns));
+            "wait_mark",
+            [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns) {
+                told(self, {.kind = OpKind::wait, .mark = mark.shared}, scheduler().wait(*self.stream, *mark.shared, timeout_ns));
             },
             "mark"_a, "timeout_ns"_a)
         .def(
-            "notify",
-            [&scheduler](const StreamHandle& self, const HeldNotify& notify) {
+            "record_notify",
+            [](const StreamHandle& self, const HeldNotify& notify) {
                 const Op op{.kind = OpKind::notify, .notify = notify.shared};
                 notify.shared->hold();
                 try {
-                    told(self, op, scheduler.submit(*self.stream, op));
+                    told(self, op, scheduler().submit(*self.stream, op));
                 } catch (const Refusal&) {
                     notify.shared->drop();
                     throw;
@@ -152,11 +155,11 @@ static void bind_stream(nb::module_& m) {
             "notify"_a)
         .def(
             "wait_notify",
-            [&scheduler](const StreamHandle& self, const HeldNotify& notify, uint64_t timeout_ns) {
+            [](const StreamHandle& self, const HeldNotify& notify, uint64_t timeout_ns) {
                 const Op op{.kind = OpKind::wait_notify, .notify = notify.shared, .timeout_ns = timeout_ns};
                 notify.shared->hold();
                 try {
-                    told(self, op, scheduler.submit(*self.stream, op));
+                    told(self, op, scheduler().submit(*self.stream, op));
                 } catch (const Refusal&) {
                     notify.shared->drop();
                     throw;
@@ -165,11 +168,11 @@ static void bind_stream(nb::module_& m) {
             "notify"_a, "timeout_ns"_a)
         .def(
             "callback",
-            [&scheduler](const StreamHandle& self, const HeldCallbacks& queue, uint64_t token) {
+            [](const StreamHandle& self, const HeldCallbacks& queue, uint64_t token) {
                 const Op op{.kind = OpKind::callback, .callbacks = queue.shared, .value = token};
                 queue.shared->hold();
                 try {
-                    told(self, op, scheduler.submit(*self.stream, op));
+                    told(self, op, scheduler().submit(*self.stream, op));
                 } catch (const Refusal&) {
                     queue.shared->drop();
                     throw;
@@ -178,13 +181,13 @@ static void bind_stream(nb::module_& m) {
             "queue"_a, "token"_a)
         .def(
             "free",
-            [&scheduler](const StreamHandle& self, Memory& memory) {
+            [](const StreamHandle& self, Memory& memory) {
                 Op op{.kind = OpKind::free};
                 uint64_t id = 0;
                 if (!memory.hand_over(op.dst_extent, id)) return;
                 op.value = id;
                 try {
-                    scheduler.submit(*self.stream, op);
+                    scheduler().submit(*self.stream, op);
                 } catch (const Refusal&) {
                     memory.take_back();
                     throw;
@@ -193,10 +196,10 @@ static void bind_stream(nb::module_& m) {
             "memory"_a, "Free an allocation when what was submitted by now is over.")
         .def(
             "take_trace",
-            [&scheduler](const StreamHandle& self) {
+            [](const StreamHandle& self) {
                 uint64_t lost = 0;
                 nb::list found;
-                for (const Traced& entry : scheduler.take_trace(*self.stream, lost))
+                for (const Traced& entry : scheduler().take_trace(*self.stream, lost))
                     found.append(nb::make_tuple(entry.sequence, name_of(entry.kind), entry.bytes,
                                                 entry.start_ns, entry.end_ns));
                 return nb::make_tuple(found, lost);
@@ -206,7 +209,6 @@ static void bind_stream(nb::module_& m) {
 }
 
 static void bind_marks(nb::module_& m) {
-    auto& scheduler = Scheduler::get();
     nb::class_<HeldMark>(m, "Mark", "One record of an event.")
         .def_prop_ro("stream_id", [](const HeldMark& self) { return self.shared->stream_id; })
         .def_prop_ro("sequence", [](const HeldMark& self) { return self.shared->sequence; })
@@ -219,26 +221,27 @@ static void bind_marks(nb::module_& m) {
             "Steady clock; None while it is pending.")
         .def(
             "query",
-            [&scheduler](const HeldMark& self) {
+            [](const HeldMark& self) {
                 if (self.shared->state.load(std::memory_order_acquire) != Mark::pending) return true;
                 const GilReleased gil;
-                return scheduler.query(*self.shared);
+                return scheduler().query(*self.shared);
             })
         .def(
             "synchronize",
-            [&scheduler](const HeldMark& self, double seconds) {
+            [](const HeldMark& self, double seconds) {
                 Heap::get().check_usable();
                 if (self.shared->state.load(std::memory_order_acquire) != Mark::pending) return true;
                 const Deadline deadline = Deadline::in(seconds);
-                return waited([&](Poll poll) { return scheduler.synchronize(*self.shared, deadline, poll); });
+                return waited([&](Poll poll) { return scheduler().synchronize(*self.shared, deadline, poll); });
             },
             "seconds"_a)
         .def("failure",
              [](const HeldMark& self) {
                  if (self.shared->state.load(std::memory_order_acquire) != Mark::failed) return nb::object(nb::none());
                  return as_object(self.shared->failure);
-             })
-        .def("fileno", [&scheduler](const HeldMark& self) { return scheduler.event_fd(*self.shared); },
+             },
+             nb::sig("def failure(self) -> typing.Any"))
+        .def("fileno", [](const HeldMark& self) { return scheduler().event_fd(*self.shared); },
              "A descriptor that is readable once the record is over; it lives as long as this object.");
 
     nb::class_<GroupHandle>(m, "Group", "Streams with a legacy barrier.").def(nb::init<>());
@@ -253,7 +256,7 @@ static void bind_marks(nb::module_& m) {
         .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->line.recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->line.consumed.load(); })
-        .def("record", [&scheduler](const HeldNotify& self) { scheduler.notify_recorded(*self.shared); },
+        .def("record", [](const HeldNotify& self) { scheduler().notify_recorded(*self.shared); },
              nb::call_guard<GilReleased>(), "Record now, outside of any stream.")
         .def("reset", [](const HeldNotify& self) { self.shared->reset(); });
 
@@ -289,37 +292,36 @@ static void bind_marks(nb::module_& m) {
             "seconds"_a, "The token of the next callback, None when `seconds` (negative: for ever) are over.")
         .def(
             "finish",
-            [&scheduler](const HeldCallbacks&, uint64_t token, bool raised) {
+            [](const HeldCallbacks&, uint64_t token, bool raised) {
                 const auto found = running().find(token);
                 if (found == running().end()) return;
                 const StreamPtr stream = std::move(found->second);
                 running().erase(found);
                 const GilReleased gil;
-                scheduler.finish_callback(*stream, token, raised);
+                scheduler().finish_callback(*stream, token, raised);
             },
             "token"_a, "raised"_a, "Let the stream go on, by the thread that took the token.");
 }
 
 void bind_streams(nb::module_& m) {
-    auto& scheduler = Scheduler::get();
     bind_marks(m);
     bind_stream(m);
     m.def(
         "configure_schedule",
-        [&scheduler](int schedule, uint64_t seed) { scheduler.configure(static_cast<Schedule>(schedule), seed); }, "schedule"_a,
+        [](int schedule, uint64_t seed) { scheduler().configure(static_cast<Schedule>(schedule), seed); }, "schedule"_a,
         "seed"_a, "`schedule`: 0 eager, 1 lazy, 2 seeded.");
-    m.def("close_streams", [&scheduler](uint32_t device) { scheduler.close_device(device); }, "device"_a,
+    m.def("close_streams", [](uint32_t device) { scheduler().close_device(device); }, "device"_a,
           nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
     m.def("release_kept", &release_kept, "Let go of the objects that finished operations kept alive.");
     m.def(
-        "drain", [&scheduler] { waited([&](Poll poll) { scheduler.drain(poll); return Outcome::reached; }); },
+        "drain", [] { waited([&](Poll poll) { scheduler().drain(poll); return Outcome::reached; }); },
         "Run what can run, on all streams.");
-    m.def("native_threads", [&scheduler] { return scheduler.threads(); });
+    m.def("native_threads", [] { return scheduler().threads(); });
     m.def(
         "waiting",
-        [&scheduler] {
+        [] {
             nb::list found;
-            for (const Waiting& entry : scheduler.waiting())
+            for (const Waiting& entry : scheduler().waiting())
                 found.append(nb::make_tuple(entry.stream, entry.sequence, entry.submitted, kParks[static_cast<int>(entry.park)],
                                             entry.what, entry.record, entry.device));
             return found;

@@ -219,7 +219,8 @@ void bind_submissions(nb::module_& m) {
             submit(*stream, op, keep);
             batch.release();
         },
-        "stream"_a.none(), "dsts"_a, "srcs"_a, "Copy every source to the destination of the same place; as many, as large.");
+        "stream"_a.none(), "dsts"_a, "srcs"_a,
+        nb::sig("def copy_batch(stream: Stream | None, dsts: list[typing.Any], srcs: list[typing.Any]) -> None"), "Copy every source to the destination of the same place; as many, as large.");
     m.def(
         "launch_descriptor",
         [](const StreamHandle* stream, uint64_t table, uint64_t size, bool direct, uint32_t only_device) {

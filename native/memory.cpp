@@ -94,6 +94,12 @@ char* Memory::pin_view() {
     return pin().host;
 }
 
+const char* Memory::view_address() const {
+    if (!extent_) return nullptr;
+    const Heap& heap = Heap::get();
+    return heap.space().shadow(extent_->offset + (address_ - heap.address_of(extent_)));
+}
+
 void Memory::unpin_view() {
     if (extent_) Heap::get().unpin(extent_);
 }

@@ -35,6 +35,10 @@ class Memory {
     Range pin_writable() const;
     char* pin_view();                    // host pointer; throws Refusal.  Keeps the bytes until unpin_view
     void unpin_view();
+    // While a view holds it: whether anything else does, a queued operation perhaps.
+    bool has_other_uses() const { return extent_ && (extent_->state.load(std::memory_order_acquire) & Extent::kPins) > 1; }
+    const Extent* extent() const { return extent_; }
+    const char* view_address() const;    // while a view holds it; null for what nobody else reaches
 
   private:
     Memory() = default;

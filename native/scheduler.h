@@ -68,6 +68,8 @@ class Scheduler {
     Outcome synchronize(Stream& stream, Deadline deadline, Poll poll);
     Outcome synchronize(Mark& mark, Deadline deadline, Poll poll);
     FailurePtr take_failure(Stream& stream);        // the first one not reported; the stream goes on
+    // Until what is queued by now and writes there is over; throws Refusal if that cannot end.
+    Outcome settle_writes(const Extent* extent, Poll poll);
     // Until nothing more can run: for allocations that found no room.
     void drain(Poll poll);
     int event_fd(Mark& mark);                       // throws Refusal

@@ -1,4 +1,5 @@
 // What an operation touches, as observers are told: by block, not by address.
+#include "descriptor.h"
 #include "scheduler.h"
 
 namespace peerlane {

@@ -157,6 +157,51 @@ FailurePtr Scheduler::take_failure(Stream& stream) {
     return std::exchange(stream.failure, nullptr);
 }
 
+namespace {
+
+bool writes(const Op& op, const Extent* extent) {
+    switch (op.kind) {
+        case OpKind::copy:
+        case OpKind::copy_2d:
+        case OpKind::fill:
+            return op.dst_extent == extent;
+        case OpKind::batch:
+        case OpKind::descriptor:   // what it writes is known when it starts
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace
+
+Outcome Scheduler::settle_writes(const Extent* extent, Poll poll) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    std::vector<std::pair<StreamPtr, uint64_t>> writers;
+    for (auto& [id, stream] : streams_) {
+        uint64_t last = 0;
+        stream->queue.each([&](uint64_t i, const Op& op) {
+            if (writes(op, extent)) last = stream->head() + i;
+        });
+        if (last != 0) writers.emplace_back(stream, last);
+    }
+    for (auto& [stream, last] : writers) {
+        demand(*stream, last);
+        const auto over = [&] { return stream->completed.load(std::memory_order_relaxed) >= last; };
+        const auto check = [&] {
+            std::vector<Stream*> path;
+            std::map<Stream*, bool> known;
+            if (!over() && stream->park != Park::none && is_hopeless(*stream, true, path, known))
+                throw Refusal{.why = Why::pending_writes, .size = last, .id = stream->id, .device = stream->device};
+            return over();
+        };
+        const Outcome outcome = wait_until(lock, check, [&] { return stream.get(); }, stream->waiters, last, {}, poll);
+        if (outcome != Outcome::reached) return outcome;
+    }
+    return Outcome::reached;
+}
+
 // A poll that says stop ends it; whatever still cannot run then is left.
 void Scheduler::drain(Poll poll) {
     Heap::get().check_usable();

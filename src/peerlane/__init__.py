@@ -1,10 +1,12 @@
 """Peer-to-peer copies, shared device memory and one-sided writes, on virtual devices that need no hardware."""
 
 from peerlane import _interpreter as _interpreter  # first: it may refuse
+from peerlane import failures as failures  # the texts of native refusals
 from peerlane import raw
 from peerlane.backend.interface import Caps, DeviceInfo, Kind, Location
 from peerlane.buffer import Buffer, Route, as_buffer
-from peerlane.copies import copy, copy_2d, fill
+from peerlane.copies import copy, copy_2d, copy_batch, fill
+from peerlane.descriptor import CopyDescriptor
 from peerlane.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
 from peerlane.errors import (
     AccessDenied,
@@ -22,6 +24,10 @@ from peerlane.errors import (
     Unsupported,
     WaitTimeout,
 )
+from peerlane.event import Event
+from peerlane.notify import Notify, NotifyKind
+from peerlane.observers import Observer, set_observer
+from peerlane.stream import Stream, StreamGroup
 
 __all__ = [
     "AccessDenied",
@@ -32,28 +38,37 @@ __all__ = [
     "Cancelled",
     "Caps",
     "Closed",
+    "CopyDescriptor",
     "Device",
     "DeviceFault",
     "DeviceInfo",
     "Error",
+    "Event",
     "Fault",
     "Host",
     "InvalidValue",
     "Kind",
     "Location",
+    "Notify",
+    "NotifyKind",
+    "Observer",
     "OutOfMemory",
     "PeerLost",
     "PeerSet",
     "Route",
+    "Stream",
+    "StreamGroup",
     "Unsupported",
     "WaitTimeout",
     "as_buffer",
     "copy",
     "copy_2d",
+    "copy_batch",
     "devices",
     "enter_node",
     "fill",
     "leave_node",
     "raw",
+    "set_observer",
     "trim",
 ]

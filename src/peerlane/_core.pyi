@@ -3,7 +3,7 @@ The virtual machine's hardware: address windows, blocks, copies.  No policy, no 
 """
 
 from collections.abc import Callable
-from typing import Annotated, overload
+from typing import Annotated, Any, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 def set_refusal_hook(hook: Callable[..., BaseException]) -> None:
     """
-    Set hook(why, role, address, size, base, extent_size, id, fault_address, errno, device, other_device) -> exception.
+    Set hook(why, role, address, size, base, extent_size, id, fault_address, errno, entry, device, other_device) -> exception.
     """
 
 def configure(window_bytes: int, cache_bytes: int, poison: bool) -> None:
@@ -135,6 +135,176 @@ def fill_memory(dst: Memory, value: int, width: int) -> None:
 def copy_2d(dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int, direct: bool = False) -> None: ...
 
 def fill(dst: int, value: int, width: int, count: int) -> None: ...
+
+class Mark:
+    """One record of an event."""
+
+    @property
+    def stream_id(self) -> int: ...
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def time_ns(self) -> int | None:
+        """Steady clock; None while it is pending."""
+
+    def query(self) -> bool: ...
+
+    def synchronize(self, seconds: float) -> bool: ...
+
+    def failure(self) -> Any: ...
+
+    def fileno(self) -> int:
+        """
+        A descriptor that is readable once the record is over; it lives as long as this object.
+        """
+
+class Group:
+    """Streams with a legacy barrier."""
+
+    def __init__(self) -> None: ...
+
+class Notify:
+    """A signal line, used by this process."""
+
+    def __init__(self, kind: int, device: int) -> None:
+        """`kind`: 0 binary, 1 fifo, 2 strict."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def recorded(self) -> int: ...
+
+    @property
+    def consumed(self) -> int: ...
+
+    def record(self) -> None:
+        """Record now, outside of any stream."""
+
+    def reset(self) -> None: ...
+
+class CallbackQueue:
+    """Where callbacks wait for the thread that runs them."""
+
+    def __init__(self) -> None: ...
+
+    def take(self, seconds: float) -> int | None:
+        """
+        The token of the next callback, None when `seconds` (negative: for ever) are over.
+        """
+
+    def finish(self, token: int, raised: bool) -> None:
+        """Let the stream go on, by the thread that took the token."""
+
+class Stream:
+    """An ordered queue of operations."""
+
+    def __init__(self, device: int, stops: bool, group: Group | None, legacy: bool) -> None: ...
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def submitted(self) -> int:
+        """Number of the last operation that was submitted."""
+
+    @property
+    def completed(self) -> int:
+        """Number of the last operation that is over."""
+
+    @property
+    def is_live(self) -> bool: ...
+
+    def query(self) -> bool:
+        """Whether everything submitted is over."""
+
+    def synchronize(self, seconds: float) -> bool:
+        """
+        Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.
+        """
+
+    def take_failure(self) -> Any:
+        """The first failure that was not taken yet; the stream goes on."""
+
+    def close(self) -> None:
+        """Wait for what can end, cancel waits that nothing submitted satisfies."""
+
+    def cancel(self, close: bool) -> None:
+        """Cancel what is queued; running copies end at their next chunk."""
+
+    def set_stops(self, stops: bool) -> None: ...
+
+    def record_mark(self) -> Mark: ...
+
+    def wait_mark(self, mark: Mark, timeout_ns: int) -> None: ...
+
+    def record_notify(self, notify: Notify) -> None: ...
+
+    def wait_notify(self, notify: Notify, timeout_ns: int) -> None: ...
+
+    def callback(self, queue: CallbackQueue, token: int) -> None: ...
+
+    def free(self, memory: Memory) -> None:
+        """Free an allocation when what was submitted by now is over."""
+
+    def take_trace(self) -> tuple[list[tuple[int, str, int, int, int]], int]:
+        """
+        ((sequence, kind, bytes, start ns, end ns), ...) since the last call, and how many were lost.
+        """
+
+def configure_schedule(schedule: int, seed: int) -> None:
+    """`schedule`: 0 eager, 1 lazy, 2 seeded."""
+
+def close_streams(device: int) -> None:
+    """Abort and close the streams of a device."""
+
+def release_kept() -> None:
+    """Let go of the objects that finished operations kept alive."""
+
+def drain() -> None:
+    """Run what can run, on all streams."""
+
+def native_threads() -> int: ...
+
+def waiting() -> list[tuple[int, int, int, str, int, int, int]]:
+    """
+    (stream, operation, submitted, waits for, whom, its operation, device) of every stream that is not done.
+    """
+
+def submit_copy(stream: Stream, dst: Memory, src: Memory) -> None:
+    """Copy all of `src` to `dst`, which must be as large, in stream order."""
+
+def submit_copy_at(stream: Stream, dst: int, src: int, size: int, direct: bool) -> None: ...
+
+def submit_copy_2d(stream: Stream, dst: Memory, dst_pitch: int, src: Memory, src_pitch: int, width: int, height: int) -> None: ...
+
+def submit_copy_2d_at(stream: Stream, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int, direct: bool) -> None: ...
+
+def submit_fill(stream: Stream, dst: Memory, value: int, width: int) -> None: ...
+
+def submit_fill_at(stream: Stream, dst: int, value: int, width: int, count: int) -> None: ...
+
+def copy_batch(stream: Stream | None, dsts: list[Any], srcs: list[Any]) -> None:
+    """
+    Copy every source to the destination of the same place; as many, as large.
+    """
+
+def launch_descriptor(stream: Stream | None, table: int, size: int, direct: bool, only_device: int) -> None:
+    """Run the copy list that lies at `table` when it starts."""
+
+def set_observer(hook: Callable[[Any], None] | None) -> None:
+    """
+    Call hook((order, stream, operation, kind, spans, notify, record)) for every submission.
+    """
+
+def take_started() -> list[Any]:
+    """What started since the last call, as submissions are told."""
+
+def next_order() -> int: ...
+
+def set_tracing(on: bool) -> None: ...
 
 def time_reference_copy(dst: int, src: int, size: int, streaming: bool, threads: int, rounds: int) -> float:
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import operator
 import re
@@ -15,10 +16,12 @@ import numpy as np
 from peerlane import _core, memory
 from peerlane.backend.interface import Block
 from peerlane.device import Device, Host
-from peerlane.errors import BadAddress, Fault, InvalidValue
+from peerlane.errors import BadAddress, Closed, Fault, InvalidValue
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from peerlane.stream import Stream
 
 _HOST = Host()
 _DLPACK_CPU = (1, 0)
@@ -49,10 +52,11 @@ class Buffer(_core.Memory):
         Where it lives.
     """
 
-    __slots__ = ("_owner", "_owns", "device", "__weakref__")
+    __slots__ = ("_owner", "_owns", "_stream", "device", "__weakref__")
 
     _owner: object
     _owns: bool
+    _stream: Stream | None
     device: Device | Host
 
     def __init__(self, *_: object) -> None:
@@ -62,17 +66,21 @@ class Buffer(_core.Memory):
     def _make(cls, owner: object, device: Device | Host, *memory: Any, owns: bool = False) -> Buffer:
         made = cls.__new__(cls)
         _core.Memory.__init__(made, *memory)
-        made._owner, made._owns, made.device = owner, owns, device
+        made._owner, made._owns, made.device, made._stream = owner, owns, device, None
         return made
 
     @classmethod
-    def _own(cls, block: Block, device: Device | Host) -> Buffer:
+    def _own(cls, block: Block, device: Device | Host, stream: Stream | None = None) -> Buffer:
         made = cls._make(block, device, block, 0, block.size, owns=True)
+        made._stream = stream
         memory.remember(made, device.name)
         return made
 
     def close(self) -> None:
-        """Free the memory; idempotent.  Copies that run now and live views keep the bytes until they end.
+        """Free the memory; idempotent.  Copies that run or are queued and live views keep the bytes until they end.
+
+        Memory that was allocated with a ``stream`` is freed in the order of that stream: what was submitted
+        there before may still name it by address.
 
         Closing a part, or a buffer made by :func:`as_buffer`, frees nothing: the host object is kept until
         the buffer, its views and its parts are gone.  In the child of a fork nothing happens.
@@ -83,31 +91,40 @@ class Buffer(_core.Memory):
         if owns:
             assert isinstance(owner, _core.Memory)
             memory.forget(self.id, "Buffer.close()")
-            owner.close()
+            self._free(owner)
+
+    def _free(self, owner: _core.Memory) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None and stream.is_live:
+            with contextlib.suppress(Closed):  # closed by another thread meanwhile
+                stream.free(owner)
+        owner.close()
 
     @property
     def is_closed(self) -> bool:
         """Whether the memory was freed, here or by the buffer this is a part of, or its node was left."""
         return not self.is_live
 
-    def copy_from(self, src: Any) -> None:
+    def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:
         """Copy all of ``src`` here; see :func:`peerlane.copy`."""
-        copies.copy(self, src)
+        copies.copy(self, src, stream=stream)
 
-    def copy_to(self, dst: Any) -> None:
+    def copy_to(self, dst: Any, *, stream: Stream | None = None) -> None:
         """Copy all of this buffer to ``dst``; see :func:`peerlane.copy`."""
-        copies.copy(dst, self)
+        copies.copy(dst, self, stream=stream)
 
-    def fill(self, value: int | bytes) -> None:
-        """Fill the buffer with a repeated value; complete on return.
+    def fill(self, value: int | bytes, *, stream: Stream | None = None) -> None:
+        """Fill the buffer with a repeated value; complete on return, or queued on a stream.
 
         Parameters
         ----------
         value : int or bytes
             An int of 0..255 is one byte; bytes of length 1, 2 or 4 are the repeated pattern.  The size must
             be a multiple of the pattern's length.
+        stream : Stream, optional
+            Where it is queued.
         """
-        copies.fill(self, value)
+        copies.fill(self, value, stream=stream)
 
     def view(
         self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
@@ -206,6 +223,8 @@ class Buffer(_core.Memory):
         # The native owner frees the memory; this only keeps the list of the living true.
         if getattr(self, "_owns", False) and memory is not None:
             memory.forget(self.id, "garbage collection")
+            if self._stream is not None and isinstance(self._owner, _core.Memory):
+                self._free(self._owner)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return (1, 0): to the host, device memory of a virtual device is CPU memory."""

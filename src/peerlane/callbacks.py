@@ -1,1 +1,91 @@
-def forget(token: int) -> None: ...
+"""Host functions in stream order: kept here while they are queued, run by one thread of their own.
+
+A stream that reaches a callback is parked and its worker goes on with other streams: no native thread ever
+takes the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from peerlane import _core
+from peerlane.errors import DeviceFault, Error, Fault
+
+_tokens = itertools.count(1)
+_queued: dict[int, tuple[Callable[..., object], tuple[object, ...]]] = {}
+_failed: OrderedDict[int, tuple[str, BaseException]] = OrderedDict()
+_REMEMBERED = 64  # failures of events that nobody may ask for
+
+
+def keep(function: Callable[..., object], args: tuple[object, ...]) -> int:
+    """Keep a call until it is made or cancelled; return its token."""
+    token = next(_tokens)
+    _queued[token] = (function, args)
+    return token
+
+
+def forget(token: int) -> None:
+    """Drop a call that will not be made.  Called by native code for what was cancelled."""
+    _queued.pop(token, None)
+
+
+def run(queue: _core.CallbackQueue, token: int) -> BaseException | None:
+    """Make a taken call and let its stream go on; return what it raised."""
+    function, args = _queued.pop(token)
+    raised: BaseException | None = None
+    try:
+        function(*args)
+    except BaseException as error:
+        raised = error
+        _failed[token] = (getattr(function, "__qualname__", repr(function)), error)
+        if len(_failed) > _REMEMBERED:
+            _failed.popitem(last=False)
+        if not isinstance(error, Exception):
+            raise
+    finally:
+        queue.finish(token, raised is not None)
+    return raised
+
+
+def failed(token: int, what: str, device: str | None) -> Error:
+    """Return the exception for a callback that raised; its cause is what it raised."""
+    name, error = _failed.get(token, ("a callback", None))
+    raised = (
+        f"{type(error).__name__}: {error}" if error is not None else "an exception, too many failures ago"
+    )
+    made = DeviceFault(f"{what}: {name} raised {raised}", fault=Fault.CALLBACK_FAILED, device=device)
+    made.__cause__ = error
+    return made
+
+
+class Runner:
+    """The thread that makes the calls of all streams, one after the other; started by the first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: _core.CallbackQueue | None = None
+
+    def queue(self) -> _core.CallbackQueue:
+        """Return where calls wait for the thread, which is started if it does not run."""
+        with self._lock:
+            if self._queue is None:
+                self._queue = _core.CallbackQueue()
+                threading.Thread(
+                    target=_serve, args=(self._queue,), name="peerlane callbacks", daemon=True
+                ).start()
+            return self._queue
+
+
+def _serve(queue: _core.CallbackQueue) -> None:
+    while True:
+        token = queue.take(-1.0)
+        if token is not None:
+            run(queue, token)
+
+
+runner = Runner()
+os.register_at_fork(after_in_child=lambda: globals().update(runner=Runner()))

@@ -1,18 +1,21 @@
-"""Copies and fills between buffers.  No stream given: complete on return."""
+"""Copies and fills between buffers.  No stream given: complete on return; a stream makes them asynchronous."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from peerlane import _core, raw
 from peerlane import buffer as buffers
 from peerlane.errors import InvalidValue
+from peerlane.stream import Stream, checked_stream
 
 _copy_memory = _core.copy_memory
+_submit_copy = _core.submit_copy
 
 
-def copy(dst: Any, src: Any) -> None:
-    """Copy all of ``src`` to ``dst``; complete on return.
+def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
+    """Copy all of ``src`` to ``dst``; complete on return, or queued on a stream.
 
     Parameters
     ----------
@@ -20,13 +23,15 @@ def copy(dst: Any, src: Any) -> None:
         Anything :func:`as_buffer` takes; both of the same size in bytes.  Overlapping parts of one buffer
         behave as ``memmove``.  Between devices without peer access the bytes are staged through the host;
         ``src.route_to(dst)`` says so.
+    stream : Stream, optional
+        Where it is queued.  Both ends are kept until it is over; host memory must not be changed before.
 
     Raises
     ------
     InvalidValue
         The sizes differ.  Nothing was written.
     Closed, AccessDenied, BadAddress
-        An end is closed, read-only, or no longer there.  Nothing was written.
+        An end, or the stream, is closed, read-only, or no longer there.  Nothing was written or queued.
     KeyboardInterrupt
         Ctrl-C during a long copy (seen within 0.1 s): the destination's bytes are unspecified.
     """
@@ -34,11 +39,59 @@ def copy(dst: Any, src: Any) -> None:
         dst = buffers.as_buffer(dst)
     if type(src) is not buffers.Buffer:
         src = buffers.as_buffer(src)
-    _copy_memory(dst, src)
+    if stream is None:
+        _copy_memory(dst, src)
+        return
+    try:
+        _submit_copy(stream, dst, src)
+    except TypeError:
+        checked_stream("copy", stream)
+        raise
 
 
-def copy_2d(dst: Any, dst_pitch: int, src: Any, src_pitch: int, width: int, height: int) -> None:
-    """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart; complete on return.
+def copy_batch(dsts: Iterable[Any], srcs: Iterable[Any], *, stream: Stream | None = None) -> None:
+    """Copy each source to the destination of the same place, as one operation.
+
+    Parameters
+    ----------
+    dsts, srcs : iterable of Buffer or host object
+        As many of one as of the other; each pair of the same size in bytes.  Pairs run in any order and must
+        not overlap one another.
+    stream : Stream, optional
+        Where it is queued; without one it is complete on return.
+
+    Raises
+    ------
+    InvalidValue
+        The numbers, or the sizes of a pair, differ.
+    Closed, AccessDenied, BadAddress
+        As :func:`copy`; the text names the pair.  Nothing was written or queued.
+    """
+    checked_stream("copy_batch", stream)
+    targets, sources = list(dsts), list(srcs)
+    if len(targets) != len(sources):
+        raise InvalidValue(
+            f"copy_batch: {len(targets):,} destinations and {len(sources):,} sources; give as many of each",
+            call="copy_batch",
+        )
+    try:
+        _core.copy_batch(stream, targets, sources)
+    except TypeError:
+        targets, sources = [list(map(buffers.as_buffer, ends)) for ends in (targets, sources)]
+        _core.copy_batch(stream, targets, sources)
+
+
+def copy_2d(
+    dst: Any,
+    dst_pitch: int,
+    src: Any,
+    src_pitch: int,
+    width: int,
+    height: int,
+    *,
+    stream: Stream | None = None,
+) -> None:
+    """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart.
 
     Parameters
     ----------
@@ -47,12 +100,15 @@ def copy_2d(dst: Any, dst_pitch: int, src: Any, src_pitch: int, width: int, heig
     dst_pitch, src_pitch, width, height : int
         Bytes, bytes, bytes, rows.  A pitch is at least ``width``.  No rows or no bytes: nothing happens.
         Rows of rectangles that overlap with different pitches are unspecified.
+    stream : Stream, optional
+        Where it is queued; without one it is complete on return.
 
     Raises
     ------
     InvalidValue, BadAddress, Closed, AccessDenied
-        Nothing was written.
+        Nothing was written or queued.
     """
+    checked_stream("copy_2d", stream)
     dst, src = buffers.as_buffer(dst), buffers.as_buffer(src)
     width, height = raw._checked("copy_2d", width=width, height=height)
     pitches = {"destination": raw._checked_pitch("destination", dst_pitch, width)}
@@ -65,11 +121,16 @@ def copy_2d(dst: Any, dst_pitch: int, src: Any, src_pitch: int, width: int, heig
                 f"has {end.size:,}",
                 call="copy_2d",
             )
-    _core.copy_memory_2d(dst, pitches["destination"], src, pitches["source"], width, height)
+    rectangle = (dst, pitches["destination"], src, pitches["source"], width, height)
+    if stream is None:
+        _core.copy_memory_2d(*rectangle)
+    else:
+        _core.submit_copy_2d(stream, *rectangle)
 
 
-def fill(dst: Any, value: int | bytes) -> None:
+def fill(dst: Any, value: int | bytes, *, stream: Stream | None = None) -> None:
     """Fill all of ``dst`` with a repeated value; see :meth:`Buffer.fill`."""
+    checked_stream("fill", stream)
     dst = buffers.as_buffer(dst)
     if isinstance(value, bytes):
         width, number = len(value), int.from_bytes(value, "little")
@@ -89,4 +150,7 @@ def fill(dst: Any, value: int | bytes) -> None:
             "over",
             call="fill",
         )
-    _core.fill_memory(dst, number, width)
+    if stream is None:
+        _core.fill_memory(dst, number, width)
+    else:
+        _core.submit_fill(stream, dst, number, width)

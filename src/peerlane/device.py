@@ -12,7 +12,10 @@ from peerlane import _core, memory
 from peerlane.backend import registry
 from peerlane.backend.interface import Backend, Caps, DeviceInfo
 from peerlane.errors import AccessDenied, Fault, InvalidValue, OutOfMemory
+from peerlane.event import Event
 from peerlane.node.config import NodeConfig
+from peerlane.notify import Notify, NotifyKind
+from peerlane.stream import Stream, checked_stream
 
 if TYPE_CHECKING:
     from peerlane.buffer import Buffer
@@ -133,13 +136,15 @@ class Device:
         other = self._checked(peer, "Device.why_not")
         return self._backend.why_not(self._info.ordinal, other)
 
-    def allocate(self, nbytes: int, *, peer: bool = False) -> Buffer:
-        """Allocate device memory.
+    def allocate(self, nbytes: int, *, stream: Stream | None = None, peer: bool = False) -> Buffer:
+        """Allocate device memory; usable at once.
 
         Parameters
         ----------
         nbytes : int
             Bytes, at least 1.  The bounds are exactly these; the capacity is charged in blocks of 2 MiB.
+        stream : Stream, optional
+            Free it in the order of this stream: ``close()`` is queued there.
         peer : bool
             Allocate for access from other devices.  Profiles with ``p2p_policy_required`` copy directly
             between devices only memory that was allocated so (``spec`` acl 4, "P2P").
@@ -157,7 +162,51 @@ class Device:
         from peerlane.buffer import Buffer
 
         nbytes = checked_size(nbytes, "Device.allocate")
-        return Buffer._own(self._backend.allocate(self._info.ordinal, nbytes, bool(peer)), self)
+        checked_stream("Device.allocate", stream)
+        return Buffer._own(self._backend.allocate(self._info.ordinal, nbytes, bool(peer)), self, stream)
+
+    def create_stream(self, *, on_error: str = "stop") -> Stream:
+        """Return a new stream of this device.  Thousands may be idle: they have no threads of their own.
+
+        Parameters
+        ----------
+        on_error : str
+            What a failing operation does to those behind it: ``"stop"`` cancels them until a synchronization
+            has reported it, ``"continue"`` runs them.
+
+        Raises
+        ------
+        Closed, InvalidValue
+        """
+        return Stream._make(self, on_error)
+
+    def create_event(self) -> Event:
+        """Return an event that is not recorded yet; ``stream.record(event)`` records it."""
+        self._native_number()
+        return Event._make(self, None)
+
+    def create_notify(self, kind: str = "binary") -> Notify:
+        """Return a signal that one stream records and another one waits for.
+
+        Parameters
+        ----------
+        kind : str
+            ``"binary"``: records count as one until they are consumed; ``"fifo"``: each counts; ``"strict"``:
+            recording again before the last was consumed is a failure.
+
+        Raises
+        ------
+        Closed, InvalidValue
+        """
+        kinds = {each.name.lower(): each for each in NotifyKind}
+        if kind not in kinds:
+            raise InvalidValue(
+                f"create_notify: kind is {kind!r}; valid are {', '.join(kinds)}", call="Device.create_notify"
+            )
+        return Notify._make(self, kinds[kind], self._native_number())
+
+    def _native_number(self) -> int:
+        return self._backend.number(self._info.ordinal)
 
     def _checked(self, peer: object, call: str) -> int:
         if not isinstance(peer, Device):

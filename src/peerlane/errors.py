@@ -38,6 +38,12 @@ class Fault(enum.Enum):
     BAD_HANDLE = "bad handle"
     NODE_MISMATCH = "node mismatch"
     DEVICE_FAULT = "device fault"
+    NOT_RECORDED = "event not recorded"
+    NOT_READY = "not ready"
+    CALLBACK_FAILED = "callback failed"
+    BAD_DESCRIPTOR = "bad copy descriptor"
+    NOTIFY_DOUBLED = "notify recorded twice"
+    DEADLOCK = "deadlock"
 
 
 class Error(Exception):

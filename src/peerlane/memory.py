@@ -172,12 +172,13 @@ def explain_address(role: str, address: int, size: int) -> BadAddress:
     )
 
 
-def _label(number: int) -> str:
+def label(number: int) -> str:
+    """Name the device that native code knows as ``number``."""
     node = registry.current() if registry.is_entered() else None
     return (node.label(number) if node else None) or f"device number {number} of a node that was left"
 
 
-def _refusal(
+def explain(
     why: str,
     role: str,
     address: int,
@@ -187,9 +188,11 @@ def _refusal(
     allocation: int,
     fault_address: int,
     errno: int,
+    entry: int,
     device: int,
     other_device: int,
 ) -> BaseException:
+    """Return the exception of a native refusal."""
     match why:
         case "unknown_address":
             return explain_address(role, address, size)
@@ -200,7 +203,7 @@ def _refusal(
                 f"{_role(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
                 f"it starts at byte {address - base:,}, from where {left:,} bytes are left",
                 fault=Fault.OUT_OF_BOUNDS,
-                device=_label(device),
+                device=label(device),
             )
         case "host_fault":
             return _host_fault(role, address, size, fault_address)
@@ -233,10 +236,11 @@ def _refusal(
                 fault=Fault.OUT_OF_BOUNDS,
             )
         case "size_mismatch":
+            which = f"pair {entry - 1} of the batch: " if entry else ""
             return InvalidValue(
-                f"copy: the source has {size:,} bytes, the destination {extent_size:,}; take equal parts, "
+                f"copy: {which}the source has {size:,} bytes, the destination {extent_size:,}; take equal parts, "
                 f"for instance [:{min(size, extent_size)}]",
-                call="copy",
+                call="copy_batch" if entry else "copy",
             )
         case "no_route" | "not_peer_memory":
             return _no_route(why, device, other_device)
@@ -263,19 +267,19 @@ def _host_fault(role: str, address: int, size: int, fault_address: int) -> Error
 
 
 def _out_of_memory(device: int, size: int, free: int, total: int) -> Error:
-    label = _label(device)
-    if label == "host":
-        return OutOfMemory(f"the host has no address range for {size:,} bytes of pinned memory", device=label)
+    where = label(device)
+    if where == "host":
+        return OutOfMemory(f"the host has no address range for {size:,} bytes of pinned memory", device=where)
     return OutOfMemory(
-        f"{label} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; free buffers "
+        f"{where} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; free buffers "
         f"(this process holds {_core.live_allocations(device):,}) or give the node more memory (memory=... in "
         "PEERLANE_NODE)",
-        device=label,
+        device=where,
     )
 
 
 def _left(device: int) -> Error:
-    return Closed(f"{_label(device)} is closed: its node was left; ask for its devices again with devices()")
+    return Closed(f"{label(device)} is closed: its node was left; ask for its devices again with devices()")
 
 
 def _closed(allocation: int, device: int) -> Error:
@@ -293,7 +297,7 @@ def _closed(allocation: int, device: int) -> Error:
 
 
 def _no_route(why: str, device: int, other: int) -> Error:
-    a, b = _label(device), _label(other)
+    a, b = label(device), label(other)
     if why == "no_route":
         return AccessDenied(
             f"{a} and {b} have no peer access to each other; enable it before copying between them",
@@ -339,9 +343,6 @@ def _system(why: str, size: int, errno: int, device: int) -> Error:
             return DeviceFault(
                 f"device memory could not be touched while {size:,} bytes were copied: the system has no page "
                 "to give (memory or cgroup limit reached)",
-                device=_label(device),
+                device=label(device),
             )
     return Unsupported(f"native code refused: {why}")
-
-
-_core.set_refusal_hook(_refusal)

@@ -2,20 +2,28 @@
 
 An address in a device window is device memory and must lie in a live allocation; any other address is
 host memory and is touched under a fault guard, so that a wild pointer is ``BadAddress`` and not a crash.
-Everything here is complete on return.
+Everything here is complete on return, or queued on a ``stream``: device and pinned memory is kept until the
+operation is over, pageable host memory is the caller's to keep.
 """
 
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING
 
 from peerlane import _core
 from peerlane.backend import registry
 from peerlane.backend.interface import Location
 from peerlane.errors import InvalidValue
+from peerlane.stream import Stream, checked_stream
+
+if TYPE_CHECKING:
+    from peerlane.device import Device
 
 _copy = _core.copy
+_submit_copy = _core.submit_copy_at
 _WORD = 1 << 64
+_LIST_HEADER = 32
 
 
 def _checked(call: str, **values: object) -> list[int]:
@@ -47,7 +55,7 @@ def _checked_pitch(name: str, pitch: int, width: int) -> int:
     return number
 
 
-def copy(dst: int, src: int, nbytes: int, *, direct: bool = False) -> None:
+def copy(dst: int, src: int, nbytes: int, *, stream: Stream | None = None, direct: bool = False) -> None:
     """Copy ``nbytes`` from address ``src`` to address ``dst``.
 
     Parameters
@@ -56,6 +64,8 @@ def copy(dst: int, src: int, nbytes: int, *, direct: bool = False) -> None:
         Device addresses, pinned or pageable host addresses.
     nbytes : int
         0 is a no-op.  Overlapping ranges behave as ``memmove``.
+    stream : Stream, optional
+        Where it is queued.
     direct : bool
         Refuse instead of staging through the host when two devices have no open route.
 
@@ -65,29 +75,50 @@ def copy(dst: int, src: int, nbytes: int, *, direct: bool = False) -> None:
         ``NULL_ADDRESS``, ``UNKNOWN_ADDRESS``, ``FREED_ADDRESS``, ``OUT_OF_BOUNDS``: nothing was written.
         ``HOST_FAULT``: host memory faulted half-way; the destination's bytes are unspecified.
     AccessDenied
-        ``PEER_NOT_ENABLED``, with ``direct`` only; nothing was written.
+        ``PEER_NOT_ENABLED``, with ``direct`` only; nothing was written.  On a stream it is decided when the
+        copy starts, and raised by the synchronization.
+    Closed
+        The stream is closed.
     InvalidValue, TypeError
         An argument is negative, beyond 64 bits, or no int.
     """
     try:
-        _copy(dst, src, nbytes, direct)
+        if stream is None:
+            _copy(dst, src, nbytes, direct)
+        else:
+            _submit_copy(stream, dst, src, nbytes, direct)
     except TypeError:
+        checked_stream("raw.copy", stream)
         to, source, size = _checked("raw.copy", dst=dst, src=src, nbytes=nbytes)
-        _copy(to, source, size, bool(direct))
+        copy(to, source, size, stream=stream, direct=bool(direct))
 
 
 def copy_2d(
-    dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int, *, direct: bool = False
+    dst: int,
+    dst_pitch: int,
+    src: int,
+    src_pitch: int,
+    width: int,
+    height: int,
+    *,
+    stream: Stream | None = None,
+    direct: bool = False,
 ) -> None:
     """Copy ``height`` rows of ``width`` bytes; arguments and errors as :func:`copy` and ``copy_2d``."""
+    checked_stream("raw.copy_2d", stream)
     dst, src, width, height = _checked("raw.copy_2d", dst=dst, src=src, width=width, height=height)
     to_pitch = _checked_pitch("destination", dst_pitch, width)
     from_pitch = _checked_pitch("source", src_pitch, width)
-    _core.copy_2d(dst, to_pitch, src, from_pitch, width, height, bool(direct))
+    rectangle = (dst, to_pitch, src, from_pitch, width, height, bool(direct))
+    if stream is None:
+        _core.copy_2d(*rectangle)
+    else:
+        _core.submit_copy_2d_at(stream, *rectangle)
 
 
-def fill(address: int, value: int, *, count: int, width: int = 1) -> None:
+def fill(address: int, value: int, *, count: int, width: int = 1, stream: Stream | None = None) -> None:
     """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``; errors as :func:`copy`."""
+    checked_stream("raw.fill", stream)
     address, value, count, width = _checked(
         "raw.fill", address=address, value=value, count=count, width=width
     )
@@ -95,7 +126,48 @@ def fill(address: int, value: int, *, count: int, width: int = 1) -> None:
         raise InvalidValue(f"raw.fill: width is {width}; valid are 1, 2 and 4 bytes", call="raw.fill")
     if value >> 8 * width:
         raise InvalidValue(f"raw.fill: value {value} does not fit {width} bytes", call="raw.fill")
-    _core.fill(address, value, width, count)
+    if stream is None:
+        _core.fill(address, value, width, count)
+    else:
+        _core.submit_fill_at(stream, address, value, width, count)
+
+
+def launch_descriptor(
+    table: int,
+    nbytes: int,
+    *,
+    stream: Stream | None = None,
+    direct: bool = False,
+    device: Device | None = None,
+) -> None:
+    """Run the copy list that lies at an address; see :class:`peerlane.CopyDescriptor`.
+
+    Parameters
+    ----------
+    table, nbytes : int
+        Where the list lies, and the bytes it may have there.
+    stream : Stream, optional
+        Where it is queued.
+    direct : bool
+        Refuse entries between devices without an open route instead of staging them.
+    device : Device, optional
+        Refuse entries with an end that is not on this device.
+
+    Raises
+    ------
+    BadAddress, Closed, InvalidValue, TypeError
+        The table is no memory, the stream is closed, an argument is negative; what is wrong with the list is
+        raised here without a stream, else by the synchronization.  No byte was copied.
+    """
+    checked_stream("raw.launch_descriptor", stream)
+    table, nbytes = _checked("raw.launch_descriptor", table=table, nbytes=nbytes)
+    if nbytes < _LIST_HEADER:
+        raise InvalidValue(
+            f"raw.launch_descriptor: {nbytes} bytes cannot hold a list, whose header has {_LIST_HEADER}",
+            call="raw.launch_descriptor",
+        )
+    only = 0 if device is None else device._native_number()
+    _core.launch_descriptor(stream, table, nbytes, bool(direct), only)
 
 
 def locate(address: int) -> Location:

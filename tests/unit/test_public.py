@@ -22,7 +22,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("_core",),
     ("node",),
     ("backend",),
-    ("memory", "device", "buffer", "copies", "raw", ""),
+    ("memory", "timeouts", "observers", "callbacks", "failures", "notify", "event", "stream")
+    + ("device", "buffer", "copies", "descriptor", "raw", ""),
     ("dialects", "cli", "testing", "__main__"),
 )
 

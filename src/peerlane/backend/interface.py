@@ -103,6 +103,10 @@ class Backend(Protocol):
         """
         ...
 
+    def number(self, ordinal: int) -> int:
+        """Return the device's number in the native scheduler, which runs its streams."""
+        ...
+
     def allocate_host(self, nbytes: int) -> Block:
         """Allocate pinned host memory: its address may be dereferenced by the host."""
         ...

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from peerlane import _core
 from peerlane.backend.interface import Block, Caps, DeviceInfo, Kind, Location
 from peerlane.errors import Closed, Fault, OutOfMemory, Unsupported
+from peerlane.node import schedule
 from peerlane.node.config import NodeConfig
 from peerlane.node.state import NodeState
 
@@ -43,6 +44,7 @@ class VirtualBackend:
         self.is_closed = False
         try:
             _core.configure(config.window_bytes, config.cache_bytes, config.poison)
+            schedule.begin(config.schedule)
             for ordinal, capacity in enumerate(config.memory):
                 self._numbers.append(
                     _core.add_device(
@@ -85,9 +87,16 @@ class VirtualBackend:
         try:
             return _core.Memory(number, nbytes, peer)
         except OutOfMemory as error:
-            if error.fault is not Fault.OUT_OF_MEMORY or not self._state.reap():
+            if error.fault is not Fault.OUT_OF_MEMORY:
                 raise
+        self._state.reap()
+        _core.drain()  # memory that was closed may be held by what is queued
         return _core.Memory(number, nbytes, peer)
+
+    def number(self, ordinal: int) -> int:
+        """Return what native code calls the device; Closed when the node was left."""
+        self._check_open()
+        return self._numbers[ordinal]
 
     def allocate_host(self, nbytes: int) -> Block:
         self._check_open()
@@ -122,6 +131,8 @@ class VirtualBackend:
         self.is_closed = True
         try:
             if self._pid == os.getpid():
+                for number in self._numbers:
+                    _core.close_streams(number)
                 for number in self._numbers:
                     _core.close_device(number)
         finally:

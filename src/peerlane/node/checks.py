@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from peerlane.errors import Fault, InvalidValue
 
 from .profiles import PROFILES, Profile
+from .schedule import parse as parse_schedule
 from .sizes import UNITS, format_size, meant_size, parse_size
 from .topology import LinkKind
 
@@ -69,6 +70,13 @@ class Checks:
         """Return one of ``options``."""
         if not isinstance(value, str) or value not in options:
             raise self.refusal(key, value, ", ".join(options) + _suggestion(value, options))
+        return value
+
+    def schedule(self, value: object) -> str:
+        """Return a schedule as it was written."""
+        if not isinstance(value, str):
+            raise self.refusal("schedule", value, "eager, lazy, seeded, seeded:SEED")
+        parse_schedule(value, f"{self.source}: node")
         return value
 
     def profile(self, value: object) -> Profile:

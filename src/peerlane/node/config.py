@@ -24,6 +24,7 @@ KEYS = (
     "poison",
     "cache_bytes",
     "window_bytes",
+    "schedule",
     "p2p",
     "link",
 )
@@ -64,6 +65,9 @@ class NodeConfig:
         Bound of the freed blocks that a process keeps for reuse.
     window_bytes : int
         Addresses reserved by a process, guard and shadow together.
+    schedule : str
+        When queued operations run: ``"eager"``, ``"lazy"``, ``"seeded"`` or ``"seeded:SEED"``; ``""`` leaves it
+        to ``PEERLANE_SCHEDULE``, and that to eager.
     p2p : tuple of bytes or None
         ``p2p[a][b]`` is 1 if ``a`` may reach ``b``; None leaves it to switches and profile.
     links : tuple of (int, int, LinkKind)
@@ -89,6 +93,7 @@ class NodeConfig:
     poison: bool
     cache_bytes: int
     window_bytes: int
+    schedule: str
     p2p: tuple[bytes, ...] | None
     links: tuple[tuple[int, int, LinkKind], ...]
     digest: str
@@ -208,6 +213,7 @@ def _resolved(given: Mapping[str, object], source: str) -> dict[str, object]:
             _MAX_WINDOW,
             2 * profile.granularity,
         ),
+        "schedule": check.schedule(given["schedule"]) if given.get("schedule") else "",
         "p2p": check.p2p(given["p2p"], devices) if "p2p" in given else None,
         "links": tuple((a, b, kind) for (a, b), kind in sorted(links.items(), key=lambda link: link[0])),
         "_given": tuple(key for key in KEYS if key in given),

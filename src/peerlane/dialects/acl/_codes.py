@@ -26,6 +26,7 @@ class Code(enum.IntEnum):
     RT_PARAM_INVALID = 107000
     RT_INVALID_DEVICEID = 107001
     RT_CONTEXT_NULL = 107002
+    RT_EVENT_TIMESTAMP_INVALID = 107006
     RT_INVALID_HANDLE = 107017
     RT_WAIT_TIMEOUT = 107019
     RT_STREAM_ABORT = 107023
@@ -33,8 +34,10 @@ class Code(enum.IntEnum):
     RT_MEMORY_ALLOCATION = 207001
     RT_RESOURCE_ALLOC_FAIL = 207005
     RT_NO_PERMISSION = 207006
+    RT_INTERNAL_ERROR = 507000
     RT_CONTEXT_RELEASE_ERROR = 507007
     RT_DEV_SETUP_ERROR = 507033
+    RT_STREAM_SYNC_TIMEOUT = 507046
     RT_DEVICE_MEM_ERROR = 507053
     RT_SUSPECT_REMOTE_ERROR = 507057
     RT_DRV_INTERNAL_ERROR = 507899
@@ -67,6 +70,12 @@ FAULTS: Mapping[Fault, int] = MappingProxyType(
         Fault.BAD_HANDLE: Code.RT_INVALID_HANDLE,
         Fault.NODE_MISMATCH: Code.RT_DEV_SETUP_ERROR,
         Fault.DEVICE_FAULT: Code.RT_DEVICE_MEM_ERROR,
+        Fault.NOT_RECORDED: Code.RT_PARAM_INVALID,
+        Fault.NOT_READY: Code.RT_EVENT_TIMESTAMP_INVALID,
+        Fault.CALLBACK_FAILED: Code.RT_INTERNAL_ERROR,
+        Fault.BAD_DESCRIPTOR: Code.RT_PARAM_INVALID,
+        Fault.NOTIFY_DOUBLED: Code.RT_INTERNAL_ERROR,
+        Fault.DEADLOCK: Code.RT_STREAM_SYNC_TIMEOUT,
     }
 )
 
@@ -100,6 +109,12 @@ REMEDIES: Mapping[Fault, str] = MappingProxyType(
         Fault.WAIT_TIMEOUT: "wait longer, or look at why nothing came",
         Fault.BAD_HANDLE: "pass a handle or key that its maker gave in this run, unchanged",
         Fault.NODE_MISMATCH: "give all processes of the node the same description",
+        Fault.NOT_RECORDED: "record the event with acl.rt.record_event first",
+        Fault.NOT_READY: "synchronize first",
+        Fault.CALLBACK_FAILED: "look at what the callback raised",
+        Fault.BAD_DESCRIPTOR: "write it with acl.rt.set_memcpy_desc, or copy a whole one over it",
+        Fault.NOTIFY_DOUBLED: "wait for the notify between two records",
+        Fault.DEADLOCK: "submit what the cause misses, in another order",
         Fault.DEVICE_FAULT: "give the system more memory, or allocate less",
     }
 )

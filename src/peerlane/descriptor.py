@@ -1,0 +1,149 @@
+"""Copy lists in device memory: built by the host, rewritten by copies, read when they are launched."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from peerlane import _core
+from peerlane.buffer import Buffer, as_buffer
+from peerlane.errors import BadAddress, Fault, InvalidValue
+from peerlane.stream import Stream, checked_stream
+
+_HEADER = struct.Struct("<8sIIQQ")
+_ENTRY = struct.Struct("<QQQQ")
+_MAGIC = b"PLCOPIES"
+_VERSION = 1
+
+
+class CopyDescriptor:
+    """A list of copies that lies in device memory.
+
+    Layout, little-endian: a header of 32 bytes (the magic ``PLCOPIES``, u32 version 1, u32 entry size 32,
+    u64 number of entries, u64 0), then 32 bytes an entry (u64 destination, u64 source, u64 bytes, u64 0).
+    Addresses are those of device or pinned memory.  An entry of 0 bytes is skipped.
+
+    The list is read, checked and resolved when a launch *starts*: a copy that was queued before may have
+    written it.  Entries run in any order, and must not overlap one another.
+
+    Parameters
+    ----------
+    table : Buffer
+        Device memory that holds, or will hold, a list.
+
+    Raises
+    ------
+    InvalidValue
+        The table cannot hold a header, or does not start at a multiple of 8.
+    """
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Buffer) -> None:
+        if not isinstance(table, Buffer):
+            raise TypeError(f"CopyDescriptor: the table must be a Buffer, not {type(table).__name__}")
+        if table.size < _HEADER.size:
+            raise InvalidValue(
+                f"CopyDescriptor: the table has {table.size:,} bytes; a header needs {_HEADER.size}",
+                call="CopyDescriptor",
+            )
+        if table.address % 8:
+            raise InvalidValue(
+                f"CopyDescriptor: the table starts at {table.address:#x}, which is no multiple of 8",
+                call="CopyDescriptor",
+            )
+        self._table = table
+
+    @staticmethod
+    def size_for(entries: int) -> int:
+        """Return the bytes of a table for that many entries."""
+        return _HEADER.size + entries * _ENTRY.size
+
+    @staticmethod
+    def encode(pairs: Iterable[tuple[Buffer, Buffer]]) -> bytes:
+        """Return the bytes of a list of (destination, source) pairs.
+
+        Raises
+        ------
+        InvalidValue
+            The sizes of a pair differ.
+        BadAddress
+            An end is memory of the host that is not pinned.
+        Closed
+            An end is closed.
+        """
+        entries = [_entry(number, dst, src) for number, (dst, src) in enumerate(pairs)]
+        return _HEADER.pack(_MAGIC, _VERSION, _ENTRY.size, len(entries), 0) + b"".join(entries)
+
+    @classmethod
+    def build(cls, table: Buffer, pairs: Iterable[tuple[Buffer, Buffer]]) -> CopyDescriptor:
+        """Write a list of (destination, source) pairs into ``table``; complete on return.
+
+        Parameters
+        ----------
+        table : Buffer
+            At least ``size_for(number of pairs)`` bytes.
+        pairs : iterable of (Buffer, Buffer)
+            Of equal sizes, on any devices of the node.
+
+        Raises
+        ------
+        InvalidValue, BadAddress, Closed
+            As :meth:`encode`, or the table is too small.  Nothing was written.
+        """
+        made = cls(table)
+        content = cls.encode(pairs)
+        if len(content) > table.size:
+            raise InvalidValue(
+                f"CopyDescriptor.build: {(len(content) - _HEADER.size) // _ENTRY.size:,} entries need "
+                f"{len(content):,} bytes; the table has {table.size:,}",
+                call="CopyDescriptor.build",
+            )
+        table[: len(content)].copy_from(content)
+        return made
+
+    @property
+    def table(self) -> Buffer:
+        """The memory that holds the list."""
+        return self._table
+
+    def launch(self, stream: Stream | None = None) -> None:
+        """Run the list as it is when the launch starts.
+
+        Parameters
+        ----------
+        stream : Stream, optional
+            Where it is queued; without one it is complete on return.
+
+        Raises
+        ------
+        Closed
+            The table or the stream is closed.  Nothing was queued.
+        InvalidValue, BadAddress
+            ``BAD_DESCRIPTOR``, or an entry's address: names the entry and what is wrong with it; raised here
+            without a stream, else at the synchronization.  No byte was copied.
+        """
+        _core.launch_descriptor(
+            checked_stream("launch", stream), self._table.address, self._table.size, False, 0
+        )
+
+    def __repr__(self) -> str:
+        return f"<CopyDescriptor in {self._table!r}>"
+
+
+def _entry(number: int, dst: Buffer, src: Buffer) -> bytes:
+    dst, src = as_buffer(dst), as_buffer(src)
+    if dst.size != src.size:
+        raise InvalidValue(
+            f"CopyDescriptor: pair {number} copies {src.size:,} bytes to {dst.size:,}; take equal parts",
+            call="CopyDescriptor.encode",
+        )
+    for name, end in (("destination", dst), ("source", src)):
+        if not end.id:
+            raise BadAddress(
+                f"CopyDescriptor: the {name} of pair {number} is pageable host memory, which a device cannot reach "
+                "by address; allocate it with Host().allocate",
+                fault=Fault.UNKNOWN_ADDRESS,
+                call="CopyDescriptor.encode",
+            )
+    return _ENTRY.pack(dst.address, src.address, dst.size, 0)

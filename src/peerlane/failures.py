@@ -1,0 +1,150 @@
+"""The texts of what goes wrong on streams, and of failures that surface at a synchronization."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from peerlane import _core, callbacks, memory
+from peerlane.errors import (
+    Busy,
+    Cancelled,
+    Closed,
+    DeviceFault,
+    Error,
+    Fault,
+    InvalidValue,
+    WaitTimeout,
+)
+
+_REFUSALS = frozenset(
+    (
+        "stream_closed",
+        "cancelled",
+        "wait_timeout",
+        "callback_failed",
+        "bad_descriptor",
+        "notify_doubled",
+        "own_callback",
+        "deadlock",
+        "pending_writes",
+    )
+)
+
+
+#: (exception, stream, operation, kind, token, cause), as native code gives it.
+Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None]"
+
+_KINDS = {"copy_2d": "2D copy", "wait_notify": "wait for a notify", "descriptor": "descriptor launch"}
+_FIELDS = {
+    1: "its first 8 bytes are {found:#x}, not the magic number of a copy list",
+    2: "its version is {found}; this one is 1",
+    3: "its entries have {found} bytes; valid is 32",
+    4: "it counts {found:,} entries, and the table has room for {most:,}",
+    5: "a reserved field is {found:#x}; it must be 0",
+    6: "the destination {found:#x} is no device or pinned memory",
+    7: "the source {found:#x} is no device or pinned memory",
+    8: "{found:#x} is memory of another device; this launch copies within one",
+}
+
+
+def as_error(failure: Failure) -> Error:
+    """Return the exception that a synchronization raises for a failed operation."""
+    error, stream, operation, kind, token, cause = failure
+    what = f"operation {operation} ({_KINDS.get(kind, kind)}) of stream {stream}"
+    if cause is not None:
+        first = as_error(cause)
+        made: Error = Cancelled(
+            f"{what} was cancelled, because an earlier one failed: {first}", device=error.device
+        )
+        made.__cause__ = first
+        return made
+    if error.fault is Fault.CALLBACK_FAILED:
+        return callbacks.failed(token, what, error.device)
+    return type(error)(f"{what}: {error}", fault=error.fault, call=error.call, device=error.device)
+
+
+def waits() -> str:
+    """Say in words what every stream that is not done waits for."""
+    lines = [_wait(*entry) for entry in _core.waiting()]
+    return "; ".join(lines) or "no stream has anything queued"
+
+
+def _wait(
+    stream: int, operation: int, submitted: int, park: str, what: int, record: int, _device: int
+) -> str:
+    queued = f"{submitted - operation + 1:,} queued"
+    match park:
+        case "record":
+            reason = f"waits for operation {record} of stream {what}"
+        case "notify":
+            reason = f"waits for notify {what}"
+        case "callback":
+            reason = "waits for its callback to return"
+        case "group":
+            reason = "waits for the other streams of its group"
+        case _:
+            reason = "is running or can run"
+    return f"stream {stream} at operation {operation} {reason} ({queued})"
+
+
+def explain(why: str, *numbers: Any) -> BaseException:
+    """Return the exception of a native refusal: hook of the native module."""
+    _, address, size, _, _, allocation, _, error, entry, device, _ = numbers
+    if why not in _REFUSALS:
+        return _in_list(entry, memory.explain(why, *numbers))
+    where = memory.label(device)
+    match why:
+        case "stream_closed":
+            return Closed(
+                f"stream {allocation} on {where} was closed; it takes no more operations", device=where
+            )
+        case "cancelled":
+            return Cancelled(
+                "it was cancelled: the stream was aborted, or closed while it waited for what nothing submitted "
+                "would bring",
+                device=where,
+            )
+        case "wait_timeout":
+            return WaitTimeout(
+                f"what it waits for did not come within {size / 1e9:g} s ({waits()})", device=where
+            )
+        case "callback_failed":
+            return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
+        case "bad_descriptor":
+            wrong = _FIELDS[error].format(found=address, most=size)
+            at = f"entry {entry - 1} of the copy list" if entry else "the copy list"
+            return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR, device=where)
+        case "notify_doubled":
+            return Busy(
+                f"notify {allocation} is strict and was recorded again before the record before was consumed",
+                fault=Fault.NOTIFY_DOUBLED,
+                device=where,
+            )
+        case "own_callback":
+            return Busy(
+                f"a callback would wait for itself: stream {allocation} goes on only when it has returned",
+                fault=Fault.DEADLOCK,
+                device=where,
+            )
+        case "deadlock":
+            return Busy(
+                f"stream {allocation} waits for itself, and nothing that was submitted ends that: {waits()}",
+                fault=Fault.DEADLOCK,
+                device=where,
+            )
+        case _:  # pending_writes
+            return Busy(
+                f"operation {size} of stream {allocation} writes this memory and waits for what nothing submitted "
+                f"would bring; synchronize before looking ({waits()})",
+                fault=Fault.BUSY,
+                device=where,
+            )
+
+
+def _in_list(entry: int, found: BaseException) -> BaseException:
+    if not entry or not isinstance(found, Error) or f" {entry - 1} " in str(found):
+        return found
+    return type(found)(f"entry {entry - 1}: {found}", fault=found.fault, call=found.call, device=found.device)
+
+
+_core.set_refusal_hook(explain)

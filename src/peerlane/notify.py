@@ -1,0 +1,101 @@
+"""Notifies: one-shot signals from one stream to another."""
+
+from __future__ import annotations
+
+import enum
+import weakref
+from typing import TYPE_CHECKING
+
+from peerlane import _core, observers
+from peerlane.errors import Closed
+
+if TYPE_CHECKING:
+    from peerlane.device import Device
+
+
+class NotifyKind(enum.IntEnum):
+    """What consuming takes."""
+
+    BINARY = 0  #: all records so far: they count as one
+    FIFO = 1  #: one record; the others stay
+    STRICT = 2  #: one record; recording again before it was consumed is a failure
+
+
+class Notify(_core.Notify):
+    """A signal that one stream records and another one waits for and consumes; waits may come first.
+
+    Made by :meth:`Device.create_notify`.  ``stream.notify(n)`` records it, ``stream.wait(n, timeout=...)``
+    waits for it.
+
+    Attributes
+    ----------
+    device : Device
+    kind : NotifyKind
+    id : int
+        Unique in the process.
+    recorded, consumed : int
+        How often, by now.
+    """
+
+    __slots__ = ("__weakref__", "_is_closed", "device", "kind")
+
+    device: Device
+    kind: NotifyKind
+
+    def __init__(self, *_: object) -> None:
+        raise TypeError("a Notify is made by Device.create_notify")
+
+    @classmethod
+    def _make(cls, device: Device, kind: NotifyKind, number: int) -> Notify:
+        made = cls.__new__(cls)
+        _core.Notify.__init__(made, int(kind), number)
+        made.device, made.kind, made._is_closed = device, kind, False
+        if observers.active:
+            observers.tell("create", made)
+            weakref.finalize(made, observers.tell_id, "destroy", "Notify", made.id)
+        return made
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called, or the node was left."""
+        return self._is_closed or self.device.is_closed
+
+    def reset(self) -> None:
+        """Take all records back that were not consumed; complete on return.
+
+        Raises
+        ------
+        Closed
+        """
+        self._check_open("Notify.reset")
+        super().reset()
+
+    def record(self) -> None:
+        """Record now, outside of any stream.
+
+        Raises
+        ------
+        Closed, Busy
+            ``NOTIFY_DOUBLED`` for a strict one that was not consumed.
+        """
+        self._check_open("Notify.record")
+        super().record()
+
+    def close(self) -> None:
+        """End it; idempotent.  What is queued already goes on."""
+        self._is_closed = True
+
+    def __enter__(self) -> Notify:
+        self._check_open("Notify")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_open(self, call: str) -> None:
+        if self.is_closed:
+            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else f"{self.recorded:,} recorded, {self.consumed:,} consumed"
+        return f"<Notify {self.id} ({self.kind.name.lower()}) on {self.device.name}: {state}>"

@@ -1,0 +1,179 @@
+"""The seam where an observer sees every operation: what a race checker, a tracer or fault injection is made of.
+
+At most one observer is in place.  Without one each operation pays a single branch.  Whoever runs an operation
+never takes the interpreter's lock, so starts are kept natively and handed over, in order, with the next
+submission, synchronization or query, or by :func:`flush`; ``order`` tells what came before what.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from peerlane import _core, memory
+
+active = False  #: whether an observer is in place
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of a block of device memory, whatever address they are mapped at; of the host where ``block`` is 0."""
+
+    block: int
+    offset: int
+    size: int
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation at one of two moments.
+
+    Attributes
+    ----------
+    order : int
+        Submissions, starts and notices of a process, counted in the order in which they happened.
+    process, stream, sequence : int
+        Which operation it is; ``stream`` 0 is a call that was complete on return.
+    kind : str
+        ``copy``, ``copy_2d``, ``fill``, ``free``, ``batch``, ``descriptor``, ``record``, ``wait``, ``notify``,
+        ``wait_notify`` or ``callback``.
+    spans : tuple of Span
+        What is read and written, as far as it is known at that moment: a descriptor names its copies when it
+        starts.
+    signal, record : int
+        For ``record`` and ``wait`` the stream and the number of the recording operation, for notifies the
+        notify and the number of the record; else 0.
+    site : str
+        Where the program submitted it; empty for starts.
+    """
+
+    order: int
+    process: int
+    stream: int
+    sequence: int
+    kind: str
+    spans: tuple[Span, ...]
+    signal: int
+    record: int
+    site: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that is no operation.
+
+    ``kind`` is ``create``, ``destroy``, ``sync``, ``query``, ``view`` or ``unview``.
+    ``what`` is ``Stream``, ``Event``, ``Notify`` or ``Buffer`` with its ``id``; a sync or a query was successful.
+    ``spans`` are the bytes that a view lets the host touch.
+    """
+
+    order: int
+    kind: str
+    what: str
+    id: int
+    spans: tuple[Span, ...] = ()
+
+
+class Observer(Protocol):
+    """What an observer is told.  Called by the thread that acts; what it raises is reported, not passed on."""
+
+    def submitted(self, operation: Operation) -> None:
+        """Take an operation that was accepted, with what it will touch."""
+        ...
+
+    def started(self, operation: Operation) -> None:
+        """Take an operation that has started, with what it touches."""
+        ...
+
+    def noticed(self, notice: Notice) -> None:
+        """Take what is no operation."""
+        ...
+
+
+class Recorder:
+    """An observer that keeps everything it is told, in the order of ``order``."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, Operation | Notice]] = []
+
+    def submitted(self, operation: Operation) -> None:
+        """Keep a submission."""
+        self.log.append(("submitted", operation))
+
+    def started(self, operation: Operation) -> None:
+        """Keep a start."""
+        self.log.append(("started", operation))
+
+    def noticed(self, notice: Notice) -> None:
+        """Keep a notice."""
+        self.log.append(("noticed", notice))
+
+    def operations(self, moment: str, kind: str | None = None) -> list[Operation]:
+        """Return the operations of one moment, by ``order``; of one kind if that is given."""
+        flush()
+        found = [each for when, each in self.log if when == moment and isinstance(each, Operation)]
+        return sorted((each for each in found if kind in (None, each.kind)), key=lambda each: each.order)
+
+    def notices(self, kind: str, what: str | None = None) -> list[Notice]:
+        """Return the notices of one kind, by ``order``."""
+        found = [each for _, each in self.log if isinstance(each, Notice) and each.kind == kind]
+        return sorted((each for each in found if what in (None, each.what)), key=lambda each: each.order)
+
+
+_observer: Observer | None = None
+
+
+def set_observer(observer: Observer | None) -> Observer | None:
+    """Put an observer in place, or None for none; return the one before.
+
+    Operations that are queued by then are told when they start.
+    """
+    global active, _observer
+    flush()
+    before, _observer = _observer, observer
+    active = observer is not None
+    _core.set_observer(_told if active else None)
+    return before
+
+
+def flush() -> None:
+    """Hand over the starts that were kept."""
+    observer = _observer
+    for started in _core.take_started():
+        if observer is not None:
+            observer.started(_operation(started, ""))
+
+
+def tell(kind: str, what: Any, spans: tuple[Span, ...] = ()) -> None:
+    """Tell of something that is no operation."""
+    tell_id(kind, type(what).__name__, what.id if hasattr(what, "id") else id(what), spans)
+
+
+def tell_id(kind: str, what: str, number: int, spans: tuple[Span, ...] = ()) -> None:
+    """Tell of something of which only the number is left."""
+    flush()
+    if _observer is not None:
+        _observer.noticed(Notice(_core.next_order(), kind, what, number, spans))
+
+
+def _told(seen: Any) -> None:
+    """Take what native code tells: hook of the native module."""
+    flush()
+    observer = _observer
+    if observer is None:
+        return
+    if seen[3] in ("view", "unview"):
+        observer.noticed(Notice(seen[0], seen[3], "Buffer", seen[2], _spans(seen[4])))
+    else:
+        observer.submitted(_operation(seen, str(memory.call_site() or "")))
+
+
+def _operation(seen: Any, site: str) -> Operation:
+    order, stream, sequence, kind, spans, signal, record = seen
+    return Operation(order, os.getpid(), stream, sequence, kind, _spans(spans), signal, record, site)
+
+
+def _spans(spans: Any) -> tuple[Span, ...]:
+    return tuple(Span(*span) for span in spans)

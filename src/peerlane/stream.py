@@ -1,0 +1,285 @@
+"""Streams: ordered queues of operations that run by themselves."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from peerlane import _core, callbacks, failures, observers
+from peerlane.errors import Closed, Fault, InvalidValue, WaitTimeout
+from peerlane.event import Event
+from peerlane.notify import Notify
+from peerlane.timeouts import checked_timeout, in_nanoseconds
+
+if TYPE_CHECKING:
+    from peerlane.device import Device
+
+_ON_ERROR = {"stop": True, "continue": False}
+
+
+class Stream(_core.Stream):
+    """Operations that run one after the other, beside the program.
+
+    Made by :meth:`Device.create_stream`.  Whatever takes ``stream=`` is queued and returns; what an operation
+    needs (buffers, host objects) is kept until it is over.  Failures surface at :meth:`sync`.
+
+    Attributes
+    ----------
+    device : Device
+    id : int
+        Unique in the process.
+    submitted, completed : int
+        Number of the last operation that was submitted, and of the last that is over.
+    """
+
+    __slots__ = ("__weakref__", "_on_error", "device")
+
+    device: Device
+    _on_error: str
+
+    def __init__(self, *_: object) -> None:
+        raise TypeError("a Stream is made by Device.create_stream or StreamGroup.create_stream")
+
+    @classmethod
+    def _make(
+        cls, device: Device, on_error: str, group: _core.Group | None = None, *, legacy: bool = False
+    ) -> Stream:
+        if on_error not in _ON_ERROR:
+            raise InvalidValue(
+                f"create_stream: on_error is {on_error!r}; valid are 'stop' and 'continue'",
+                call="create_stream",
+            )
+        made = cls.__new__(cls)
+        _core.Stream.__init__(made, device._native_number(), _ON_ERROR[on_error], group, legacy)
+        made.device, made._on_error = device, on_error
+        if observers.active:
+            observers.tell("create", made)
+            weakref.finalize(made, observers.tell_id, "destroy", "Stream", made.id)
+        return made
+
+    @property
+    def on_error(self) -> str:
+        """What a failing operation does to those behind it: ``"stop"`` cancels them, ``"continue"`` runs them."""
+        return self._on_error
+
+    @on_error.setter
+    def on_error(self, value: str) -> None:
+        if value not in _ON_ERROR:
+            raise InvalidValue(
+                f"Stream.on_error: {value!r}; valid are 'stop' and 'continue'", call="Stream.on_error"
+            )
+        self.set_stops(_ON_ERROR[value])
+        self._on_error = value
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more operations."""
+        return not self.is_live
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything submitted is over; does not block and reports no failure."""
+        done = self.query()
+        if done and observers.active:
+            observers.tell("query", self)
+        return done
+
+    def record(self, event: Event | None = None) -> Event:
+        """Record an event: it is done when everything submitted so far is.
+
+        Parameters
+        ----------
+        event : Event, optional
+            One of the same device to be recorded again; a new one by default.
+
+        Raises
+        ------
+        Closed, InvalidValue
+            ``WRONG_DEVICE``.  Nothing was queued then.
+        """
+        if event is None:
+            return Event._make(self.device, self.record_mark())
+        if not isinstance(event, Event):
+            raise TypeError(f"Stream.record: the event must be an Event, not {type(event).__name__}")
+        event._check_open("Stream.record")
+        if event.device is not self.device:
+            raise InvalidValue(
+                f"Stream.record: the event belongs to {event.device.name}, the stream to {self.device.name}",
+                fault=Fault.WRONG_DEVICE,
+                call="Stream.record",
+                device=self.device.name,
+            )
+        event._mark = self.record_mark()
+        return event
+
+    def wait(self, other: Event | Stream | Notify, *, timeout: float | None = None) -> None:
+        """Let what is submitted from now on wait, on the device; the program does not.
+
+        Parameters
+        ----------
+        other : Event, Stream or Notify
+            The event's last record so far; everything in the stream so far; a record of the notify, which is
+            consumed and may be submitted later.  Of any device of the node.
+        timeout : float, optional
+            Seconds from when this stream comes to it; None waits for ever.  Beyond it the wait fails with
+            ``WaitTimeout``, at the next synchronization.
+
+        Raises
+        ------
+        InvalidValue
+            ``NOT_RECORDED``: the event was never recorded, and the wait would never end.
+        Closed
+            The stream, or what it should wait for, is closed.  Nothing was queued then.
+        """
+        deadline = in_nanoseconds("Stream.wait", timeout)
+        if isinstance(other, Notify):
+            other._check_open("Stream.wait")
+            self.wait_notify(other, deadline)
+            return
+        if isinstance(other, Stream):
+            other = other.record()
+        if not isinstance(other, Event):
+            raise TypeError(
+                f"Stream.wait: wait for an Event, a Stream or a Notify, not {type(other).__name__}"
+            )
+        self.wait_mark(other._recorded("Stream.wait"), deadline)
+
+    def notify(self, notify: Notify) -> None:
+        """Record a notify when everything submitted so far is done; cancelled operations do not notify.
+
+        Raises
+        ------
+        Closed
+            Nothing was queued then.
+        """
+        if not isinstance(notify, Notify):
+            raise TypeError(f"Stream.notify: needs a Notify, not {type(notify).__name__}")
+        notify._check_open("Stream.notify")
+        self.record_notify(notify)
+
+    def launch_callback(self, function: Callable[..., object], /, *args: object) -> None:
+        """Call ``function(*args)`` when everything submitted so far is done; what follows waits for its return.
+
+        It runs on a thread of its own that serves all streams in turn.  What it raises is a failure of this
+        stream.  It may submit to any stream, and must not wait for what waits for it (``Busy``, ``DEADLOCK``).
+
+        Raises
+        ------
+        Closed
+            Nothing was queued then.
+        """
+        if not callable(function):
+            raise TypeError(f"Stream.launch_callback: {type(function).__name__} cannot be called")
+        token = callbacks.keep(function, args)
+        try:
+            self.callback(callbacks.runner.queue(), token)
+        except BaseException:
+            callbacks.forget(token)
+            raise
+
+    def sync(self, timeout: float | None = None) -> None:
+        """Wait until everything submitted so far is over, running it if nobody else does; report a failure.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; None waits for ever.  Ctrl-C is seen within 0.1 s; the operations go on then.
+
+        Raises
+        ------
+        Error
+            The first failure since the last report, with the operation's number: what the operation would have
+            raised, ``Cancelled`` for what was abandoned, ``DeviceFault`` (``CALLBACK_FAILED``) for a callback
+            that raised.  The stream can be used again.
+        WaitTimeout
+            Not everything was over in time; the text tells who waits for what.
+        Busy
+            ``DEADLOCK``: the stream waits for itself, or for the callback that asks.
+        """
+        if not self.synchronize(checked_timeout("Stream.sync", timeout)):
+            raise WaitTimeout(
+                f"stream {self.id} on {self.device.name} was not done after {timeout:g} s: {failures.waits()}",
+                call="Stream.sync",
+                device=self.device.name,
+            )
+        if observers.active:
+            observers.tell("sync", self)
+        self._report()
+
+    def abort(self) -> None:
+        """Cancel what is queued; a running copy ends at its next MiB.  Does not block; the next sync reports it.
+
+        Waits of other streams for events that were not reached end as ``Cancelled``.
+        """
+        self.cancel(False)
+
+    def close(self) -> None:
+        """Take no more operations and wait for what is queued; then report the first failure.  Idempotent.
+
+        A wait that nothing submitted so far would satisfy is cancelled, with what is behind it.  Called by a
+        callback of the stream itself, it does not wait.
+
+        Raises
+        ------
+        Error
+            As :meth:`sync`; the stream is closed all the same.
+        """
+        super().close()
+        self._report()
+
+    def __enter__(self) -> Stream:
+        if self.is_closed:
+            raise Closed(f"stream {self.id} on {self.device.name} was closed", device=self.device.name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.cancel(True)
+
+    def _report(self) -> None:
+        failure = self.take_failure()
+        if failure is not None:
+            raise failures.as_error(failure)
+
+    def __repr__(self) -> str:
+        queued = self.submitted - self.completed
+        state = "closed" if self.is_closed else f"{queued:,} queued" if queued else "idle"
+        return f"<Stream {self.id} on {self.device.name}: {state}>"
+
+
+class StreamGroup:
+    """Streams of a device with a legacy barrier: the rule of vendors' default streams.
+
+    What :attr:`default` is given waits for everything the group's other streams were given before, and what
+    they are given afterwards waits for it.  The cost does not depend on the number of streams.
+
+    Parameters
+    ----------
+    device : Device
+    on_error : str
+        Of the default stream: ``"stop"`` or ``"continue"``.
+    """
+
+    __slots__ = ("_group", "default", "device")
+
+    def __init__(self, device: Device, *, on_error: str = "stop") -> None:
+        self.device = device
+        self._group = _core.Group()
+        self.default = Stream._make(device, on_error, self._group, legacy=True)
+
+    def create_stream(self, *, on_error: str = "stop") -> Stream:
+        """Return a new stream of the group; errors as :meth:`Device.create_stream`."""
+        return Stream._make(self.device, on_error, self._group)
+
+
+def checked_stream(call: str, stream: object) -> Stream | None:
+    """Return a stream or None; TypeError for anything else."""
+    if stream is None or isinstance(stream, Stream):
+        return stream
+    raise TypeError(f"{call}: stream must be a Stream or None, not {type(stream).__name__}")

@@ -1,0 +1,37 @@
+"""Timeouts as users give them: seconds, None for ever."""
+
+from __future__ import annotations
+
+import math
+
+from peerlane.errors import InvalidValue
+
+FOREVER = -1.0
+
+
+def checked_timeout(call: str, timeout: float | None) -> float:
+    """Return seconds, negative for ever.
+
+    Raises
+    ------
+    TypeError, InvalidValue
+        It is no number, negative, or not a number of seconds.
+    """
+    if timeout is None:
+        return FOREVER
+    if isinstance(timeout, bool) or not hasattr(type(timeout), "__float__"):
+        raise TypeError(f"{call}: timeout must be seconds or None, not {type(timeout).__name__}")
+    seconds = float(timeout)
+    if math.isnan(seconds) or seconds < 0:
+        raise InvalidValue(
+            f"{call}: timeout is {timeout}; valid are seconds from 0 on, or None to wait for ever", call=call
+        )
+    return seconds
+
+
+def in_nanoseconds(call: str, timeout: float | None) -> int:
+    """Return a deadline of a wait on the device: 0 is for ever, and no wait is shorter than 1 ns."""
+    seconds = checked_timeout(call, timeout)
+    if seconds < 0 or seconds > 1e9:
+        return 0
+    return max(1, round(seconds * 1e9))
