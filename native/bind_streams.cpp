@@ -9,7 +9,7 @@
 
 #include "bind.h"
 #include "memory.h"
-#include "scheduler().h"
+#include "scheduler.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

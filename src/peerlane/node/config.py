@@ -171,6 +171,7 @@ class NodeConfig:
         plain = {
             "memory": self.memory[0] if len(set(self.memory)) == 1 else list(self.memory),
             "profile": self.profile.name,
+            "schedule": self.schedule or None,
             "p2p": None if self.p2p is None else [list(row) for row in self.p2p],
             "link": [{"a": a, "b": b, "kind": kind.value} for a, b, kind in self.links],
         }
@@ -213,7 +214,7 @@ def _resolved(given: Mapping[str, object], source: str) -> dict[str, object]:
             _MAX_WINDOW,
             2 * profile.granularity,
         ),
-        "schedule": check.schedule(given["schedule"]) if given.get("schedule") else "",
+        "schedule": check.schedule(given["schedule"]) if "schedule" in given else "",
         "p2p": check.p2p(given["p2p"], devices) if "p2p" in given else None,
         "links": tuple((a, b, kind) for (a, b), kind in sorted(links.items(), key=lambda link: link[0])),
         "_given": tuple(key for key in KEYS if key in given),
