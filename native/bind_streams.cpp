@@ -17,7 +17,7 @@ using namespace peerlane;
 
 namespace {
 
-constexpr const char* kParks[] = {"", "record", "notify", "callback", "group"};
+constexpr const char* kParks[] = {"", "record", "notify", "callback", "group", "value"};
 
 // (exception, stream, sequence, kind, token, cause), None for no failure.
 nb::object as_object(const FailurePtr& failure) {

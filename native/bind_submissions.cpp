@@ -206,6 +206,37 @@ void bind_submissions(nb::module_& m) {
         },
         "stream"_a, "dst"_a, "value"_a, "width"_a, "count"_a);
     m.def(
+        "submit_write_value",
+        [](const StreamHandle& stream, uint64_t address, uint64_t value, unsigned width) {
+            Heap::get().check_usable();
+            Operand target("dst", address, width);
+            Op op{.kind = OpKind::write_value, .width = static_cast<uint8_t>(width), .size = width, .value = value};
+            hold(op, target.range(), {});
+            submit(stream, op, nb::handle());
+            target.take();
+        },
+        "stream"_a, "address"_a, "value"_a, "width"_a);
+    m.def(
+        "submit_wait_value",
+        [](const StreamHandle& stream, uint64_t address, uint64_t value, uint64_t mask, int compare, unsigned width,
+           uint64_t timeout_ns) {
+            Heap::get().check_usable();
+            Operand target("address", address, width);
+            if (target.is_pageable()) throw Refusal{.why = Why::unknown_address, .role = "address", .address = address, .size = width};
+            auto wanted = std::make_unique<ValueWait>();
+            wanted->value = value;
+            wanted->mask = mask;
+            wanted->timeout_ns = timeout_ns;
+            wanted->compare = static_cast<Compare>(compare);
+            Op op{.kind = OpKind::wait_value, .width = static_cast<uint8_t>(width), .size = width, .extra = wanted.get()};
+            hold(op, target.range(), {});
+            submit(stream, op, nb::handle());
+            target.take();
+            wanted.release();
+        },
+        "stream"_a, "address"_a, "value"_a, "mask"_a, "compare"_a, "width"_a, "timeout_ns"_a,
+        "`compare`: 0 at least, 1 equal, 2 and, 3 nor.");
+    m.def(
         "copy_batch",
         [](const StreamHandle* stream, nb::list dsts, nb::list srcs) {
             Heap::get().check_usable();

@@ -7,9 +7,24 @@ constexpr uint64_t kMostSpares = 4096;   // 16 MiB
 }
 
 const char* name_of(OpKind kind) {
-    constexpr const char* kNames[] = {"copy", "copy_2d", "fill", "free", "batch", "descriptor", "record", "wait", "notify",
-                                      "wait_notify", "callback"};
+    constexpr const char* kNames[] = {"copy", "copy_2d", "write_value", "fill", "free", "batch", "descriptor",
+                                      "record", "wait", "notify", "wait_notify", "callback", "wait_value"};
     return kNames[static_cast<int>(kind)];
+}
+
+// Both vendors compare so: HIP's hipStreamWaitValue and acl's value_wait.
+bool ValueWait::is_satisfied(uint64_t word) const {
+    const uint64_t found = word & mask;
+    switch (compare) {
+        case Compare::geq:
+            return found >= value;
+        case Compare::eq:
+            return found == value;
+        case Compare::mask_and:
+            return (found & value) != 0;
+        default:
+            return (~(found | (value & mask)) & mask) != 0;
+    }
 }
 
 OpQueue::Chunk* OpQueue::spare_ = nullptr;

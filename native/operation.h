@@ -9,7 +9,7 @@
 namespace peerlane {
 
 enum class OpKind : uint8_t {
-    copy, copy_2d, fill, free, batch, descriptor, record, wait, notify, wait_notify, callback
+    copy, copy_2d, write_value, fill, free, batch, descriptor, record, wait, notify, wait_notify, callback, wait_value
 };
 
 const char* name_of(OpKind kind);
@@ -21,6 +21,16 @@ struct Extra {
 
 struct Rectangle : Extra {
     uint64_t dst_pitch, src_pitch, width, height;
+};
+
+enum class Compare : uint8_t { geq, eq, mask_and, nor };
+
+// Until a word of memory holds what is wanted.
+struct ValueWait : Extra {
+    uint64_t value, mask, timeout_ns;   // 0: for ever
+    Compare compare;
+
+    bool is_satisfied(uint64_t word) const;
 };
 
 // A list of copies with what it holds pinned; each range once, in neighbouring entries of one allocation.
@@ -40,7 +50,7 @@ class CallbackQueue;
 struct Op {
     OpKind kind = OpKind::copy;
     bool direct = false;            // refuse instead of staging
-    uint8_t width = 1;              // fill: bytes of an element
+    uint8_t width = 1;              // fill, values: bytes of an element
     uint32_t phase = 0;             // of the stream's group
     union {
         char* dst = nullptr;
@@ -55,12 +65,15 @@ struct Op {
     Extent* src_extent = nullptr;   // pinned
     uint64_t size = 0;              // bytes; of the destination's span for rectangles
     union {
-        uint64_t value = 0;         // fill; free: the allocation's id; callback: its token
+        uint64_t value = 0;         // fill, write_value; free: the allocation's id; callback: its token
         Extra* extra;               // owned
         Mark* mark;                 // held
     };
     void* keep = nullptr;           // a Python object; released by a later Python call
 
+    bool owns_extra() const {
+        return kind == OpKind::copy_2d || kind == OpKind::batch || kind == OpKind::descriptor || kind == OpKind::wait_value;
+    }
     bool moves_bytes() const { return kind <= OpKind::fill || kind == OpKind::batch || kind == OpKind::descriptor; }
     Range dst_range() const { return range(dst, dst_extent, size); }
     Range src_range() const { return range(src, src_extent, size); }

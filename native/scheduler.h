@@ -164,6 +164,7 @@ class Scheduler {
     // stream_watch.cpp
     void watch();
     void expire(Lock& lock, Stream& stream);
+    uint64_t look_at_values(Lock& lock);   // nanoseconds until the next look
     void ensure_watch();
 
     std::mutex mutex_;
@@ -180,6 +181,8 @@ class Scheduler {
     std::vector<HostWaiter*> sleepers_;
     std::multimap<SignalLine*, std::pair<StreamPtr, uint64_t>> parked_on_lines_;
     std::multimap<uint64_t, std::pair<StreamPtr, uint64_t>> deadlines_;
+    std::vector<std::pair<StreamPtr, uint64_t>> parked_on_values_;
+    uint64_t look_ns_ = 0;
     std::unique_ptr<SignalPage> bell_page_;
     bool watching_ = false;
 
@@ -189,6 +192,9 @@ class Scheduler {
     std::vector<Seen> seen_;
     std::atomic<uint64_t> order_{1};
 };
+
+// Whether the word that an operation waits for holds what is wanted.
+bool has_value(const Op& op);
 
 // What an operation touches, by block, and what it records or waits for.
 void add_spans(std::vector<Seen::Span>& spans, const Op& op);

@@ -44,7 +44,11 @@ void add_spans(std::vector<Seen::Span>& spans, const Op& op) {
             return;
         }
         case OpKind::fill:
+        case OpKind::write_value:
             add_host_span(spans, op.dst, op.size, true);
+            return;
+        case OpKind::wait_value:
+            add_host_span(spans, op.dst, op.size, false);
             return;
         case OpKind::batch:
             add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);

@@ -122,7 +122,7 @@ struct Traced {
     OpKind kind;
 };
 
-enum class Park : uint8_t { none, mark, notify, callback, phase };
+enum class Park : uint8_t { none, mark, notify, callback, phase, value };
 
 struct Stream : std::enable_shared_from_this<Stream> {
     uint64_t id = 0;

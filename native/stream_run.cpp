@@ -16,7 +16,15 @@ constexpr uint64_t kMostInARow = 64, kMostBytesInARow = kChunk;
 constexpr size_t kTraceLength = 1 << 14;
 
 bool is_small(const Op& op) {
-    return op.kind == OpKind::free || ((op.kind == OpKind::copy || op.kind == OpKind::fill) && op.size <= kSmall);
+    return op.kind == OpKind::free || op.kind == OpKind::write_value ||
+           ((op.kind == OpKind::copy || op.kind == OpKind::fill) && op.size <= kSmall);
+}
+
+void store_word(char* at, unsigned width, uint64_t value) {
+    if (width == 8)
+        std::atomic_ref(*reinterpret_cast<uint64_t*>(at)).store(value, std::memory_order_release);
+    else
+        std::atomic_ref(*reinterpret_cast<uint32_t*>(at)).store(static_cast<uint32_t>(value), std::memory_order_release);
 }
 
 // True: done.  Nothing is released.
@@ -28,6 +36,12 @@ bool run_small_op(const Op& op, Refusal& why) {
         }
         FaultGuard guard;
         if (!op.dst_extent || (op.kind == OpKind::copy && !op.src_extent)) rearm_fault_handlers();
+        if (op.kind == OpKind::write_value) {
+            if (guarded(guard, [&] { store_word(op.dst, op.width, op.value); })) return true;
+            const Side side = side_at("dst", op.dst, op.size);
+            why = explain_fault(guard.address, &side, 1);
+            return false;
+        }
         if (op.kind == OpKind::fill) {
             const Task task = plan_fill(op.dst, op.value, op.width, op.size);
             if (guarded(guard, [&] { task.step(0); })) return true;
@@ -121,6 +135,9 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
             break;
         case OpKind::wait_notify:
             start_wait_notify(stream, op);
+            break;
+        case OpKind::wait_value:
+            if (!has_value(op)) park(stream, Park::value, static_cast<const ValueWait*>(op.extra)->timeout_ns);
             break;
         default:
             park(stream, Park::callback, 0);
@@ -288,13 +305,12 @@ void Scheduler::finish_job(Lock& lock, Stream& stream) {
 void Scheduler::finish_head(Lock& lock, Stream& stream) {
     Op op = stream.queue.front();
     std::unique_ptr<Job> job = std::move(stream.job);
-    const bool owns_extra = op.kind == OpKind::copy_2d || op.kind == OpKind::batch || op.kind == OpKind::descriptor;
-    if (op.dst_extent || op.src_extent || owns_extra) {
+    if (op.dst_extent || op.src_extent || op.owns_extra()) {
         stream.active = 1;
         lock.unlock();
         job.reset();
         unpin(op);
-        if (owns_extra) delete op.extra;
+        if (op.owns_extra()) delete op.extra;
         lock.lock();
         stream.active = 0;
     }

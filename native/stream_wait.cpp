@@ -360,6 +360,8 @@ bool Scheduler::is_hopeless(Stream& stream, bool alone, std::vector<Stream*>& pa
             hopeless = hopeless && is_hopeless(*other, alone, path, known);
         }
         hopeless = hopeless && (any || alone);
+    } else if (stream.park == Park::value) {
+        hopeless = alone;   // anybody may write it
     } else if (stream.park == Park::callback) {
         hopeless = stream.callback_thread == std::this_thread::get_id();
     }
@@ -382,6 +384,11 @@ void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
             ++demanding_;
             demand_all();
             break;
+        case Park::value:
+            parked_on_values_.push_back(entry);
+            ++demanding_;
+            demand_all();
+            break;
         case Park::phase:
             stream.group->parked.push_back(entry);
             demand_all();
@@ -393,7 +400,7 @@ void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
         stream.deadline = static_cast<uint64_t>(Clock::now().time_since_epoch().count()) + timeout_ns;
         deadlines_.emplace(stream.deadline, entry);
     }
-    if (timeout_ns != 0 || park == Park::notify) ensure_watch();
+    if (timeout_ns != 0 || park == Park::notify || park == Park::value) ensure_watch();
     if (stream.closing) give_up_if_hopeless(stream);
 }
 
@@ -403,6 +410,7 @@ void Scheduler::unpark(Stream& stream) {
         while (entry != last && entry->second.second != stream.ticket) ++entry;
         if (entry != last) table.erase(entry);
     };
+    if (stream.park == Park::value) --demanding_;
     if (stream.park == Park::notify) {
         --demanding_;
         forget(parked_on_lines_, &stream.queue.front().notify->line);

@@ -34,7 +34,12 @@ _REFUSALS = frozenset(
 #: (exception, stream, operation, kind, token, cause), as native code gives it.
 Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None]"
 
-_KINDS = {"copy_2d": "2D copy", "wait_notify": "wait for a notify", "descriptor": "descriptor launch"}
+_KINDS = {
+    "copy_2d": "2D copy",
+    "wait_notify": "wait for a notify",
+    "wait_value": "wait for a value",
+    "descriptor": "descriptor launch",
+}
 _FIELDS = {
     1: "its first 8 bytes are {found:#x}, not the magic number of a copy list",
     2: "its version is {found}; this one is 1",
@@ -80,6 +85,8 @@ def _wait(
             reason = f"waits for notify {what}"
         case "callback":
             reason = "waits for its callback to return"
+        case "value":
+            reason = "waits for a word of memory to change"
         case "group":
             reason = "waits for the other streams of its group"
         case _:

@@ -16,6 +16,7 @@ from peerlane.backend import registry
 from peerlane.backend.interface import Location
 from peerlane.errors import InvalidValue
 from peerlane.stream import Stream, checked_stream
+from peerlane.timeouts import in_nanoseconds
 
 if TYPE_CHECKING:
     from peerlane.device import Device
@@ -24,6 +25,7 @@ _copy = _core.copy
 _submit_copy = _core.submit_copy_at
 _WORD = 1 << 64
 _LIST_HEADER = 32
+_COMPARES = ("geq", "eq", "and", "nor")
 
 
 def _checked(call: str, **values: object) -> list[int]:
@@ -130,6 +132,89 @@ def fill(address: int, value: int, *, count: int, width: int = 1, stream: Stream
         _core.fill(address, value, width, count)
     else:
         _core.submit_fill_at(stream, address, value, width, count)
+
+
+def write_value(address: int, value: int, *, stream: Stream, width: int = 8) -> None:
+    """Store a word when everything submitted before is done; whoever sees it sees the bytes before it too.
+
+    Parameters
+    ----------
+    address : int
+        A multiple of ``width``.
+    value : int
+        Of ``width`` bytes.
+    stream : Stream
+        Where it is queued.
+    width : int
+        4 or 8 bytes.
+
+    Raises
+    ------
+    BadAddress, Closed, InvalidValue, TypeError
+        As :func:`copy`; a width, value or address that does not fit.  Nothing was queued.
+    """
+    address, value, width = _checked_word("raw.write_value", stream, address, value, width)
+    _core.submit_write_value(stream, address, value, width)
+
+
+def wait_value(
+    address: int,
+    value: int,
+    *,
+    stream: Stream,
+    compare: str = "geq",
+    mask: int | None = None,
+    width: int = 8,
+    timeout: float | None = None,
+) -> None:
+    """Let what is submitted from now on wait until a word of memory holds what is wanted.
+
+    The word is looked at every 20 us to 1 ms, so an event or a notify is quicker.
+
+    Parameters
+    ----------
+    address : int
+        Of device or pinned memory, a multiple of ``width``.
+    value, mask : int
+        Of ``width`` bytes; by default all bits count.
+    stream : Stream
+        Where it is queued.
+    compare : str
+        With ``w = word & mask``: ``"geq"`` w >= value; ``"eq"`` w == value; ``"and"`` w & value != 0; ``"nor"`` a
+        bit of the mask is neither in w nor in value (``spec`` hip 3.7, acl 2.7).
+    width : int
+        4 or 8 bytes.
+    timeout : float, optional
+        Seconds from when the stream comes to it; beyond it the wait fails with ``WaitTimeout``, at the next
+        synchronization.
+
+    Raises
+    ------
+    BadAddress, Closed, InvalidValue, TypeError
+        As :func:`write_value`.  Nothing was queued.
+    """
+    address, value, width = _checked_word("raw.wait_value", stream, address, value, width)
+    bits = (1 << 8 * width) - 1
+    (chosen,) = _checked("raw.wait_value", mask=bits if mask is None else mask)
+    if compare not in _COMPARES:
+        raise InvalidValue(
+            f"raw.wait_value: compare is {compare!r}; valid are {', '.join(_COMPARES)}", call="raw.wait_value"
+        )
+    deadline = in_nanoseconds("raw.wait_value", timeout)
+    _core.submit_wait_value(stream, address, value, chosen & bits, _COMPARES.index(compare), width, deadline)
+
+
+def _checked_word(call: str, stream: Stream, address: int, value: int, width: int) -> list[int]:
+    if not isinstance(stream, Stream):
+        raise TypeError(f"{call}: stream must be a Stream, not {type(stream).__name__}")
+    address, value, width = _checked(call, address=address, value=value, width=width)
+    if width not in (4, 8):
+        raise InvalidValue(f"{call}: width is {width}; valid are 4 and 8 bytes", call=call)
+    if value >> 8 * width:
+        raise InvalidValue(f"{call}: value {value} does not fit {width} bytes", call=call)
+    if address % width:
+        raise InvalidValue(f"{call}: address {address:#x} is no multiple of {width}", call=call)
+    return [address, value, width]
 
 
 def launch_descriptor(
