@@ -112,9 +112,7 @@ def explain(why: str, *numbers: Any) -> BaseException:
                 device=where,
             )
         case "wait_timeout":
-            return WaitTimeout(
-                f"what it waits for did not come within {size / 1e9:g} s ({waits()})", device=where
-            )
+            return WaitTimeout(f"what it waits for did not come within {size / 1e9:g} s", device=where)
         case "callback_failed":
             return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
         case "bad_descriptor":
