@@ -39,7 +39,7 @@ def run(queue: _core.CallbackQueue, token: int) -> BaseException | None:
     raised: BaseException | None = None
     try:
         function(*args)
-    except BaseException as error:  # the thread must live: an exit asked for here is a failure like others
+    except BaseException as error:  # noqa: BLE001 - the thread must live: an exit asked for is a failure too
         raised = error
         _failed[token] = (getattr(function, "__qualname__", repr(function)), error)
         if len(_failed) > _REMEMBERED:
