@@ -25,9 +25,7 @@ void eight_threads_on_one_stream() {
             write(*one, mine, static_cast<uint64_t>(i));
             copy(*one, mine + 8, mine, 8);
             if (i % 64 == 0) {
-                Mark* mark = engine().record(*one);
-                CHECK(engine().synchronize(*mark, Deadline::in(kPatience), {}) == Outcome::reached);
-                mark->drop();
+                CHECK(Record(*one).sync() == Outcome::reached);
                 CHECK(memory.word(512 * t + 1) == static_cast<uint64_t>(i));
             }
             if (i % 500 == 0) sync(*one);
@@ -124,10 +122,9 @@ void threads_that_close(std::mt19937_64& random) {
                         engine().take_failure(*one);
                         break;
                     case 8: {
-                        Mark* mark = engine().record(*one);
-                        if (mine() % 2) engine().event_fd(*mark);
-                        engine().synchronize(*mark, Deadline::in(0.002), {});
-                        mark->drop();
+                        const Record record(*one);
+                        if (mine() % 2) engine().event_fd(*record.mark);
+                        record.sync(0.002);
                         break;
                     }
                     case 9: {
