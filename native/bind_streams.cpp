@@ -147,7 +147,7 @@ static void bind_stream(nb::module_& m) {
                 notify.shared->hold();
                 try {
                     told(self, op, scheduler().submit(*self.stream, op));
-                } catch (const Refusal&) {
+                } catch (...) {
                     notify.shared->drop();
                     throw;
                 }
@@ -160,7 +160,7 @@ static void bind_stream(nb::module_& m) {
                 notify.shared->hold();
                 try {
                     told(self, op, scheduler().submit(*self.stream, op));
-                } catch (const Refusal&) {
+                } catch (...) {
                     notify.shared->drop();
                     throw;
                 }
@@ -173,7 +173,7 @@ static void bind_stream(nb::module_& m) {
                 queue.shared->hold();
                 try {
                     told(self, op, scheduler().submit(*self.stream, op));
-                } catch (const Refusal&) {
+                } catch (...) {
                     queue.shared->drop();
                     throw;
                 }
@@ -188,7 +188,7 @@ static void bind_stream(nb::module_& m) {
                 op.value = id;
                 try {
                     scheduler().submit(*self.stream, op);
-                } catch (const Refusal&) {
+                } catch (...) {
                     memory.take_back();
                     throw;
                 }
@@ -258,7 +258,7 @@ static void bind_marks(nb::module_& m) {
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->line.consumed.load(); })
         .def("record", [](const HeldNotify& self) { scheduler().notify_recorded(*self.shared); },
              nb::call_guard<GilReleased>(), "Record now, outside of any stream.")
-        .def("reset", [](const HeldNotify& self) { self.shared->reset(); });
+        .def("reset", [](const HeldNotify& self) { scheduler().reset(*self.shared); });
 
     nb::class_<HeldCallbacks>(m, "CallbackQueue", "Where callbacks wait for the thread that runs them.")
         .def("__init__", [](HeldCallbacks* self) { new (self) HeldCallbacks{new CallbackQueue}; })
@@ -276,13 +276,13 @@ static void bind_marks(nb::module_& m) {
                         const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.at - Clock::now());
                         const auto slice = std::min(left, std::chrono::nanoseconds(std::chrono::milliseconds(100)));
                         found = self.shared->take(item, slice.count() > 0 ? static_cast<uint64_t>(slice.count()) : 0);
+                        if (found && !scheduler().begin_callback(*item.stream, item.token)) continue;   // cancelled
                         if (found || left <= slice) break;
                         if (poll.ask && poll.ask(poll.context)) {
                             outcome = Outcome::interrupted;
                             break;
                         }
                     }
-                    if (found) Scheduler::get().begin_callback(*item.stream);
                 }
                 if (outcome == Outcome::interrupted) throw nb::python_error();
                 if (!found) return std::nullopt;
