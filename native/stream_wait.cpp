@@ -361,7 +361,8 @@ bool Scheduler::is_hopeless(Stream& stream, bool alone, std::vector<Stream*>& pa
         }
         hopeless = hopeless && (any || alone);
     } else if (stream.park == Park::callback) {
-        hopeless = stream.callback_thread == std::this_thread::get_id();
+        // It returns if nobody waits for it; only the thread that runs it must not.
+        hopeless = !alone && stream.callback_thread == std::this_thread::get_id();
     }
     known[&stream] = hopeless;
     return hopeless;

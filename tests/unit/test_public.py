@@ -22,8 +22,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("_core",),
     ("node",),
     ("backend",),
-    ("memory", "timeouts", "observers", "callbacks", "failures", "notify", "event", "stream")
-    + ("device", "buffer", "copies", "descriptor", "raw", ""),
+    (
+        *("memory", "timeouts", "observers", "callbacks", "failures", "notify", "event", "stream"),
+        *("device", "buffer", "copies", "descriptor", "raw", ""),
+    ),
     ("dialects", "cli", "testing", "__main__"),
 )
 
