@@ -36,6 +36,7 @@ def _public() -> set[str]:
             properties = {n for n, m in vars(thing).items() if isinstance(m, property)}
             names |= {f"{name}.{n}" for n in properties - THAT_CANNOT_FAIL}
     names |= {f"raw.{n}" for n, f in vars(pl.raw).items() if inspect.isfunction(f) and not n.startswith("_")}
+    names |= {"trace.recording", "Trace.write"}  # the rest of the module cannot fail
     native = {"Buffer.address", "Buffer.__getitem__", "Buffer.__enter__"}
     return names | native | {"Device", "Buffer", "Buffer.__dlpack__`, the buffer protocol"}
 
