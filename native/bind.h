@@ -11,6 +11,7 @@ void bind_reference(nanobind::module_& m);
 void bind_streams(nanobind::module_& m);
 void bind_submissions(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
+void bind_trace(nanobind::module_& m);
 
 // Asks the interpreter for signals, when this is the thread that handles them.
 peerlane::Poll poll_here();

@@ -83,5 +83,4 @@ void bind_observer(nb::module_& m) {
         },
         nb::sig("def take_started() -> list[typing.Any]"), "What started since the last call, as submissions are told.");
     m.def("next_order", [] { return Scheduler::get().next_order(); });
-    m.def("set_tracing", [](bool on) { Scheduler::get().tracing.store(on, std::memory_order_relaxed); }, "on"_a);
 }

@@ -137,9 +137,11 @@ static void bind_stream(nb::module_& m) {
         .def(
             "wait_mark",
             [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns) {
-                told(self, {.kind = OpKind::wait, .mark = mark.shared}, scheduler().wait(*self.stream, *mark.shared, timeout_ns));
+                const Submitted done = scheduler().wait(*self.stream, *mark.shared, timeout_ns);
+                told(self, {.kind = OpKind::wait, .mark = mark.shared}, done);
+                return done.sequence;
             },
-            "mark"_a, "timeout_ns"_a)
+            "mark"_a, "timeout_ns"_a, "The number of the wait.")
         .def(
             "record_notify",
             [](const StreamHandle& self, const HeldNotify& notify) {
@@ -193,19 +195,7 @@ static void bind_stream(nb::module_& m) {
                     throw;
                 }
             },
-            "memory"_a, "Free an allocation when what was submitted by now is over.")
-        .def(
-            "take_trace",
-            [](const StreamHandle& self) {
-                uint64_t lost = 0;
-                nb::list found;
-                for (const Traced& entry : scheduler().take_trace(*self.stream, lost))
-                    found.append(nb::make_tuple(entry.sequence, name_of(entry.kind), entry.bytes,
-                                                entry.start_ns, entry.end_ns));
-                return nb::make_tuple(found, lost);
-            },
-            nb::sig("def take_trace(self) -> tuple[list[tuple[int, str, int, int, int]], int]"),
-            "((sequence, kind, bytes, start ns, end ns), ...) since the last call, and how many were lost.");
+            "memory"_a, "Free an allocation when what was submitted by now is over.");
 }
 
 static void bind_marks(nb::module_& m) {

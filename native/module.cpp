@@ -10,5 +10,6 @@ NB_MODULE(_core, m) {
     bind_streams(m);
     bind_submissions(m);
     bind_observer(m);
+    bind_trace(m);
     bind_reference(m);
 }

@@ -2,7 +2,7 @@
 
 from peerlane import _interpreter as _interpreter  # first: it may refuse
 from peerlane import failures as failures  # the texts of native refusals
-from peerlane import raw
+from peerlane import raw, trace
 from peerlane.backend.interface import Caps, DeviceInfo, Kind, Location
 from peerlane.buffer import Buffer, Route, as_buffer
 from peerlane.copies import copy, copy_2d, copy_batch, fill
@@ -70,5 +70,6 @@ __all__ = [
     "leave_node",
     "raw",
     "set_observer",
+    "trace",
     "trim",
 ]

@@ -238,7 +238,8 @@ class Stream:
 
     def record_mark(self) -> Mark: ...
 
-    def wait_mark(self, mark: Mark, timeout_ns: int) -> None: ...
+    def wait_mark(self, mark: Mark, timeout_ns: int) -> int:
+        """The number of the wait."""
 
     def record_notify(self, notify: Notify) -> None: ...
 
@@ -248,11 +249,6 @@ class Stream:
 
     def free(self, memory: Memory) -> None:
         """Free an allocation when what was submitted by now is over."""
-
-    def take_trace(self) -> tuple[list[tuple[int, str, int, int, int]], int]:
-        """
-        ((sequence, kind, bytes, start ns, end ns), ...) since the last call, and how many were lost.
-        """
 
 def configure_schedule(schedule: int, seed: int) -> None:
     """`schedule`: 0 eager, 1 lazy, 2 seeded."""
@@ -309,7 +305,18 @@ def take_started() -> list[Any]:
 
 def next_order() -> int: ...
 
-def set_tracing(on: bool) -> None: ...
+def set_tracing(on: bool) -> None:
+    """Whether streams note when their operations ran."""
+
+class StreamTrace:
+    """What a stream notes; also when the stream is closed and gone."""
+
+    def __init__(self, stream: Stream) -> None: ...
+
+    def take(self) -> tuple[list[tuple[int, str, int, int, int]], int]:
+        """
+        ((sequence, kind, bytes, start ns, end ns), ...) since the last call, and how many were lost.
+        """
 
 def time_reference_copy(dst: int, src: int, size: int, streaming: bool, threads: int, rounds: int) -> float:
     """

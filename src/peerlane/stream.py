@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from peerlane import _core, callbacks, failures, observers
+from peerlane import _core, callbacks, failures, observers, trace
 from peerlane.errors import Closed, Fault, InvalidValue, WaitTimeout
 from peerlane.event import Event
 from peerlane.notify import Notify
@@ -54,6 +54,7 @@ class Stream(_core.Stream):
         made = cls.__new__(cls)
         _core.Stream.__init__(made, device._native_number(), _ON_ERROR[on_error], group, legacy)
         made.device, made._on_error = device, on_error
+        trace.created(made)
         if observers.active:
             observers.tell("create", made)
             weakref.finalize(made, observers.tell_id, "destroy", "Stream", made.id)
@@ -144,7 +145,10 @@ class Stream(_core.Stream):
             raise TypeError(
                 f"Stream.wait: wait for an Event, a Stream or a Notify, not {type(other).__name__}"
             )
-        self.wait_mark(other._recorded("Stream.wait"), deadline)
+        mark = other._recorded("Stream.wait")
+        number = self.wait_mark(mark, deadline)
+        if trace.active is not None:
+            trace.waited(self.id, number, mark.stream_id, mark.sequence)
 
     def notify(self, notify: Notify) -> None:
         """Record a notify when everything submitted so far is done; cancelled operations do not notify.
@@ -235,7 +239,7 @@ class Stream(_core.Stream):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         if error is None:
             self.close()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ import pytest
 import peerlane as pl
 from helpers.safetensors_files import model, packed, small_model
 from peerlane.cli import demo, main
-from peerlane.cli.demo import source, transfer
+from peerlane.cli.demo import concurrent, source, transfer
 from peerlane.testing.procs import run_python
 
 LARGE_BYTES = 256 << 20
@@ -48,6 +49,15 @@ def test_every_tensor_arrives_on_every_device(tmp_path: Path, capsys: pytest.Cap
         "layer.weight": sha256(bytes(range(256)) * 1200).hexdigest(),
         "layer.bias": sha256(b"\x17" * 77).hexdigest(),
     }
+    ways = {way["way"]: way for way in result["ways"]}
+    assert [(name, way["streams"], way["verified"]) for name, way in ways.items()] == [
+        ("one by one", 0, None),
+        ("single copies", 3, True),
+        ("one launch", 3, True),
+    ]
+    assert all(way["bytes"] == 3 * 307_277 and way["gb_per_s"] > 0 for way in ways.values())
+    assert ways["one by one"]["ratio"] == 1
+    assert ways["one launch"]["mismatched"] == {f"virtual:{n}": [] for n in range(3)}
     matrix = result["matrix"]["gb_per_s"]
     assert [[value is None for value in row] for row in matrix] == [
         [a == b for b in range(3)] for a in range(3)
@@ -55,6 +65,7 @@ def test_every_tensor_arrives_on_every_device(tmp_path: Path, capsys: pytest.Cap
     assert picture.read_bytes().startswith(b"\x89PNG")
     table = capsys.readouterr().out
     assert table.count("yes, 2/2") == 3
+    assert table.count("yes, 6/6") == 2
     assert "\x1b" not in table
 
 
@@ -107,6 +118,80 @@ def test_a_mismatch_names_tensor_and_device(
     assert "'layer.weight'" not in table
 
 
+@pytest.mark.parametrize("way", ["single_copies", "one_launch"])
+def test_a_mismatch_on_streams_names_the_way_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    right = getattr(concurrent.Pipeline, way)
+
+    def damaging(pipeline: concurrent.Pipeline) -> None:
+        right(pipeline)
+        pipeline.others[1].buffers[0].view()[5] ^= 1
+
+    monkeypatch.setattr(concurrent.Pipeline, way, damaging)
+    assert run("--weights", small_model(tmp_path), "--devices", 3) == 1
+    table = capsys.readouterr().out
+    words = way.replace("_", " ")
+    assert f"virtual:2, {words}: tensor 'layer.weight' differs from the file" in table
+    assert table.count("differs") == 1
+    assert (table.count("yes, 2/2"), table.count("yes, 6/6"), table.count("NO, 5/6")) == (3, 1, 1)
+
+
+def test_what_is_verified_was_brought_by_that_very_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timed runs bring the same bytes before; they do not count."""
+    right, done = concurrent.Pipeline.one_launch, []
+
+    def idle_after_the_timed_runs(pipeline: concurrent.Pipeline) -> None:
+        if len(done) < concurrent.ROUNDS:
+            right(pipeline)
+        done.append(True)
+
+    monkeypatch.setattr(concurrent.Pipeline, "one_launch", idle_after_the_timed_runs)
+    assert run("--weights", small_model(tmp_path)) == 1
+    assert "NO, 0/4" in capsys.readouterr().out
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:7"])
+def test_the_timeline_has_every_stream_and_every_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    target = tmp_path / "timeline.json"
+    assert run("--weights", small_model(tmp_path), "--devices", 3, "--trace", target) == 0
+    timeline = json.loads(target.read_text())
+    assert timeline["otherData"] == {"lost operations": 0}
+    events = timeline["traceEvents"]
+    names = {(event["name"], event["pid"]): event["args"]["name"] for event in events if event["ph"] == "M"}
+    assert names == {
+        ("process_name", 1): "virtual:0",
+        ("process_name", 2): "virtual:1",
+        ("process_name", 3): "virtual:2",
+        ("thread_name", 1): "load",
+        ("thread_name", 2): "deliver from virtual:0",
+        ("thread_name", 3): "deliver from virtual:0",
+    }
+    slices = [event for event in events if event["ph"] == "X"]
+    sizes = [256 * 1200, 77]
+    for process in (1, 2, 3):
+        mine = [event for event in slices if event["pid"] == process]
+        kinds = ["copy"] * 4 if process == 1 else ["copy", "copy", "descriptor"]
+        assert [event["name"] for event in mine] == kinds
+        assert [event["args"]["bytes"] for event in mine[:2]] == sizes
+        assert mine[-1]["args"]["bytes"] == (sizes[1] if process == 1 else sum(sizes))
+        for one, next_one in pairwise(mine):
+            assert next_one["ts"] - (one["ts"] + one["dur"]) > -0.001
+    # Each of two tensors, and then the last one, was waited for on two streams: nothing there began before.
+    for process in (2, 3):
+        load = [event for event in slices if event["pid"] == 1]
+        mine = [event for event in slices if event["pid"] == process]
+        for arrived, delivered in zip((load[0], load[1], load[3]), mine, strict=True):
+            assert arrived["ts"] + arrived["dur"] - 0.001 < delivered["ts"]
+    assert sum(event["ph"] == "s" for event in events) == sum(event["ph"] == "f" for event in events) == 6
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -114,9 +199,11 @@ def test_a_mismatch_names_tensor_and_device(
         (["--weights", "empty.safetensors"], "holds no bytes to copy"),
         (["--devices", "1"], "give --devices 2 or more"),
         (["--devices", "0"], "1 to 4096"),
-        (["--node", "memory=2MiB"], "need 4,194,304 bytes on each of 2 devices, and virtual:0 has 2,097,152"),
+        (["--node", "memory=2MiB"], "need 6,291,456 bytes on each of 2 devices, and virtual:0 has 2,097,152"),
         (["--json", "no/such/folder.json"], "--json 'no/such/folder.json' cannot be written"),
         (["--plot", "."], "--plot '.' cannot be written"),
+        (["--trace", "no/such/folder.json"], "--trace 'no/such/folder.json' cannot be written"),
+        (["--trace", "."], "--trace '.' cannot be written"),
         (["--plot", "picture.svg"], "valid is a name that ends in .png"),
     ],
 )

@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("node",),
     ("backend",),
     (
-        *("memory", "timeouts", "observers", "callbacks", "failures", "notify", "event", "stream"),
+        *("memory", "timeouts", "observers", "callbacks", "failures", "notify", "event", "trace", "stream"),
         *("device", "buffer", "copies", "descriptor", "raw", ""),
     ),
     ("dialects", "cli", "testing", "__main__"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -33,18 +35,33 @@ def add_output_arguments(parser: argparse.ArgumentParser, *, plot: str) -> None:
 
 def check_outputs(args: argparse.Namespace) -> None:
     """Refuse, before any work is done, what could not be written after it."""
-    for flag, target in (("--json", args.json), ("--plot", args.plot)):
-        if target is None or target == STDOUT:
-            continue
-        folder = Path(target).parent
-        if Path(target).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise InvalidValue(
-                f"{flag} {target!r} cannot be written: valid is a file in a folder that exists and is writable"
-            )
+    if args.json != STDOUT:
+        check_file("--json", args.json)
+    check_file("--plot", args.plot)
     if args.plot is not None:
         if Path(args.plot).suffix.lower() != ".png":
             raise InvalidValue(f"--plot {args.plot!r}: valid is a name that ends in .png")
         plots.check_available()
+
+
+def check_file(flag: str, target: str | None) -> None:
+    """Refuse a file that cannot be written, if one is given."""
+    if target is None:
+        return
+    folder = Path(target).parent
+    if Path(target).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InvalidValue(
+            f"{flag} {target!r} cannot be written: valid is a file in a folder that exists and is writable"
+        )
+
+
+@contextlib.contextmanager
+def unwritable(flag: str, target: str) -> Iterator[None]:
+    """Say of a file that could not be written which option named it."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidValue(f"{flag} {target!r} cannot be written: {error.strerror}") from None
 
 
 def results_console(args: argparse.Namespace) -> Console:
@@ -80,7 +97,5 @@ def write_json(target: str, result: object) -> None:
     if target == STDOUT:
         sys.stdout.write(text)
         return
-    try:
+    with unwritable("--json", target):
         Path(target).write_text(text)
-    except OSError as error:
-        raise InvalidValue(f"--json {target!r} cannot be written: {error.strerror}") from None

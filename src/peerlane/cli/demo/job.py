@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 
 import peerlane as pl
 from peerlane.cli import machine
-from peerlane.cli.demo import transfer
+from peerlane.cli.demo import concurrent, transfer
 from peerlane.cli.outputs import show_progress
 from peerlane.cli.weights import Tensor, Weights
 from peerlane.node import NodeConfig
@@ -54,14 +54,26 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """All that the demo found out; ``matrix[a][b]`` is GB/s from a to b, None where a is b."""
+    """All that the demo found out.
+
+    Attributes
+    ----------
+    ways : sequence of Way
+        The same moves, with and without streams.
+    matrix : list of list, or None
+        ``matrix[a][b]`` is GB/s from a to b, None where a is b.
+    timeline : Trace or None
+        Of the moves on streams.
+    """
 
     source: str
     node: NodeConfig
     tensors: Sequence[Tensor]
     digests: Sequence[str]
     arrivals: Sequence[Arrival]
+    ways: Sequence[concurrent.Way]
     matrix: Matrix | None
+    timeline: pl.trace.Trace | None
 
     @property
     def names(self) -> list[str]:
@@ -69,11 +81,12 @@ class Result:
 
     @property
     def is_verified(self) -> bool:
-        return not any(arrival.mismatched for arrival in self.arrivals)
+        on_streams = [wrong for way in self.ways for wrong in (way.mismatched or {}).values()]
+        return not any((*(arrival.mismatched for arrival in self.arrivals), *on_streams))
 
 
-def distribute(weights: Weights, node: NodeConfig, *, with_matrix: bool) -> Result:
-    """Load the weights to device 0, copy them to every other device of ``node``, and verify each copy.
+def distribute(weights: Weights, node: NodeConfig, *, with_matrix: bool, with_timeline: bool) -> Result:
+    """Load the weights to device 0, bring them to every other device of ``node``, and verify each copy.
 
     Raises
     ------
@@ -89,15 +102,17 @@ def distribute(weights: Weights, node: NodeConfig, *, with_matrix: bool) -> Resu
         staging = stack.enter_context(host.allocate(transfer.STAGING))
         scratch = stack.enter_context(host.allocate(transfer.scratch_bytes(tensors)))
         scratch.fill(0)
-        passes = (
-            2 + (len(devices) - 1) * (ROUNDS + 1) + (len(devices) * (len(devices) - 1) if with_matrix else 0)
-        )
+        pinned = transfer.places(scratch, tensors)
         progress = stack.enter_context(show_progress())
-        task = progress.add_task("", total=passes * weights.nbytes)
+        task = progress.add_task("", total=_passes(len(devices), with_matrix) * weights.nbytes)
 
         def begin(phase: str) -> transfer.Advance:
             progress.update(task, description=phase)
             return lambda nbytes: progress.advance(task, nbytes)
+
+        def wrong(replica: transfer.Replica) -> tuple[str, ...]:
+            found = transfer.read_back(replica, staging, begin(f"verify {replica.device.name}"))
+            return tuple(t.name for t, want, got in zip(tensors, digests, found, strict=True) if want != got)
 
         replicas = [transfer.hold(device, tensors, stack) for device in devices]
         first, *others = replicas
@@ -105,16 +120,30 @@ def distribute(weights: Weights, node: NodeConfig, *, with_matrix: bool) -> Resu
         timings: list[tuple[float, float | None]] = [(seconds, None)]
         for other in others:
             open_route(first.device, other.device)
-            timings.append(_copy_rounds(first, other, scratch, begin(f"copy to {other.device.name}")))
+            timings.append(_copy_rounds(first, other, pinned, begin(f"copy to {other.device.name}")))
         arrivals = []
         for replica, (seconds, ratio) in zip(replicas, timings, strict=True):
-            found = transfer.read_back(replica, staging, begin(f"verify {replica.device.name}"))
-            wrong = tuple(t.name for t, want, got in zip(tensors, digests, found, strict=True) if want != got)
             origin = staging if replica is first else first.buffers[0]
             route = origin.route_to(replica.buffers[0])
-            arrivals.append(Arrival(replica.device.name, route, weights.nbytes, seconds, ratio, wrong))
+            arrivals.append(
+                Arrival(replica.device.name, route, weights.nbytes, seconds, ratio, wrong(replica))
+            )
+        # The rounds above have left the tensors in pinned memory.
+        pipeline = concurrent.Pipeline(pinned, replicas, stack)
+        of_ways = concurrent.measure(pipeline, begin)
+        with pl.trace.recording() if with_timeline else nullcontext() as timeline:
+            if timeline is not None:
+                pipeline.label(timeline)
+            ways = concurrent.ways(pipeline, of_ways, concurrent.check(pipeline, wrong, begin))
         matrix = _matrix(replicas, begin("all pairs")) if with_matrix else None
-        return Result(weights.path, node, tensors, digests, arrivals, matrix)
+        return Result(weights.path, node, tensors, digests, arrivals, ways, matrix, timeline)
+
+
+def _passes(devices: int, with_matrix: bool) -> int:
+    """Return how often all the weights are moved, or hashed."""
+    one_device_at_a_time = 2 + (devices - 1) * (ROUNDS + 1)
+    on_streams = devices * (3 * concurrent.ROUNDS + 2 * 2)
+    return one_device_at_a_time + on_streams + (devices * (devices - 1) if with_matrix else 0)
 
 
 def open_route(a: pl.Device, b: pl.Device) -> None:
@@ -127,12 +156,12 @@ def open_route(a: pl.Device, b: pl.Device) -> None:
 
 
 def _copy_rounds(
-    src: transfer.Replica, dst: transfer.Replica, scratch: pl.Buffer, advance: transfer.Advance
+    src: transfer.Replica, dst: transfer.Replica, pinned: Sequence[pl.Buffer], advance: transfer.Advance
 ) -> tuple[float, float]:
     """Return the median seconds, and the median of each round's speed relative to memcpy."""
     seconds, ratios = [], []
     for _ in range(ROUNDS):
-        reference = transfer.memcpy_seconds(src, scratch)
+        reference = transfer.memcpy_seconds(src, pinned)
         seconds.append(transfer.deliver(src, dst, advance))
         ratios.append(reference / seconds[-1])
     return statistics.median(seconds), statistics.median(ratios)

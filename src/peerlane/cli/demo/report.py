@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -9,11 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from peerlane.cli import machine
+from peerlane.cli.demo.concurrent import ONE_BY_ONE, Way
 from peerlane.cli.demo.job import ROUNDS, Arrival, Result
 from peerlane.cli.outputs import printable
 from peerlane.cli.weights_header import clipped
 
 PLOT_TITLE = "the weights between all pairs of devices"
+WAYS_TITLE = "to all devices, from pinned memory on"
+
+_NUMBERS = ("bytes", "seconds", "GB/s", "x memcpy", "streams", f"x {ONE_BY_ONE}")
 
 
 def draw(result: Result, console: Console) -> None:
@@ -24,11 +29,7 @@ def draw(result: Result, console: Console) -> None:
         soft_wrap=True,
     )
     console.print(Text(result.node.describe()), soft_wrap=True)
-    table = Table()
-    for heading in ("device", "route", "bytes", "seconds", "GB/s", "x memcpy", "verified"):
-        table.add_column(
-            heading, justify="right" if heading in ("bytes", "seconds", "GB/s", "x memcpy") else "left"
-        )
+    table = _table("device", "route", "bytes", "seconds", "GB/s", "x memcpy", "verified")
     for arrival in result.arrivals:
         table.add_row(*_cells(arrival, len(result.tensors)))
     console.print(table)
@@ -36,15 +37,25 @@ def draw(result: Result, console: Console) -> None:
         f"x memcpy: speed relative to one thread's memcpy of the same sizes, median of {ROUNDS} rounds",
         soft_wrap=True,
     )
+    table = _table("way", "streams", "bytes", "seconds", "GB/s", f"x {ONE_BY_ONE}", "verified")
+    for way in result.ways:
+        table.add_row(*_cells_of_way(way, len(result.tensors)))
+    console.print(table)
+    console.print(
+        f"{WAYS_TITLE}: without streams; a copy of each tensor on streams, or one launch of a copy list a "
+        "destination, ordered by events",
+        soft_wrap=True,
+    )
     for arrival in result.arrivals:
         if arrival.route.kind == "staged":
             console.print(
                 Text(f"{arrival.device}: staged through the host: {arrival.route.reason}"), soft_wrap=True
             )
-    for arrival in result.arrivals:
-        for name in arrival.mismatched:
-            line = f"{arrival.device}: tensor {clipped(name)} differs from the file"
-            console.print(Text(line, style="bold red"), soft_wrap=True)
+    for where, name in _mismatches(result):
+        line = f"{where}: tensor {clipped(name)} differs from the file"
+        console.print(Text(line, style="bold red"), soft_wrap=True)
+    if result.timeline is not None and result.timeline.lost:
+        console.print(f"the timeline lacks its first {result.timeline.lost:,} operations", soft_wrap=True)
 
 
 def as_json(result: Result) -> dict[str, object]:
@@ -68,6 +79,19 @@ def as_json(result: Result) -> dict[str, object]:
             }
             for arrival in result.arrivals
         ],
+        "ways": [
+            {
+                "way": way.name,
+                "streams": way.streams,
+                "bytes": way.nbytes,
+                "seconds": way.seconds,
+                "gb_per_s": way.rate,
+                "ratio": way.ratio,
+                "verified": None if way.mismatched is None else not any(way.mismatched.values()),
+                "mismatched": way.mismatched,
+            }
+            for way in result.ways
+        ],
         "matrix": {"devices": result.names, "gb_per_s": result.matrix},
         "tensors": [
             {
@@ -83,8 +107,46 @@ def as_json(result: Result) -> dict[str, object]:
     }
 
 
+def rates(result: Result) -> dict[str, float]:
+    """Return the GB/s of each way."""
+    return {way.name: way.rate for way in result.ways}
+
+
+def _table(*headings: str) -> Table:
+    table = Table()
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
+    return table
+
+
+def _mismatches(result: Result) -> Iterator[tuple[str, str]]:
+    for arrival in result.arrivals:
+        for name in arrival.mismatched:
+            yield arrival.device, name
+    for way in result.ways:
+        for device, names in (way.mismatched or {}).items():
+            for name in names:
+                yield f"{device}, {way.name}", name
+
+
+def _verdict(wrong: int, tensors: int) -> str:
+    return f"{'NO' if wrong else 'yes'}, {tensors - wrong:,}/{tensors:,}"
+
+
+def _cells_of_way(way: Way, tensors: int) -> list[str]:
+    wrong = way.mismatched
+    return [
+        way.name,
+        str(way.streams or "-"),
+        f"{way.nbytes:,}",
+        f"{way.seconds:.4f}",
+        f"{way.rate:.1f}",
+        f"{way.ratio:.2f}",
+        "-" if wrong is None else _verdict(sum(map(len, wrong.values())), tensors * len(wrong)),
+    ]
+
+
 def _cells(arrival: Arrival, tensors: int) -> list[str]:
-    whole = tensors - len(arrival.mismatched)
     return [
         arrival.device,
         "pinned" if arrival.ratio is None else arrival.route.kind,
@@ -92,5 +154,5 @@ def _cells(arrival: Arrival, tensors: int) -> list[str]:
         f"{arrival.seconds:.4f}",
         f"{arrival.rate:.1f}",
         "-" if arrival.ratio is None else f"{arrival.ratio:.2f}",
-        f"{'NO' if arrival.mismatched else 'yes'}, {whole:,}/{tensors:,}",
+        _verdict(len(arrival.mismatched), tensors),
     ]

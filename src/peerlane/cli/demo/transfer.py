@@ -32,12 +32,16 @@ class Replica:
 
 def hold(device: pl.Device, tensors: Sequence[Tensor], stack: ExitStack) -> Replica:
     """Allocate room for the tensors, zeroed: no earlier bytes can pass for a copy, and no page is new."""
-    buffers = []
-    for tensor in tensors:
-        buffer = stack.enter_context(device.allocate(tensor.nbytes, peer=True))
+    buffers = [stack.enter_context(device.allocate(tensor.nbytes, peer=True)) for tensor in tensors]
+    replica = Replica(device, tensors, buffers)
+    clear(replica)
+    return replica
+
+
+def clear(replica: Replica) -> None:
+    """Zero a device's copy."""
+    for buffer in replica.buffers:
         buffer.fill(0)
-        buffers.append(buffer)
-    return Replica(device, tensors, buffers)
 
 
 def load(weights: Weights, into: Replica, staging: pl.Buffer, advance: Advance) -> tuple[float, list[str]]:
@@ -79,26 +83,39 @@ def read_back(replica: Replica, staging: pl.Buffer, advance: Advance) -> list[st
 
 
 def scratch_bytes(tensors: Sequence[Tensor]) -> int:
-    """Return the bytes that :func:`memcpy_seconds` writes to."""
+    """Return the bytes of pinned memory that hold all tensors, see :func:`places`."""
     return sum(_aligned(tensor.nbytes) for tensor in tensors)
 
 
+def places(scratch: pl.Buffer, tensors: Sequence[Tensor]) -> list[pl.Buffer]:
+    """Return the place of each tensor in ``scratch``."""
+    found, start = [], 0
+    for tensor in tensors:
+        found.append(scratch[start : start + tensor.nbytes])
+        start += _aligned(tensor.nbytes)
+    return found
+
+
 def least_charge(tensors: Sequence[Tensor]) -> int:
-    """Return what a device is charged for the tensors at least: whole blocks, which small ones share."""
-    large = sum(-(-tensor.nbytes // _BLOCK) for tensor in tensors if tensor.nbytes >= _BLOCK)
-    small = sum(tensor.nbytes for tensor in tensors if tensor.nbytes < _BLOCK)
+    """Return what a device is charged for the tensors and a copy list at least.
+
+    These are whole blocks, which what is small shares.
+    """
+    sizes = [tensor.nbytes for tensor in tensors]
+    sizes.append(pl.CopyDescriptor.size_for(len(tensors)))
+    large = sum(-(-size // _BLOCK) for size in sizes if size >= _BLOCK)
+    small = sum(size for size in sizes if size < _BLOCK)
     return (large + -(-small // _BLOCK)) * _BLOCK
 
 
-def memcpy_seconds(src: Replica, scratch: pl.Buffer) -> float:
-    """Copy the same tensors with one thread's memcpy, each to a place of its own in ``scratch``."""
-    to = _core.host_pointer(scratch.address, scratch.size)
+def memcpy_seconds(src: Replica, targets: Sequence[pl.Buffer]) -> float:
+    """Copy the same tensors with one thread's memcpy to places in pinned memory."""
     seconds = 0.0
-    for buffer in src.buffers:
+    for buffer, target in zip(src.buffers, targets, strict=True):
         origin = _core.host_pointer(buffer.address, buffer.size)
+        to = _core.host_pointer(target.address, target.size)
         for start, size in _pieces(buffer.size, _PIECE):
             seconds += _core.time_reference_copy(to + start, origin + start, size, False, 1, 1)
-        to += _aligned(buffer.size)
     return seconds
 
 

@@ -1,0 +1,173 @@
+"""Timelines: every stream of a recording is in it, in order, and the file is what Perfetto reads."""
+
+from __future__ import annotations
+
+import gc
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node, filled
+from peerlane import _core, trace
+
+MIB = 1 << 20
+
+
+def written(timeline: trace.Trace, folder: Path) -> list[dict[str, Any]]:
+    """Return the events of the file that a trace writes."""
+    path = folder / "timeline.json"
+    timeline.write(path)
+    events: list[dict[str, Any]] = json.loads(path.read_text())["traceEvents"]
+    return events
+
+
+def named(events: list[dict[str, Any]], kind: str) -> dict[tuple[int, int], str]:
+    """Return the names that the file gives to processes or tracks."""
+    return {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == kind}
+
+
+@pytest.mark.timeout(60)
+def test_a_device_is_a_process_and_a_stream_a_track(node: Node, tmp_path: Path) -> None:
+    d0, d1 = node()
+    a, b, c = filled(d0, 4 * MIB, 1), filled(d1, 4 * MIB, 2), filled(d1, 4 * MIB, 3)
+    with d0.create_stream() as before, trace.recording() as timeline:
+        with d1.create_stream() as during:
+            timeline.label(during, "second hop")
+            pl.copy(b, a, stream=before)
+            during.wait(before.record())
+            pl.copy(c, b, stream=during)
+            pl.fill(b[:8], 7, stream=during)
+        before.sync()
+        ids = before.id, during.id
+    assert timeline.lost == 0
+    assert [(each.device, each.stream, each.kind, each.nbytes) for each in timeline.operations] == [
+        ("virtual:0", ids[0], "copy", 4 * MIB),
+        ("virtual:1", ids[1], "copy", 4 * MIB),
+        ("virtual:1", ids[1], "fill", 8),
+    ]
+    events = written(timeline, tmp_path)
+    assert named(events, "process_name") == {(1, 0): "virtual:0", (2, 0): "virtual:1"}
+    assert named(events, "thread_name") == {(1, ids[0]): f"stream {ids[0]}", (2, ids[1]): "second hop"}
+    slices = [event for event in events if event["ph"] == "X"]
+    assert [(e["pid"], e["tid"], e["name"], e["args"]["bytes"]) for e in slices] == [
+        (1, ids[0], "copy", 4 * MIB),
+        (2, ids[1], "copy", 4 * MIB),
+        (2, ids[1], "fill", 8),
+    ]
+    for event, operation in zip(slices, timeline.operations, strict=True):
+        assert event["args"]["sequence"] == operation.sequence
+        assert event["dur"] >= 0
+        assert round(event["ts"] * 1000) == operation.start_ns
+    tail, head = (event for event in events if event["ph"] in "sf")
+    assert (tail["ph"], tail["tid"], tail["ts"]) == ("s", ids[0], slices[0]["ts"])
+    assert (head["ph"], head["tid"], head["ts"]) == ("f", ids[1], slices[1]["ts"])
+    assert tail["id"] == head["id"]
+    assert c.view()[8] == 1
+
+
+@pytest.mark.timeout(60)
+def test_operations_of_a_stream_do_not_overlap_and_lie_between_its_events(node: Node) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 3 * MIB, 1), filled(d0, 3 * MIB, 2)
+    with trace.recording() as timeline, d0.create_stream() as stream:
+        first = stream.record()
+        for size in (8, 3 * MIB, 64 << 10, 1, 2 * MIB) * 10:
+            pl.copy(b[:size], a[:size], stream=stream)
+        pl.copy_batch([b[:8], b[8:24]], [a[:8], a[8:24]], stream=stream)
+        last = stream.record()
+        stream.sync()
+    spans = [(each.start_ns, each.end_ns) for each in timeline.operations]
+    assert len(spans) == 51
+    assert all(start <= end for start, end in spans)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    assert first.time_ns <= spans[0][0]
+    assert spans[-1][1] <= last.time_ns
+    assert [each.sequence for each in timeline.operations] == list(range(2, 53))
+    assert timeline.operations[-1].nbytes == 24
+
+
+@pytest.mark.timeout(60)
+def test_streams_that_are_gone_are_in_the_trace_and_were_not_kept_open(node: Node) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 64, 1), filled(d0, 64, 2)
+    with trace.recording() as timeline:
+        closed = d0.create_stream()
+        dropped = d0.create_stream()
+        for stream in (closed, dropped):
+            pl.copy(b, a, stream=stream)
+            stream.sync()
+        closed.close()
+        numbers = [closed.id, dropped.id]
+        del closed, dropped, stream
+        gc.collect()
+        assert not {*numbers} & {*trace._streams}
+    assert [each.stream for each in timeline.operations] == numbers
+
+
+@pytest.mark.timeout(60)
+def test_without_a_recording_nothing_is_kept(node: Node) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 64, 1), filled(d0, 64, 2)
+    with d0.create_stream() as stream:
+        pl.copy(b, a, stream=stream)
+        stream.sync()
+        assert _core.StreamTrace(stream).take() == ([], 0)
+        with trace.recording() as timeline:
+            pl.copy(b, a, stream=stream)
+            stream.sync()
+        pl.copy(b, a, stream=stream)
+        stream.sync()
+        assert _core.StreamTrace(stream).take() == ([], 0)
+        assert [each.sequence for each in timeline.operations] == [2]
+        assert not timeline._sources
+        number = stream.id
+    del stream
+    gc.collect()
+    assert number not in trace._streams
+
+
+@pytest.mark.timeout(120)
+def test_what_was_overwritten_is_counted_and_looking_keeps_it(node: Node, tmp_path: Path) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 8, 1), filled(d0, 8, 2)
+    with d0.create_stream() as stream:
+        with trace.recording() as timeline:
+            for _ in range(trace.KEPT + 100):
+                pl.copy(b, a, stream=stream)
+            stream.sync()
+        assert timeline.lost == 100
+        assert [each.sequence for each in timeline.operations] == list(range(101, trace.KEPT + 101))
+        timeline.write(tmp_path / "t.json")
+        assert json.loads((tmp_path / "t.json").read_text())["otherData"] == {"lost operations": 100}
+        with trace.recording() as timeline:
+            for _ in range(2):
+                for _ in range(trace.KEPT // 2 + 100):
+                    pl.copy(b, a, stream=stream)
+                stream.sync()
+                assert timeline.lost == 0
+        assert len(timeline.operations) == trace.KEPT + 200
+
+
+@pytest.mark.timeout(60)
+def test_a_block_that_raises_ends_its_recording(node: Node) -> None:
+    d0, _ = node()
+    a, b = filled(d0, 8, 1), filled(d0, 8, 2)
+    with d0.create_stream() as stream:
+        with pytest.raises(KeyError), trace.recording() as timeline:
+            pl.copy(b, a, stream=stream)
+            stream.sync()
+            raise KeyError
+        assert trace.active is None
+        assert len(timeline.operations) == 1
+        assert "recorded" in repr(timeline)
+
+
+@pytest.mark.timeout(60)
+def test_an_empty_trace_is_a_file_too(tmp_path: Path) -> None:
+    with trace.recording() as timeline:
+        pass
+    assert written(timeline, tmp_path) == []
