@@ -108,7 +108,10 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
         open_job(lock, stream);
         return true;
     }
-    if (observing.load(std::memory_order_relaxed)) note_started(stream, stream.head(), op, nullptr);
+    // A wait starts when it is over: parked, it would be told again whenever it looks.
+    const bool waits = op.kind == OpKind::wait || op.kind == OpKind::wait_notify;
+    const bool observed = observing.load(std::memory_order_relaxed);
+    if (observed && !waits) note_started(stream, stream.head(), op, nullptr);
     switch (op.kind) {
         case OpKind::record:
             settle(*op.mark, nullptr);
@@ -127,6 +130,7 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
             op.callbacks->push({op.value, stream.shared_from_this()});
     }
     if (stream.park != Park::none) return false;
+    if (observed && waits) note_started(stream, stream.head(), op, nullptr);
     finish_head(lock, stream);
     return true;
 }
@@ -430,7 +434,7 @@ void Scheduler::note_started(const Stream& stream, uint64_t sequence, const Op& 
     Seen seen{.order = next_order(), .stream = stream.id, .sequence = sequence, .kind = op.kind};
     add_spans(seen.spans, op);
     if (job && op.kind == OpKind::descriptor && job->task.pieces) add_spans(seen.spans, *job->task.pieces);
-    add_signals(seen, op);
+    add_signals(seen, op, true);
     seen_.push_back(std::move(seen));
 }
 
