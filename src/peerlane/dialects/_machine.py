@@ -65,6 +65,7 @@ class _Left:
 class _NoContext:
     __slots__ = ()
     node = _Left()
+    default_stream: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Pageable host memory cannot wait: such a copy waits for the stream, and is then 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from peerlane import Kind, raw
 from peerlane.dialects._call import Address, Int32, Refusal, Word
@@ -20,7 +21,7 @@ from peerlane.dialects.acl._copy import (
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, stream_of
 from peerlane.errors import AccessDenied, Error
-from peerlane.raw import _submit_copy
+from peerlane.raw import _streams_copy, _submit_copy
 
 _WIDEST, _HIGHEST = 5_000_000, 5_242_880
 
@@ -52,14 +53,16 @@ def _declare(name: str, summary: str) -> None:
 def _quick(checked: Callable[..., object]) -> Callable[..., object]:
     """Queue at once what is right in every way; the rest goes to the checks in the vendor's order."""
 
-    def copy(*args: object) -> object:
+    def copy(*args: Any) -> object:
         try:
             dst, dest_max, src, count, kind, stream = args
             context = machine.here.context
-            found = machine.things[stream] if stream else context.default_stream  # type: ignore[index, union-attr]
-            known = machine.allocations
+            found = machine.things[stream] if stream else context.default_stream
+            to, source = machine.allocations.get(dst), machine.allocations.get(src)
             if (
-                type(count) is int
+                type(dst) is int
+                and type(src) is int
+                and type(count) is int
                 and type(dest_max) is int
                 and type(kind) is int
                 and type(stream) is int
@@ -68,11 +71,10 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                 and 0 < count <= dest_max
                 and 0 <= kind <= 5
                 and dst != src
-                and (known[dst].context or known[src].context)  # type: ignore[index]
-                and known[src]  # type: ignore[index]
+                and ((to.context or source.context) if to and source else _streams_copy(dst, src))
                 and not context.node.is_closed
             ):
-                _submit_copy(found.neutral, dst, src, count, True)  # type: ignore[arg-type]
+                _submit_copy(found.neutral, dst, src, count, True)
                 return SUCCESS
         except (Error, AttributeError, KeyError, TypeError, ValueError):
             pass  # nothing was queued: the other path does it, or gives the reason

@@ -6,7 +6,7 @@ import threading
 
 from peerlane.dialects._call import Address, Callback, Int32, Object, Refusal, Word
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._report import MOST_THREADS, Report, report_of
+from peerlane.dialects.acl._report import MOST_THREADS, Report, Subscription, report_of
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, in_seconds, stream_of
 
@@ -18,15 +18,16 @@ def subscribe_report(thread_id: Word, stream: Address) -> None:
     """Let a thread run the callbacks of a stream; it may serve several of one device (spec acl 2.10)."""
     found = stream_of(stream)
     with machine.lock:
-        if found.subscription is not None:
+        subscription = found.subscription
+        if subscription is not None and not subscription.has_ended:
             raise Refusal(
                 Code.RT_STREAM_SUBSCRIBE,
-                f"stream {found.handle:#x} is subscribed to thread {found.subscription.report.thread} already",
+                f"stream {found.handle:#x} is subscribed to thread {subscription.report.thread} already",
                 "call acl.rt.unsubscribe_report first: a stream has one thread",
             )
         report = report_of(thread_id)
         if report is None:
-            if sum(each.is_subscribed for each in machine.reports.values()) >= MOST_THREADS:
+            if len(machine.reports) >= MOST_THREADS:
                 raise Refusal(
                     Code.RT_RESOURCE_ALLOC_FAIL,
                     f"{MOST_THREADS:,} threads have streams, the most there may be",
@@ -48,16 +49,14 @@ def unsubscribe_report(thread_id: Word, stream: Address) -> None:
     """Let a thread run no more callbacks of a stream than were launched (spec acl 2.10)."""
     found = stream_of(stream)
     with machine.lock:
-        subscription = found.subscription
-        if subscription is None:
-            raise _not_subscribed(found)
+        subscription = _subscription(found)
         if subscription.report.thread != thread_id:
             raise Refusal(
                 Code.RT_THREAD_SUBSCRIBE,
                 f"stream {found.handle:#x} is subscribed to thread {subscription.report.thread}, not {thread_id}",
                 "pass the thread that was subscribed",
             )
-        found.subscription = None
+        subscription.has_ended = True
     subscription.end(wait=False)
 
 
@@ -73,11 +72,7 @@ def launch_callback(fn: Callback, user_data: Object, block_type: Int32, stream: 
             f"block_type is {block_type}",
             "pass 1 to let the stream wait for the callback, 0 to let it go on",
         )
-    found = stream_of(stream)
-    subscription = found.subscription
-    if subscription is None:
-        raise _not_subscribed(found)
-    subscription.launch(fn, user_data, blocks=_BLOCK_TYPES[block_type])
+    _subscription(stream_of(stream)).launch(fn, user_data, blocks=_BLOCK_TYPES[block_type])
 
 
 @acl.call("acl.rt.process_report")
@@ -107,9 +102,12 @@ def process_report(timeout: Int32) -> None:
     )
 
 
-def _not_subscribed(stream: AclStream) -> Refusal:
-    return Refusal(
-        Code.RT_STREAM_NO_CB_REG,
-        f"stream {stream.handle:#x} is subscribed to no thread",
-        "call acl.rt.subscribe_report(thread_id, stream) first",
-    )
+def _subscription(stream: AclStream) -> Subscription:
+    found = stream.subscription
+    if found is None or found.has_ended:
+        raise Refusal(
+            Code.RT_STREAM_NO_CB_REG,
+            f"stream {stream.handle:#x} is subscribed to no thread",
+            "call acl.rt.subscribe_report(thread_id, stream) first",
+        )
+    return found

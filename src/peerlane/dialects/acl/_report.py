@@ -98,9 +98,7 @@ class Subscription:
         """Refuse a wait for the stream by the only thread that could end it."""
         if self.report.thread != threading.get_ident() or self._stream.is_done:
             return
-        with self._lock:
-            waits = any(each.is_blocking for each in (*self._pending, self._running) if each is not None)
-        if waits:
+        if self._blocks():
             raise Refusal(
                 Code.RT_STREAM_SYNC_TIMEOUT,
                 f"stream {self._stream.id} waits for a callback that only this thread runs, and this thread would "
@@ -112,12 +110,16 @@ class Subscription:
         """Take no more; what another living thread will run stays, and ``wait`` waits for what blocks the stream."""
         self.has_ended = True
         try:
-            if wait and self.report.is_served_elsewhere() and any(each.is_blocking for each in self._pending):
+            if wait and self.report.is_served_elsewhere() and self._blocks():
                 self._stream.sync()
         finally:
             if not self.report.is_served_elsewhere():
                 self._abandon()
             self.report.forget(self)
+
+    def _blocks(self) -> bool:
+        with self._lock:
+            return any(each.is_blocking for each in (*self._pending, self._running) if each is not None)
 
     def _abandon(self) -> None:
         with self._lock:
@@ -154,9 +156,12 @@ class Report:
         return made
 
     def forget(self, subscription: Subscription) -> None:
-        """Let a subscription that has ended go, once it has nothing left."""
-        if subscription.next_event() is None and subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
+        """Let a subscription that has ended go, once it has nothing left; the last takes this with it."""
+        with machine.lock:
+            if subscription.next_event() is None and subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
+            if not self._subscriptions and machine.reports.get(self.thread) is self:
+                del machine.reports[self.thread]
         self.wake()
 
     @property
@@ -214,4 +219,4 @@ class Report:
 def report_of(thread: int) -> Report | None:
     """Return what a thread has to run, if a stream is subscribed to it."""
     found: Report | None = machine.reports.get(thread)
-    return found if found is not None and found.is_subscribed else None
+    return found

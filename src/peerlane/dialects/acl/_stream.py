@@ -25,7 +25,7 @@ class AclStream(Thing):
     ----------
     neutral : peerlane.Stream
     subscription : Subscription or None
-        The thread that runs its callbacks, and those that it has not run.
+        The thread that runs its callbacks, and those that it has not run; it may have ended.
     """
 
     __slots__ = ("neutral", "subscription")
