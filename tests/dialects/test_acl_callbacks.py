@@ -264,6 +264,48 @@ def test_destroy_waits_for_the_one_that_runs(unsubscribe: bool, acl: ModuleType,
     assert seen == [True]
 
 
+@pytest.mark.parametrize("end", ["destroy_stream", "destroy_stream_force", "unsubscribe_report"])
+def test_ended_in_its_own_callback(end: str, acl: ModuleType, server: Server) -> None:
+    stream, host, codes = subscribed(acl, server.thread), ok(acl.rt.malloc_host(64)), list[int]()
+    source, done = filled(acl, 64, 7), threading.Event()
+
+    def finish(_: None) -> None:
+        acl.rt.set_device(0)
+        args = (server.thread, stream) if end == "unsubscribe_report" else (stream,)
+        codes.append(getattr(acl.rt, end)(*args))
+        acl.rt.reset_device(0)
+        done.set()
+
+    held = Held(acl, stream)
+    ok(acl.rt.launch_callback(finish, None, BLOCK, stream))
+    ok(acl.rt.memcpy_async(host, 64, source, 64, 2, stream))
+    held.release()
+    assert done.wait(20)
+    assert codes == [0]
+    if end == "unsubscribe_report":
+        ok(acl.rt.synchronize_stream(stream))
+    if end != "destroy_stream_force":
+        assert acl.util.ptr_to_bytes(host, 64) == bytes([7] * 64)
+
+
+def test_no_descriptor_is_left_behind(acl: ModuleType) -> None:
+    import os
+
+    stream, seen = subscribed(acl), list[int]()
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for number in range(200):
+        held = Held(acl, stream) if number % 50 == 0 else None
+        ok(acl.rt.launch_callback(seen.append, number, BLOCK, stream))
+        if held is not None:
+            assert acl.rt.process_report(5) == 507012
+            held.release()
+        while len(seen) <= number:
+            assert acl.rt.process_report(10_000) == 0
+    ok(acl.rt.unsubscribe_report(threading.get_ident(), stream))
+    ok(acl.rt.destroy_stream(stream))
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
+
+
 def test_what_was_aborted_is_not_called(acl: ModuleType) -> None:
     stream, seen = subscribed(acl), list[int]()
     Held(acl, stream)

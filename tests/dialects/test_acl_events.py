@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -311,6 +312,37 @@ def test_a_circle_of_waits_is_named(acl: ModuleType) -> None:
     for stream in streams:
         ok(acl.rt.stream_abort(stream))
         assert acl.rt.synchronize_stream(stream) == 107023
+
+
+def test_a_chain_across_streams_and_devices_is_the_sequential_program(acl: ModuleType) -> None:
+    both_ways(acl)
+    drawn, size = random.Random(5), 2048
+    areas, streams, events, model = [], [], [], []
+    for device in (0, 1):
+        ok(acl.rt.set_device(device))
+        areas += [filled(acl, size, 0) for _ in range(2)]
+        streams += [(device, ok(acl.rt.create_stream())) for _ in range(4)]
+        events.append([ok(acl.rt.create_event()), ok(acl.rt.create_event_with_flag(SYNC))])
+        model += [bytearray(size) for _ in range(2)]
+    last = None
+    for _ in range(400):
+        device, stream = drawn.choice(streams)
+        ok(acl.rt.set_device(device))
+        if last is not None:
+            ok(acl.rt.stream_wait_event(stream, last))
+        to, source, count = drawn.randrange(4), drawn.randrange(4), drawn.randrange(1, size)
+        at, start = drawn.randrange(size - count + 1), drawn.randrange(size - count + 1)
+        if drawn.random() < 0.4:
+            value = drawn.randrange(256)
+            ok(acl.rt.memset_async(areas[to] + at, count, value, count, stream))
+            model[to][at : at + count] = bytes([value]) * count
+        else:
+            ok(acl.rt.memcpy_async(areas[to] + at, count, areas[source] + start, count, 3, stream))
+            model[to][at : at + count] = bytes(model[source][start : start + count])
+        last = drawn.choice(events[device])
+        ok(acl.rt.record_event(last, stream))
+    ok(acl.rt.synchronize_event(last))
+    assert [content(acl, area, size) for area in areas] == [bytes(each) for each in model]
 
 
 ON_EVENTS: list[tuple[str, tuple[int, ...], tuple[int, ...], Any]] = [

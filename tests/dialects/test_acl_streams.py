@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import peerlane
 from helpers.acl_calls import MIB, Held, content, filled, in_thread, ok
 
 pytestmark = pytest.mark.timeout(60)
@@ -213,21 +214,29 @@ def test_abort_cancels_what_is_queued(acl: ModuleType) -> None:
     assert content(acl, target, 64) == bytes([2] * 64)
 
 
-def test_abort_ends_a_wait_of_another_thread(acl: ModuleType) -> None:
-    stream = ok(acl.rt.create_stream())
+@pytest.mark.parametrize("name", ["stream_abort", "destroy_stream_force"])
+def test_abort_ends_every_wait_of_other_threads(
+    name: str, acl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, waits, inside = ok(acl.rt.create_stream()), 3, threading.Semaphore(0)
     Held(acl, stream)
-    started = threading.Event()
+    sync = peerlane.Stream.sync
 
-    def wait() -> int:
+    def told(self: peerlane.Stream, timeout: float | None = None) -> None:
+        inside.release()
+        sync(self, timeout)
+
+    def wait(_: int) -> int:
         acl.rt.set_device(0)
-        started.set()
         return int(acl.rt.synchronize_stream(stream))
 
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(wait)
-        assert started.wait(20)
-        ok(acl.rt.stream_abort(stream))
-        assert waiting.result(timeout=20) == 107023
+    monkeypatch.setattr(peerlane.Stream, "sync", told)
+    with ThreadPoolExecutor(waits) as pool:
+        waiting = pool.map(wait, range(waits), timeout=20)
+        for _ in range(waits):
+            assert inside.acquire(timeout=20)
+        ok(getattr(acl.rt, name)(stream))
+        assert list(waiting) == [107023] * waits
 
 
 def test_destroy_waits_and_force_does_not(acl: ModuleType) -> None:
@@ -330,3 +339,51 @@ def test_one_stream_of_many_threads(acl: ModuleType) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(work, range(8), timeout=40)) == [0] * 8
     assert content(acl, target, 8 * 64) == b"".join(bytes([n + 1]) * 64 for n in range(8))
+
+
+def test_two_threads_destroy_one_stream(acl: ModuleType) -> None:
+    def destroy(stream: int) -> int:
+        acl.rt.set_device(0)
+        return int(acl.rt.destroy_stream(stream))
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(50):
+            stream = ok(acl.rt.create_stream())
+            codes = sorted(pool.map(destroy, [stream, stream], timeout=20))
+            assert codes == [0, 107000]
+
+
+def test_a_reset_while_another_thread_submits(acl: ModuleType) -> None:
+    for _ in range(10):
+        stream, target = ok(acl.rt.create_stream()), filled(acl, 64, 0)
+        busy = threading.Event()
+
+        def submit(stream: int = stream, target: int = target, busy: threading.Event = busy) -> set[int]:
+            acl.rt.set_device(0)
+            acl.rt.reset_device(0)  # the other thread's reference keeps the context
+            codes = set()
+            while not codes & {107000, 107002}:
+                codes.add(acl.rt.memset_async(target, 64, 1, 64, stream))
+                busy.set()
+            return codes
+
+        with ThreadPoolExecutor(1) as pool:
+            submitting = pool.submit(submit)
+            assert busy.wait(20)
+            ok(acl.rt.reset_device(0))
+            assert submitting.result(timeout=20) <= {0, 107000, 107002}
+        ok(acl.rt.set_device(0))
+    acl.get_recent_err_msg()
+
+
+def test_thousands_of_idle_streams(acl: ModuleType) -> None:
+    before = threading.active_count()
+    streams = [ok(acl.rt.create_stream()) for _ in range(3000)]
+    target = filled(acl, 3000, 0)
+    for number, stream in enumerate(streams):
+        ok(acl.rt.memset_async(target + number, 1, number % 251, 1, stream))
+    ok(acl.rt.synchronize_device())
+    assert content(acl, target, 3000) == bytes(number % 251 for number in range(3000))
+    assert threading.active_count() == before
+    for stream in streams:
+        ok(acl.rt.destroy_stream(stream))

@@ -50,7 +50,7 @@ class AclEvent(Thing):
         self.is_ex = is_ex
         self.is_plain = is_plain
         self.id = next(_ids)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an object's __del__ may call back into this
         self._early: list[Notify] = []
         self._waits: list[tuple[Stream, int]] = []
 

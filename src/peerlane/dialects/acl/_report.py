@@ -65,7 +65,7 @@ class Subscription:
         self._stream = stream
         self._pending: deque[_Callback] = deque()
         self._running: _Callback | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an object's __del__ may call back into this
         self.has_ended = False
 
     def launch(self, function: Callable[[Any], object], user_data: object, *, blocks: bool) -> None:
@@ -107,7 +107,10 @@ class Subscription:
             )
 
     def end(self, *, wait: bool) -> None:
-        """Take no more; what another living thread will run stays, and ``wait`` waits for what blocks the stream."""
+        """Take no more; what another living thread will run stays.
+
+        ``wait``: the stream ends too, so wait for what blocks it; called in its own callback, let it go on.
+        """
         self.has_ended = True
         try:
             if wait and self.report.is_served_elsewhere() and self._blocks():
@@ -115,6 +118,8 @@ class Subscription:
         finally:
             if not self.report.is_served_elsewhere():
                 self._abandon()
+                if wait and self._running is not None:
+                    self._running.release()
             self.report.forget(self)
 
     def _blocks(self) -> bool:

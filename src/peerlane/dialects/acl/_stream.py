@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
-from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._report import Subscription
 from peerlane.dialects.acl._state import acl, machine
-from peerlane.errors import Error, WaitTimeout
+from peerlane.errors import Error, Fault, WaitTimeout
 
 _FLAGS = 1 | 2 | 4 | 8
 _PRIORITIES = range(8)
@@ -28,7 +28,7 @@ class AclStream(Thing):
         The thread that runs its callbacks, and those that it has not run; it may have ended.
     """
 
-    __slots__ = ("neutral", "subscription")
+    __slots__ = ("_aborts", "neutral", "subscription")
 
     name = "stream"
 
@@ -36,6 +36,7 @@ class AclStream(Thing):
         super().__init__(context)
         self.neutral = context.device.create_stream(on_error="continue")
         self.subscription: Subscription | None = None
+        self._aborts = 0
 
     @property
     def is_default(self) -> bool:
@@ -46,6 +47,7 @@ class AclStream(Thing):
         """Wait until all that was submitted is over; report the first failure, 507046 if the time is over."""
         if self.subscription is not None:
             self.subscription.refuse_own_wait()
+        aborts = self._aborts
         try:
             self.neutral.sync(timeout)
         except WaitTimeout as error:
@@ -56,6 +58,17 @@ class AclStream(Thing):
                 str(error),
                 "wait longer, or look at why the stream does not go on",
             ) from None
+        if aborts != self._aborts:  # the neutral stream tells only the first of those who wait
+            raise Refusal(
+                Code.RT_STREAM_ABORT,
+                f"stream {self.handle:#x} was aborted while this thread waited for it",
+                REMEDIES[Fault.CANCELLED],
+            )
+
+    def abort(self, *, close: bool = False) -> None:
+        """Cancel what is queued, without waiting."""
+        self._aborts += 1
+        self.neutral.cancel(close)
 
     def end(self) -> None:
         """Wait for what is queued and take no more; report the first failure."""
@@ -74,7 +87,7 @@ class AclStream(Thing):
 
     def abandon(self) -> None:
         """Cancel what is queued and take no more."""
-        self.neutral.cancel(True)
+        self.abort(close=True)
         if self.subscription is not None:
             self.subscription.end(wait=False)
 
@@ -219,7 +232,7 @@ def stream_query(stream: Address) -> int:
 @acl.call("acl.rt.stream_abort")
 def stream_abort(stream: Address) -> None:
     """Cancel what is queued; who synchronizes gets 107023 (spec acl 2.4).  The stream can be used again."""
-    stream_of(stream).neutral.abort()
+    stream_of(stream).abort()
 
 
 @acl.call("acl.rt.stream_get_id", out=1)
