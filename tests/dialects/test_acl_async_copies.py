@@ -139,6 +139,23 @@ def test_between_devices_it_takes_both_directions(acl: ModuleType) -> None:
     assert content(acl, target, 64) == DATA
 
 
+def test_a_chip_that_copies_only_memory_allocated_for_peers(enter: Callable[[str], ModuleType]) -> None:
+    acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
+    both_ways(acl)
+    stream = ok(acl.rt.create_stream())
+    for policy, code in ((0, 507899), (3, 0)):
+        target = ok(acl.rt.malloc(64, policy))
+        ok(acl.rt.memset(target, 64, 0, 64))
+        ok(acl.rt.set_device(1))
+        source = ok(acl.rt.malloc(64, policy))
+        ok(acl.rt.memset(source, 64, 9, 64))
+        ok(acl.rt.set_device(0))
+        ok(acl.rt.memcpy_async(target, 64, source, 64, 3, stream))
+        assert acl.rt.synchronize_stream(stream) == code
+        assert content(acl, target, 64) == bytes([0 if code else 9] * 64)
+    assert "policy" in acl.get_recent_err_msg()
+
+
 def test_freed_memory_lives_until_the_work_is_over_and_means_nothing_new(
     acl: ModuleType, message: Callable[[], str]
 ) -> None:

@@ -12,15 +12,15 @@ from peerlane import Kind, raw
 from peerlane.dialects._call import Address, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import SUCCESS, Code
 from peerlane.dialects.acl._copy import (
+    access_explained,
     check_copy,
     check_fill,
     check_rectangle,
-    refuse_access,
     refuse_ordinary,
 )
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, stream_of
-from peerlane.errors import AccessDenied, Error
+from peerlane.errors import Error
 from peerlane.raw import _streams_copy, _submit_copy
 
 _WIDEST, _HIGHEST = 5_000_000, 5_242_880
@@ -39,10 +39,8 @@ def _declare(name: str, summary: str) -> None:
         found = stream_of(stream)
         if _is_pageable(dst, src):
             found.wait()
-            try:
+            with access_explained(dst, src):
                 raw.copy(dst, src, count, direct=True)
-            except AccessDenied as error:
-                refuse_access(error, dst, src)
         else:
             raw.copy(dst, src, count, stream=found.neutral, direct=True)
 
@@ -130,10 +128,8 @@ def memcpy2d_async(
     rectangle = (dst, dpitch, src, spitch, width, height)
     if _is_pageable(dst, src):
         found.wait()
-        try:
+        with access_explained(dst, src):
             raw.copy_2d(*rectangle, direct=True)
-        except AccessDenied as error:
-            refuse_access(error, dst, src)
     else:
         raw.copy_2d(*rectangle, stream=found.neutral, direct=True)
 

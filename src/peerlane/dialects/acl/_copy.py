@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import NoReturn
 
 from peerlane import Kind, memory, raw
@@ -31,10 +33,8 @@ def _memcpy(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32
     if dst == src:
         return
     machine.context()
-    try:
+    with access_explained(dst, src):
         raw.copy(dst, src, count, direct=True)
-    except AccessDenied as error:
-        refuse_access(error, dst, src)
 
 
 def memcpy(*args: object) -> object:
@@ -84,10 +84,8 @@ def memcpy2d(
         return
     check_rectangle(dst, dpitch, src, spitch, width, height, kind)
     machine.context()
-    try:
+    with access_explained(dst, src):
         raw.copy_2d(dst, dpitch, src, spitch, width, height, direct=True)
-    except AccessDenied as error:
-        refuse_access(error, dst, src)
 
 
 def check_copy(dst: int, dest_max: int, src: int, count: int, kind: int) -> None:
@@ -167,8 +165,16 @@ def refuse_beyond(name: str, limit: int, count: int) -> None:
         )
 
 
-def refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:
+@contextlib.contextmanager
+def access_explained(dst: int, src: int) -> Iterator[None]:
     """Say which peer access a refused copy lacks: 507899."""
+    try:
+        yield
+    except AccessDenied as error:
+        _refuse_access(error, dst, src)
+
+
+def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:
     ends = {"dst": raw.locate(dst), "src": raw.locate(src)}
     if any(end.kind is not Kind.DEVICE for end in ends.values()):
         raise error

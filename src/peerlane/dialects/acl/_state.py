@@ -127,8 +127,10 @@ def _shown(value: object, is_address: bool | None) -> str:
     if not isinstance(value, int):
         return reprlib.repr(value)
     if is_address:
-        thing = machine.things.get(value)
-        return machine.describe(value) if thing is None else f"{value:#x} ({thing.name})"
+        if machine.was_given(value):
+            thing = machine.things.get(value)
+            return f"{value:#x} ({'a number that ended' if thing is None else thing.name})"
+        return machine.describe(value)
     return hex(value) if is_address is None and abs(value) >= _LIKE_AN_ADDRESS else reprlib.repr(value)
 
 
