@@ -239,6 +239,9 @@ class Machine:
 
     def current(self) -> Context | None:
         """Return the context of this thread, None if it has none or it was released."""
+        context = self.here.context
+        if self._is_checked and isinstance(context, Context) and context.is_live:
+            return context  # so its node is this process's still
         self.devices()
         context = self.here.context
         return context if isinstance(context, Context) and context.is_live else None

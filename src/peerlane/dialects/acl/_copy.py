@@ -123,7 +123,7 @@ def check_rectangle(dst: int, dpitch: int, src: int, spitch: int, width: int, he
 
 def refuse_ordinary(dev_ptr: int) -> None:
     """Refuse to fill host memory that acl did not allocate."""
-    if raw.locate(dev_ptr).kind is not Kind.PAGEABLE:
+    if dev_ptr in machine.allocations or raw.locate(dev_ptr).kind is not Kind.PAGEABLE:
         return
     if not machine.is_mapped(dev_ptr):
         raise Refusal(

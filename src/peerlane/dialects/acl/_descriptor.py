@@ -5,7 +5,7 @@ A descriptor is a list of one copy, as :class:`peerlane.CopyDescriptor` lays it 
 
 from __future__ import annotations
 
-from peerlane import CopyDescriptor, Kind, Location, as_buffer, raw
+from peerlane import CopyDescriptor, Kind, as_buffer, raw
 from peerlane.dialects._call import Address, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._copy import refuse_null
@@ -37,13 +37,12 @@ def set_memcpy_desc(
     if not count:
         raise Refusal(Code.INVALID_PARAM, "count is 0", "pass at least 1 byte")
     machine.context()
-    _refuse_unfit(desc)
-    source, target = _whole("src", src, count), _whole("dst", dst, count)
-    if source.ordinal != target.ordinal:
+    _check_place(desc)
+    source, target = _device_of("src", src, count), _device_of("dst", dst, count)
+    if source != target:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"src is memory of device {source.ordinal}, dst of device {target.ordinal}; a descriptor copies within "
-            "one",
+            f"src is memory of device {source}, dst of device {target}; a descriptor copies within one",
             "copy between devices with acl.rt.memcpy_async",
         )
     content = as_buffer(CopyDescriptor.encode_addresses([(dst, src, count)]))
@@ -68,11 +67,11 @@ def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
         )
     found = stream_of(stream)
     device = found.context.device
-    place = _refuse_unfit(desc)
-    if place.ordinal != device.ordinal:
+    own = _check_place(desc)
+    if own != device.ordinal:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"the descriptor is memory of device {place.ordinal}, and the stream belongs to device {device.ordinal}",
+            f"the descriptor is memory of device {own}, and the stream belongs to device {device.ordinal}",
             "keep a descriptor on the device that uses it",
         )
     raw.launch_descriptor(desc, _SIZE, stream=found.neutral, direct=True, device=device)
@@ -87,18 +86,22 @@ def _refuse_kind(kind: int) -> None:
     )
 
 
-def _refuse_unfit(desc: int) -> Location:
+def _check_place(desc: int) -> int:
+    """Return the device of a descriptor; 107000 if none can lie there."""
     if desc % _ALIGNMENT:
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"the descriptor {desc:#x} is not a multiple of {_ALIGNMENT}",
             "pass what acl.rt.malloc returned, or a multiple of 64 bytes behind it",
         )
-    return _whole("desc", desc, _SIZE)
+    return _device_of("desc", desc, _SIZE)
 
 
-def _whole(name: str, address: int, nbytes: int) -> Location:
-    """Return where ``nbytes`` bytes of device memory lie; 107000 if they are not all that."""
+def _device_of(name: str, address: int, nbytes: int) -> int:
+    """Return the device of ``nbytes`` bytes of device memory; 107000 if they are not all that."""
+    made = machine.allocations.get(address)
+    if made is not None and made.context is not None and nbytes <= made.buffer.size:
+        return made.context.device.ordinal
     place = raw.locate(address)
     if place.kind is not Kind.DEVICE:
         raise Refusal(
@@ -113,4 +116,4 @@ def _whole(name: str, address: int, nbytes: int) -> Location:
             f"{name} is {machine.describe(address)} and has {room:,} bytes from there on, not {nbytes:,}",
             "pass a smaller count, or allocate more with acl.rt.malloc",
         )
-    return place
+    return place.ordinal
