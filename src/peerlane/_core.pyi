@@ -323,6 +323,11 @@ def time_reference_copy(dst: int, src: int, size: int, streaming: bool, threads:
     Seconds of one plain or streaming copy between two host addresses, without any check.
     """
 
+def time_scattered_copies(dsts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', writable=False)], srcs: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', writable=False)], size: int, rounds: int) -> float:
+    """
+    Seconds of a loop of memcpy between pairs of host addresses, all of one size, without any check.
+    """
+
 def time_lookups(addresses: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', writable=False)], rounds: int) -> float:
     """Seconds of one look-up, over the whole list in order."""
 

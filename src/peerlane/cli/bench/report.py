@@ -53,8 +53,8 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
         )
     console.print(every)
     console.print(
-        f"speed: the reference's time / the contender's, more is better; time: the inverse, less is better; "
-        f"a tie is within {TIE:.0%}",
+        "speed: the reference's time / the contender's, more is better; time: the inverse, less is better; "
+        f"share: of what there is or may be used, less is better; a tie is within {TIE:.0%}",
         soft_wrap=True,
     )
     if rounds < _ENOUGH_ROUNDS:
