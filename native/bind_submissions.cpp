@@ -22,21 +22,29 @@ void hold(Op& op, const Range& dst, const Range& src) {
 }
 
 // On success the operation owns its pins and keeps `keep` alive; else nothing has happened.
-void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
-    Scheduler& scheduler = Scheduler::get();
-    if (scheduler.has_released()) [[unlikely]] release_kept();
+Submitted queue(const StreamHandle& stream, Op& op, nb::handle keep) {
     op.keep = keep.ptr();
-    Seen seen;
-    if (is_observed()) [[unlikely]] add_spans(seen.spans, op);
-    const Submitted done = scheduler.submit(*stream.stream, op);
+    const Submitted done = Scheduler::get().submit(*stream.stream, op);
     // Nobody gives it back without the GIL, so it is in time here.
     if (op.keep && !done.at_once) Py_INCREF(keep.ptr());
-    if (!is_observed()) [[likely]] return;
+    return done;
+}
+
+void queue_observed(const StreamHandle& stream, Op& op, nb::handle keep) {
+    Seen seen{.stream = stream.stream->id, .kind = op.kind};
+    add_spans(seen.spans, op);   // while it holds what it names
+    const Submitted done = queue(stream, op, keep);
     seen.order = done.order;
-    seen.stream = stream.stream->id;
     seen.sequence = done.sequence;
-    seen.kind = op.kind;
     tell_submitted(seen);
+}
+
+void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
+    if (Scheduler::get().has_released()) [[unlikely]] release_kept();
+    if (is_observed()) [[unlikely]]
+        queue_observed(stream, op, keep);
+    else
+        queue(stream, op, keep);
 }
 
 nb::object kept(nb::handle dst, nb::handle src) {
