@@ -24,7 +24,8 @@ constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;
 struct alignas(64) Extent {
     static constexpr uint64_t kLive = uint64_t{1} << 63;
     static constexpr uint64_t kDying = uint64_t{1} << 62;
-    static constexpr uint64_t kPins = kDying - 1;
+    static constexpr uint64_t kGivenUp = uint64_t{1} << 61;   // its owner closed it, a stream will free it
+    static constexpr uint64_t kPins = kGivenUp - 1;
 
     std::atomic<uint64_t> state{0};
     uint64_t offset = 0;        // from the start of a window
@@ -49,11 +50,15 @@ struct alignas(64) Extent {
         uint64_t before = state.load(std::memory_order_relaxed);
         do {
             if (!(before & kLive)) return false;
-        } while (!state.compare_exchange_weak(before, (before & ~kLive) | kDying, std::memory_order_acq_rel));
+        } while (!state.compare_exchange_weak(before, (before & ~(kLive | kGivenUp)) | kDying, std::memory_order_acq_rel));
         return (before & kPins) == 0 && claim_reclaim();
     }
     void revive() { state.fetch_or(kLive, std::memory_order_release); }
     bool is_live() const { return state.load(std::memory_order_acquire) & kLive; }
+    // Live, and not only until a stream frees it: what may still be named by address is closed for its buffers.
+    bool is_open() const { return (state.load(std::memory_order_acquire) & (kLive | kGivenUp)) == kLive; }
+    void give_up() { state.fetch_or(kGivenUp, std::memory_order_acq_rel); }
+    void take_back() { state.fetch_and(~kGivenUp, std::memory_order_acq_rel); }
 
   private:
     // Pins of readers who came too late come and go, so the transition itself is the claim.

@@ -276,7 +276,7 @@ void Heap::poison(const Extent* extent, int byte) {
 }
 
 bool Heap::is_current(const Extent* extent, uint64_t id) const {
-    return extent->id.load(std::memory_order_relaxed) == id && extent->is_live();
+    return extent->id.load(std::memory_order_relaxed) == id && extent->is_open();
 }
 
 void Heap::retire(Extent* extent, uint64_t id) {

@@ -47,10 +47,12 @@ bool Memory::hand_over(Extent*& extent, uint64_t& id) {
     extent = extent_;
     id = id_;
     closed_.store(true, std::memory_order_relaxed);
+    extent_->give_up();
     return true;
 }
 
 void Memory::take_back() {
+    extent_->take_back();
     closed_.store(false, std::memory_order_relaxed);
     owner_.store(true, std::memory_order_release);
 }
@@ -82,7 +84,8 @@ Range Memory::pin() const {
     if (closed_.load(std::memory_order_relaxed)) [[unlikely]] refuse_closed();
     if (!extent_) return {.host = reinterpret_cast<char*>(address_)};
     if (!heap.pin(extent_)) [[unlikely]] refuse_closed();
-    if (extent_->id.load(std::memory_order_relaxed) != id_) [[unlikely]] {   // used again by another allocation
+    // Used again by another allocation, or about to be freed by a stream.
+    if (extent_->id.load(std::memory_order_relaxed) != id_ || !extent_->is_open()) [[unlikely]] {
         heap.unpin(extent_);
         refuse_closed();
     }

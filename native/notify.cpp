@@ -139,6 +139,8 @@ Notify* Notify::local(NotifyKind kind, uint32_t device) {
     Lines& lines = Lines::get();
     auto place = lines.take();
     auto* notify = new Notify(std::move(place.first), place.second, kind, nullptr);
+    notify->line.word.store(0, std::memory_order_relaxed);   // nobody else knows the line any more
+    notify->line.consumed.store(0, std::memory_order_relaxed);
     notify->reset();
     notify->local_ = true;
     notify->id = next.fetch_add(1, std::memory_order_relaxed);

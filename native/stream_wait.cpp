@@ -363,7 +363,8 @@ bool Scheduler::is_hopeless(Stream& stream, bool alone, std::vector<Stream*>& pa
     } else if (stream.park == Park::value) {
         hopeless = alone;   // anybody may write it
     } else if (stream.park == Park::callback) {
-        hopeless = stream.callback_thread == std::this_thread::get_id();
+        // It returns if nobody waits for it; only the thread that runs it must not.
+        hopeless = !alone && stream.callback_thread == std::this_thread::get_id();
     }
     known[&stream] = hopeless;
     return hopeless;

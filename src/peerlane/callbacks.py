@@ -39,13 +39,11 @@ def run(queue: _core.CallbackQueue, token: int) -> BaseException | None:
     raised: BaseException | None = None
     try:
         function(*args)
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the thread must live: an exit asked for is a failure too
         raised = error
         _failed[token] = (getattr(function, "__qualname__", repr(function)), error)
         if len(_failed) > _REMEMBERED:
             _failed.popitem(last=False)
-        if not isinstance(error, Exception):
-            raise
     finally:
         queue.finish(token, raised is not None)
     return raised

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from peerlane import _core
+from peerlane import _core, raw
 from peerlane.buffer import Buffer, as_buffer
 from peerlane.errors import BadAddress, Fault, InvalidValue
 from peerlane.stream import Stream, checked_stream
@@ -56,8 +56,15 @@ class CopyDescriptor:
 
     @staticmethod
     def size_for(entries: int) -> int:
-        """Return the bytes of a table for that many entries."""
-        return _HEADER.size + entries * _ENTRY.size
+        """Return the bytes of a table for that many entries.
+
+        Raises
+        ------
+        InvalidValue, TypeError
+            ``entries`` is negative, beyond 64 bits, or no int.
+        """
+        (count,) = raw._checked("CopyDescriptor.size_for", entries=entries)
+        return _HEADER.size + count * _ENTRY.size
 
     @staticmethod
     def encode(pairs: Iterable[tuple[Buffer, Buffer]]) -> bytes:

@@ -315,6 +315,11 @@ def _no_route(why: str, device: int, other: int) -> Error:
 def _system(why: str, size: int, errno: int, device: int) -> Error:
     reason = f" ({os.strerror(errno)})" if errno else ""
     match why:
+        case "descriptors" if not size:
+            return OutOfMemory(
+                f"no file descriptor is left for an event{reason}: raise `ulimit -n`, or let go of events",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
         case "descriptors":
             return OutOfMemory(
                 f"no file descriptor is left for {size:,} bytes of device memory{reason}; every allocation of "

@@ -8,8 +8,11 @@ submission, synchronization or query, or by :func:`flush`; ``order`` tells what 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol
 
 from peerlane import _core, memory
 
@@ -143,7 +146,7 @@ def flush() -> None:
     observer = _observer
     for started in _core.take_started():
         if observer is not None:
-            observer.started(_operation(started, ""))
+            _hand(observer.started, _operation(started, ""))
 
 
 def tell(kind: str, what: Any, spans: tuple[Span, ...] = ()) -> None:
@@ -154,8 +157,27 @@ def tell(kind: str, what: Any, spans: tuple[Span, ...] = ()) -> None:
 def tell_id(kind: str, what: str, number: int, spans: tuple[Span, ...] = ()) -> None:
     """Tell of something of which only the number is left."""
     flush()
-    if _observer is not None:
-        _observer.noticed(Notice(_core.next_order(), kind, what, number, spans))
+    observer = _observer
+    if observer is not None:
+        _hand(observer.noticed, Notice(_core.next_order(), kind, what, number, spans))
+
+
+class _Raised(NamedTuple):
+    """What ``sys.unraisablehook`` is given."""
+
+    exc_type: type[BaseException]
+    exc_value: BaseException
+    exc_traceback: TracebackType | None
+    err_msg: str
+    object: object
+
+
+def _hand(take: Callable[[Any], object], seen: Operation | Notice) -> None:
+    """Tell an observer.  What happened has happened: what it raises must not look like a refusal."""
+    try:
+        take(seen)
+    except Exception as error:  # noqa: BLE001 - anything; it is reported
+        sys.unraisablehook(_Raised(type(error), error, error.__traceback__, "Exception ignored in", take))  # type: ignore[arg-type]  # the same attributes
 
 
 def _told(seen: Any) -> None:
@@ -165,9 +187,9 @@ def _told(seen: Any) -> None:
     if observer is None:
         return
     if seen[3] in ("view", "unview"):
-        observer.noticed(Notice(seen[0], seen[3], "Buffer", seen[2], _spans(seen[4])))
+        _hand(observer.noticed, Notice(seen[0], seen[3], "Buffer", seen[2], _spans(seen[4])))
     else:
-        observer.submitted(_operation(seen, str(memory.call_site() or "")))
+        _hand(observer.submitted, _operation(seen, str(memory.call_site() or "")))
 
 
 def _operation(seen: Any, site: str) -> Operation:

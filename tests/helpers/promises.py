@@ -19,3 +19,20 @@ def filled(device: pl.Device | pl.Host, nbytes: int, value: int) -> pl.Buffer:
 def untouched(buffer: pl.Buffer, value: int) -> bool:
     """Tell whether all bytes still have the value."""
     return bool((buffer.view() == value).all())
+
+
+WILD = 0x1000  # a host address that no process has
+
+
+def parked(*streams: pl.Stream) -> pl.Notify:
+    """Let streams wait for a notify of the fifo kind, which is returned: one record for each lets them go on."""
+    gate = streams[0].device.create_notify("fifo")
+    for stream in streams:
+        stream.wait(gate)
+    return gate
+
+
+def fails(stream: pl.Stream) -> None:
+    """Queue an operation that is accepted and fails when it runs."""
+    with stream.device.allocate(8) as target:
+        pl.raw.copy(target.address, WILD, 8, stream=stream)

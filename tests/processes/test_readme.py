@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from peerlane.testing.procs import run_python
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-NEUTRAL, PYACL = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+NEUTRAL, STREAMS, PYACL = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_neutral_example(tmp_path: Path) -> None:
@@ -23,6 +24,15 @@ def test_the_neutral_example(tmp_path: Path) -> None:
         r"Closed: the buffer of allocation \d+ \(8,388,608 bytes at .* allocated at demo.py:6\)", done.stderr
     )
     assert "freed by Buffer.close() at demo.py:" in done.stderr
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
+def test_the_streams_example(tmp_path: Path, schedule: str) -> None:
+    program = tmp_path / "streams.py"
+    program.write_text(STREAMS)
+    done = run_python([str(program)], timeout=60, env={**os.environ, "PEERLANE_SCHEDULE": schedule})
+    assert (done.returncode, done.stdout) == (1, "copied\n")
+    assert "BadAddress: operation 5 (copy) of stream 1: source host range of 8 bytes at 0x10" in done.stderr
 
 
 def test_the_pyacl_example(tmp_path: Path) -> None:

@@ -1,0 +1,148 @@
+"""The promises of docs/errors.md on buffers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node, filled, untouched
+from peerlane.errors import Fault
+
+
+def test_buffer_is_made() -> None:
+    with pytest.raises(TypeError, match=r"made by Device\.allocate"):
+        pl.Buffer(0x1000, 8, False, True)  # type: ignore[call-arg]
+
+
+def test_enter_closed(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(8)
+    a.close()
+    with pytest.raises(pl.Closed), a:
+        pass
+
+
+def test_export_closed(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(8)
+    a.close()
+    for export in (a.__dlpack__, lambda: memoryview(a), lambda: bytes(a)):
+        with pytest.raises(pl.Closed):
+            export()
+
+
+def test_close_twice(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(64)
+    a.close()
+    b = d0.allocate(64)
+    a.close()
+    assert a.is_closed
+    assert not b.is_closed
+
+
+def test_close_keeps_views(node: Node) -> None:
+    d0, _ = node()
+    for nbytes in (64, 4 << 20):
+        a = filled(d0, nbytes, 5)
+        view = a.view()
+        a.close()
+        others = [filled(d0, nbytes, 6) for _ in range(3)]
+        assert (view == 5).all()
+        with pytest.raises(pl.Closed):
+            a.view()
+        del others
+
+
+def test_copy_from_sizes_differ(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 8, 1)
+    with pytest.raises(pl.InvalidValue):
+        a.copy_from(b"123456789")
+    assert untouched(a, 1)
+
+
+def test_copy_to_closed(node: Node) -> None:
+    d0, _ = node()
+    a, target = d0.allocate(8), bytearray(b"12345678")
+    a.close()
+    with pytest.raises(pl.Closed):
+        a.copy_to(target)
+    assert target == b"12345678"
+
+
+def test_buffer_fill_not_a_byte(node: Node) -> None:
+    d0, _ = node()
+    with pytest.raises(pl.InvalidValue, match="300 is not a byte"):
+        d0.allocate(8).fill(300)
+
+
+def test_view_does_not_fit(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(10)
+    with pytest.raises(pl.InvalidValue, match="10 bytes are not a whole number of float32"):
+        a.view(np.float32)
+    with pytest.raises(pl.InvalidValue, match=r"shape \(3, 2\)"):
+        a.view(np.uint8, (3, 2))
+    with pytest.raises(pl.InvalidValue, match="not a type of plain bytes"):
+        a.view(object)
+
+
+def test_view_closed(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(10)
+    a.close()
+    for export in (a.view, lambda: memoryview(a), lambda: np.from_dlpack(a)):
+        with pytest.raises(pl.Closed):
+            export()
+
+
+def test_route_to_wrong(node: Node) -> None:
+    d0, _ = node()
+    old = d0.allocate(8)
+    d0, _ = node()
+    with pytest.raises(pl.InvalidValue, match="another node"):
+        d0.allocate(8).route_to(old)
+    with pytest.raises(TypeError, match="must be a Buffer"):
+        d0.allocate(8).route_to(bytearray(8))  # type: ignore[arg-type]
+
+
+def test_address_closed(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(8)
+    part = a[2:4]
+    a.close()
+    for closed in (a, part):
+        with pytest.raises(pl.Closed, match=r"allocated at test_promises_buffers.py:\d+"):
+            closed.address  # noqa: B018
+
+
+def test_part_out_of_bounds(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(100)
+    with pytest.raises(pl.BadAddress, match="ends 20 bytes beyond") as refused:
+        a[50:120]
+    assert refused.value.fault is Fault.OUT_OF_BOUNDS
+    for start, stop in ((-101, 5), (60, 50), (101, 101)):
+        with pytest.raises(pl.BadAddress):
+            a[start:stop]
+    with pytest.raises(pl.InvalidValue, match="step is 2"):
+        a[::2]
+    with pytest.raises(TypeError, match="not with int"):
+        a[3]  # type: ignore[index]
+    with pytest.raises(TypeError):
+        a[1.5:3]  # type: ignore[misc]
+
+
+def test_part_of_closed(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 16, 1)
+    part = a[4:8]
+    part.close()
+    with pytest.raises(pl.Closed, match=r"a part of allocation \d+ .* its own close"):
+        part.fill(2)
+    assert untouched(a, 1)
+    a.close()
+    with pytest.raises(pl.Closed):
+        a[0:4]
