@@ -141,15 +141,20 @@ std::unique_ptr<Launch> launch_of(uint64_t table_size, uint32_t only_device) {
 void bind_submissions(nb::module_& m) {
     m.def(
         "submit_copy",
-        [](const StreamHandle& stream, MemoryObject dst, MemoryObject src) {
+        [](const StreamHandle& stream, nb::handle dst, nb::handle src) {
+            if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) return false;
             const Memory& to = memory_of(dst);
             const Memory& from = memory_of(src);
             if (to.size() != from.size())
                 throw Refusal{.why = Why::size_mismatch, .size = from.size(), .extent_size = to.size()};
             Operand target = writable(to), source = readable(from);
             submit_move(stream, {.kind = OpKind::copy, .size = to.size()}, target, source, kept(dst, src));
+            return true;
         },
-        "stream"_a, "dst"_a, "src"_a, "Copy all of `src` to `dst`, which must be as large, in stream order.");
+        "stream"_a, "dst"_a, "src"_a,
+        nb::sig("def submit_copy(stream: Stream, dst: typing.Any, src: typing.Any) -> bool"),
+        "Copy all of `src` to `dst`, which must be as large, in stream order; False if one is no Memory, and then "
+        "nothing happens.");
     m.def(
         "submit_copy_at",
         [](const StreamHandle& stream, uint64_t dst, uint64_t src, uint64_t size, bool direct) {
