@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack
 from time import perf_counter
@@ -18,13 +19,14 @@ BYTES = 256 * UNITS["MiB"]
 
 _LONGER = "the longer of the two alone"
 _COPY, _PYTHON, _PYTHON_BESIDE = "copy alone", "Python alone", "Python, beside the copy"
-_TRIAL = 200_000
+_TRIAL, _TRIALS = 200_000, 5
 
 
 def measure(plan: Plan, devices: Sequence[pl.Device], size: int = BYTES) -> tuple[list[Figure], list[Skip]]:
     """Time a copy and pure Python of equal length, each alone and both at once.
 
-    Alone the copy is waited for without helping it, by its event's descriptor: as it runs while the program computes.
+    Alone the copy is waited for by its event's descriptor, without helping it: it runs as it does while the program
+    computes.
     """
     case = f"async copy of {format_size(size)} beside Python"
     if 2 * size > machine.room():
@@ -37,8 +39,8 @@ def measure(plan: Plan, devices: Sequence[pl.Device], size: int = BYTES) -> tupl
         dst.fill(0)
         stream = stack.enter_context(devices[0].create_stream())
         _copied(dst, src, stream)
-        seconds = min(_copied(dst, src, stream) for _ in range(3))
-        laps = max(1, round(_TRIAL * seconds / min(_computed(_TRIAL) for _ in range(3))))
+        seconds = statistics.median(_copied(dst, src, stream) for _ in range(_TRIALS))
+        laps = max(1, round(_TRIAL * seconds / statistics.median(_computed(_TRIAL) for _ in range(_TRIALS))))
         beside: list[float] = []
 
         def both() -> float:

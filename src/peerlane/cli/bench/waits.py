@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 
 import peerlane as pl
-from peerlane.cli.bench.bars import PEERLANE
+from peerlane.cli.bench.bars import PEERLANE, PEERLANE_WORD
 from peerlane.cli.bench.measure import SHARE, Contender, Figure, Skip, figure, interleaved
 from peerlane.cli.bench.plan import Plan
 
@@ -30,7 +30,7 @@ def measure(
         never = stack.enter_context(devices[0].create_notify())
         waits: dict[str, Callable[[pl.Stream], None]] = {
             PEERLANE: lambda stream: stream.wait(never),
-            f"{PEERLANE}, a word of memory": lambda stream: pl.raw.wait_value(word.address, 1, stream=stream),
+            PEERLANE_WORD: lambda stream: pl.raw.wait_value(word.address, 1, stream=stream),
         }
         spent: dict[str, list[float]] = {name: [] for name in waits}
         contenders = [
