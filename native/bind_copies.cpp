@@ -57,14 +57,19 @@ void bind_copies(nb::module_& m) {
         "dst"_a, "src"_a, "size"_a, "direct"_a = false, "Copy between any two addresses; the GIL is released above 256 KiB.");
     m.def(
         "copy_memory",
-        [](const Memory& dst, const Memory& src) {
+        [](nb::handle dst_object, nb::handle src_object) {
+            if (!nb::isinstance<Memory>(dst_object) || !nb::isinstance<Memory>(src_object)) return false;
+            const Memory& dst = *nb::inst_ptr<Memory>(dst_object);
+            const Memory& src = *nb::inst_ptr<Memory>(src_object);
             const uint64_t size = src.size();
             const Operand to = writable(dst), from = readable(src);
             if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .extent_size = dst.size()};
             if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&to}, {&from});
             released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
+            return true;
         },
-        "dst"_a, "src"_a, "Copy all of `src` to `dst`, which must be as large.");
+        "dst"_a, "src"_a, nb::sig("def copy_memory(dst: typing.Any, src: typing.Any) -> bool"),
+        "Copy all of `src` to `dst`, which must be as large; False if one is no Memory, and then nothing happens.");
     m.def(
         "copy_memory_2d",
         [](const Memory& dst, uint64_t dst_pitch, const Memory& src, uint64_t src_pitch, uint64_t width, uint64_t height) {

@@ -19,6 +19,8 @@ using namespace peerlane;
 
 namespace {
 
+using Addresses = nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig>;
+
 template <class Work>
 double seconds(uint64_t rounds, const Work& work) {
     const auto start = std::chrono::steady_clock::now();
@@ -63,8 +65,23 @@ void bind_reference(nb::module_& m) {
         nb::call_guard<GilReleased>(),
         "Seconds of one plain or streaming copy between two host addresses, without any check.");
     m.def(
+        "time_scattered_copies",
+        [](Addresses dsts, Addresses srcs, uint64_t size, uint64_t rounds) {
+            if (dsts.shape(0) != srcs.shape(0)) throw nb::value_error("as many destinations as sources");
+            const uint64_t* to = dsts.data();
+            const uint64_t* from = srcs.data();
+            const size_t count = dsts.shape(0);
+            const GilReleased gil;
+            return seconds(rounds, [&] {
+                for (size_t i = 0; i < count; ++i)
+                    memcpy(reinterpret_cast<char*>(to[i]), reinterpret_cast<const char*>(from[i]), size);
+            });
+        },
+        "dsts"_a, "srcs"_a, "size"_a, "rounds"_a,
+        "Seconds of a loop of memcpy between pairs of host addresses, all of one size, without any check.");
+    m.def(
         "time_lookups",
-        [](nb::ndarray<const uint64_t, nb::ndim<1>, nb::c_contig> addresses, uint64_t rounds) {
+        [](Addresses addresses, uint64_t rounds) {
             Heap& heap = Heap::get();
             const uint64_t* list = addresses.data();
             const size_t count = addresses.shape(0);

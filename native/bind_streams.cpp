@@ -128,9 +128,10 @@ static void bind_stream(nb::module_& m) {
         .def(
             "record_mark",
             [](const StreamHandle& self) {
-                Mark* mark = scheduler().record(*self.stream);
+                Submitted done;
+                Mark* mark = scheduler().record(*self.stream, &done);
                 auto* held = new HeldMark{mark};
-                told(self, {.kind = OpKind::record, .mark = mark}, {.sequence = mark->sequence, .order = scheduler().next_order()});
+                told(self, {.kind = OpKind::record, .mark = mark}, done);
                 return held;
             },
             nb::rv_policy::take_ownership)
@@ -188,12 +189,17 @@ static void bind_stream(nb::module_& m) {
                 uint64_t id = 0;
                 if (!memory.hand_over(op.dst_extent, id)) return;
                 op.value = id;
+                Seen seen{.stream = self.stream->id, .kind = op.kind};
+                if (is_observed()) [[unlikely]] add_spans(seen.spans, op);
                 try {
-                    scheduler().submit(*self.stream, op);
+                    const Submitted done = scheduler().submit(*self.stream, op);
+                    seen.order = done.order;
+                    seen.sequence = done.sequence;
                 } catch (...) {
                     memory.take_back();
                     throw;
                 }
+                if (is_observed()) [[unlikely]] tell_submitted(seen);
             },
             "memory"_a, "Free an allocation when what was submitted by now is over.");
 }
@@ -304,7 +310,7 @@ void bind_streams(nb::module_& m) {
           nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
     m.def("release_kept", &release_kept, "Let go of the objects that finished operations kept alive.");
     m.def(
-        "drain", [] { waited([&](Poll poll) { scheduler().drain(poll); return Outcome::reached; }); },
+        "drain", [] { waited([&](Poll poll) { return scheduler().drain(poll); }); },
         "Run what can run, on all streams.");
     m.def("native_threads", [] { return scheduler().threads(); });
     m.def(

@@ -22,21 +22,29 @@ void hold(Op& op, const Range& dst, const Range& src) {
 }
 
 // On success the operation owns its pins and keeps `keep` alive; else nothing has happened.
-void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
-    Scheduler& scheduler = Scheduler::get();
-    if (scheduler.has_released()) [[unlikely]] release_kept();
+Submitted queue(const StreamHandle& stream, Op& op, nb::handle keep) {
     op.keep = keep.ptr();
-    Seen seen;
-    if (is_observed()) [[unlikely]] add_spans(seen.spans, op);
-    const Submitted done = scheduler.submit(*stream.stream, op);
+    const Submitted done = Scheduler::get().submit(*stream.stream, op);
     // Nobody gives it back without the GIL, so it is in time here.
     if (op.keep && !done.at_once) Py_INCREF(keep.ptr());
-    if (!is_observed()) [[likely]] return;
+    return done;
+}
+
+void queue_observed(const StreamHandle& stream, Op& op, nb::handle keep) {
+    Seen seen{.stream = stream.stream->id, .kind = op.kind};
+    add_spans(seen.spans, op);   // while it holds what it names
+    const Submitted done = queue(stream, op, keep);
     seen.order = done.order;
-    seen.stream = stream.stream->id;
     seen.sequence = done.sequence;
-    seen.kind = op.kind;
     tell_submitted(seen);
+}
+
+void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
+    if (Scheduler::get().has_released()) [[unlikely]] release_kept();
+    if (is_observed()) [[unlikely]]
+        queue_observed(stream, op, keep);
+    else
+        queue(stream, op, keep);
 }
 
 nb::object kept(nb::handle dst, nb::handle src) {
@@ -99,11 +107,14 @@ nb::object gather(Batch& batch, nb::list dsts, nb::list srcs) {
     return nb::len(foreign) != 0 ? nb::object(foreign) : nb::object();
 }
 
-void run_now(Batch& batch) {
+// `table`: where its list lies, if it has one.
+void run_now(Batch& batch, const Operand* table) {
     if (is_observed()) [[unlikely]] {
-        Seen seen{.order = Scheduler::get().next_order(), .kind = OpKind::batch};
+        Seen seen{.order = Scheduler::get().next_order(), .kind = table ? OpKind::descriptor : OpKind::batch};
+        if (table) add_host_span(seen.spans, table->host(), table->size, false);
         add_spans(seen.spans, batch.pieces);
         tell_submitted(seen);
+        seen.order = Scheduler::get().next_order();
         Scheduler::get().note(std::move(seen));
     }
     const Task task = plan_pieces(batch.pieces);
@@ -133,15 +144,20 @@ std::unique_ptr<Launch> launch_of(uint64_t table_size, uint32_t only_device) {
 void bind_submissions(nb::module_& m) {
     m.def(
         "submit_copy",
-        [](const StreamHandle& stream, MemoryObject dst, MemoryObject src) {
+        [](const StreamHandle& stream, nb::handle dst, nb::handle src) {
+            if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) return false;
             const Memory& to = memory_of(dst);
             const Memory& from = memory_of(src);
             if (to.size() != from.size())
                 throw Refusal{.why = Why::size_mismatch, .size = from.size(), .extent_size = to.size()};
             Operand target = writable(to), source = readable(from);
             submit_move(stream, {.kind = OpKind::copy, .size = to.size()}, target, source, kept(dst, src));
+            return true;
         },
-        "stream"_a, "dst"_a, "src"_a, "Copy all of `src` to `dst`, which must be as large, in stream order.");
+        "stream"_a, "dst"_a, "src"_a,
+        nb::sig("def submit_copy(stream: Stream, dst: typing.Any, src: typing.Any) -> bool"),
+        "Copy all of `src` to `dst`, which must be as large, in stream order; False if one is no Memory, and then "
+        "nothing happens.");
     m.def(
         "submit_copy_at",
         [](const StreamHandle& stream, uint64_t dst, uint64_t src, uint64_t size, bool direct) {
@@ -243,7 +259,7 @@ void bind_submissions(nb::module_& m) {
             auto batch = std::make_unique<Batch>();
             const nb::object keep = gather(*batch, dsts, srcs);
             if (!stream) {
-                interruptible([&] { run_now(*batch); });
+                interruptible([&] { run_now(*batch, nullptr); });
                 return;
             }
             Op op{.kind = OpKind::batch, .extra = batch.get()};
@@ -260,7 +276,7 @@ void bind_submissions(nb::module_& m) {
             auto launch = launch_of(size, only_device);
             if (!stream) {
                 launch->read(operand.host(), direct);
-                interruptible([&] { run_now(*launch); });
+                interruptible([&] { run_now(*launch, &operand); });
                 return;
             }
             Op op{.kind = OpKind::descriptor, .direct = direct, .size = size, .extra = launch.get()};

@@ -57,9 +57,12 @@ void Memory::take_back() {
     owner_.store(true, std::memory_order_release);
 }
 
+void Memory::refuse_closed() const {
+    throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
+}
+
 uint64_t Memory::address() const {
-    if (!is_live()) [[unlikely]]
-        throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
+    if (!is_live()) [[unlikely]] refuse_closed();
     return address_;
 }
 
@@ -78,14 +81,13 @@ Range Memory::pin_writable() const {
 Range Memory::pin() const {
     Heap& heap = Heap::get();
     heap.check_usable();
-    const Refusal gone{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
-    if (closed_.load(std::memory_order_relaxed)) throw gone;
+    if (closed_.load(std::memory_order_relaxed)) [[unlikely]] refuse_closed();
     if (!extent_) return {.host = reinterpret_cast<char*>(address_)};
-    if (!heap.pin(extent_)) throw gone;
+    if (!heap.pin(extent_)) [[unlikely]] refuse_closed();
     // Used again by another allocation, or about to be freed by a stream.
-    if (extent_->id.load(std::memory_order_relaxed) != id_ || !extent_->is_open()) {
+    if (extent_->id.load(std::memory_order_relaxed) != id_ || !extent_->is_open()) [[unlikely]] {
         heap.unpin(extent_);
-        throw gone;
+        refuse_closed();
     }
     const uint64_t offset = extent_->offset + (address_ - heap.address_of(extent_));
     return {heap.space().shadow(offset), extent_, offset + size_, extent_->device};

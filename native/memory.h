@@ -42,6 +42,7 @@ class Memory {
 
   private:
     Memory() = default;
+    [[noreturn]] void refuse_closed() const;
 
     Extent* extent_ = nullptr;           // null: foreign
     uint64_t id_ = 0, address_ = 0, size_ = 0;

@@ -117,7 +117,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op) {
     return result;
 }
 
-Mark* Scheduler::record(Stream& stream) {
+Mark* Scheduler::record(Stream& stream, Submitted* done) {
     Heap::get().check_usable();
     auto* mark = new Mark;
     Lock lock(mutex_);
@@ -127,7 +127,8 @@ Mark* Scheduler::record(Stream& stream) {
         mark->stream_id = stream.id;
         mark->sequence = stream.submitted.load(std::memory_order_relaxed) + 1;
         mark->hold();
-        push(lock, stream, {.kind = OpKind::record, .mark = mark});
+        const Submitted pushed = push(lock, stream, {.kind = OpKind::record, .mark = mark});
+        if (done) *done = pushed;
         return mark;
     } catch (...) {
         delete mark;

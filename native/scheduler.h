@@ -60,7 +60,7 @@ class Scheduler {
     // Takes the operation over, its pins and references included; its sequence number.  When it throws Refusal
     // it has taken nothing.  `seen` is filled if somebody observes.
     Submitted submit(Stream& stream, const Op& op);
-    Mark* record(Stream& stream);                   // the caller drops it
+    Mark* record(Stream& stream, Submitted* done = nullptr);   // the caller drops it
     Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns);
 
     bool query(Stream& stream);                     // all done?
@@ -72,7 +72,7 @@ class Scheduler {
     // Until what is queued by now and writes there is over; throws Refusal if that cannot end.
     Outcome settle_writes(const Extent* extent, Poll poll);
     // Until nothing more can run: for allocations that found no room.
-    void drain(Poll poll);
+    Outcome drain(Poll poll);
     int event_fd(Mark& mark);                       // throws Refusal
 
     // What can still happen happens; waits that nothing submitted will satisfy are cancelled.  Waits for that
@@ -227,6 +227,6 @@ bool has_value(const Op& op);
 void add_spans(std::vector<Seen::Span>& spans, const Op& op);
 void add_spans(std::vector<Seen::Span>& spans, const std::vector<Piece>& pieces);
 void add_host_span(std::vector<Seen::Span>& spans, const char* host, uint64_t size, bool written);
-void add_signals(Seen& seen, const Op& op);
+void add_signals(Seen& seen, const Op& op, bool started);
 
 }  // namespace peerlane

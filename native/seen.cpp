@@ -54,6 +54,9 @@ void add_spans(std::vector<Seen::Span>& spans, const Op& op) {
         case OpKind::wait_value:
             add_host_span(spans, op.dst, op.size, false);
             return;
+        case OpKind::free:
+            add_host_span(spans, Heap::get().space().shadow(op.dst_extent->offset), op.dst_extent->size, true);
+            return;
         case OpKind::batch:
             add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);
             return;
@@ -65,10 +68,11 @@ void add_spans(std::vector<Seen::Span>& spans, const Op& op) {
     }
 }
 
-void add_signals(Seen& seen, const Op& op) {
-    if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) {
+void add_signals(Seen& seen, const Op& op, bool started) {
+    if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) {   // which record it is turns out when it starts
         seen.notify = op.notify->id;
-        seen.record = op.notify->line.recorded() + (op.kind == OpKind::notify ? 1 : 0);
+        if (started && op.kind == OpKind::notify) seen.record = op.notify->line.recorded() + 1;
+        if (started && op.kind == OpKind::wait_notify) seen.record = op.notify->line.consumed.load();
     }
     if (op.kind == OpKind::record || op.kind == OpKind::wait) {   // an event is known by the place of its record
         seen.notify = op.mark->stream_id;
@@ -93,7 +97,7 @@ void Scheduler::note_started(const Stream& stream, uint64_t sequence, const Op& 
         Seen seen{.order = next_order(), .stream = stream.id, .sequence = sequence, .kind = op.kind};
         add_spans(seen.spans, op);
         if (job && op.kind == OpKind::descriptor && job->task.pieces) add_spans(seen.spans, *job->task.pieces);
-        add_signals(seen, op);
+        add_signals(seen, op, true);
         seen_.push_back(std::move(seen));
     });
 }

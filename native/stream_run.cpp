@@ -113,7 +113,11 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
         open_job(lock, stream);
         return true;
     }
-    if (observing.load(std::memory_order_relaxed)) note_started(stream, stream.head(), op, nullptr);
+    // A wait starts when it is over: parked, it would be told again whenever it looks.
+    const bool waits =
+        op.kind == OpKind::wait || op.kind == OpKind::wait_notify || op.kind == OpKind::wait_value;
+    const bool observed = observing.load(std::memory_order_relaxed);
+    if (observed && !waits) note_started(stream, stream.head(), op, nullptr);
     switch (op.kind) {
         case OpKind::record:
             settle(*op.mark, nullptr);
@@ -141,6 +145,7 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
     }
     if (stream.park != Park::none) return false;
     if (stream.cause && stream.closing) return true;   // it was given up while it was parked: cancelled in its turn
+    if (observed && waits) note_started(stream, stream.head(), op, nullptr);
     finish_head(lock, stream);
     return true;
 }

@@ -208,7 +208,7 @@ Outcome Scheduler::settle_writes(const Extent* extent, Poll poll) {
 }
 
 // A poll that says stop ends it; whatever still cannot run then is left.
-void Scheduler::drain(Poll poll) {
+Outcome Scheduler::drain(Poll poll) {
     Heap::get().check_usable();
     Lock lock(mutex_);
     demand_all();
@@ -228,14 +228,14 @@ void Scheduler::drain(Poll poll) {
             waiter.target = busy->head();
             sleep(lock, waiter, busy->waiters, next_poll);
         } else {
-            return;
+            return Outcome::reached;
         }
         if (Clock::now() < next_poll) continue;
         next_poll = Clock::now() + kPollPeriod;
         lock.unlock();
         const bool stop = poll.ask && poll.ask(poll.context);
         lock.lock();
-        if (stop) return;
+        if (stop) return Outcome::interrupted;
     }
 }
 

@@ -124,8 +124,10 @@ def nearest(address: int) -> tuple[int, int, int, int] | None:
 def copy(dst: int, src: int, size: int, direct: bool = False) -> None:
     """Copy between any two addresses; the GIL is released above 256 KiB."""
 
-def copy_memory(dst: Memory, src: Memory) -> None:
-    """Copy all of `src` to `dst`, which must be as large."""
+def copy_memory(dst: Any, src: Any) -> bool:
+    """
+    Copy all of `src` to `dst`, which must be as large; False if one is no Memory, and then nothing happens.
+    """
 
 def copy_memory_2d(dst: Memory, dst_pitch: int, src: Memory, src_pitch: int, width: int, height: int) -> None: ...
 
@@ -269,8 +271,10 @@ def waiting() -> list[tuple[int, int, int, str, int, int, int]]:
     (stream, operation, submitted, waits for, whom, its operation, device) of every stream that is not done.
     """
 
-def submit_copy(stream: Stream, dst: Memory, src: Memory) -> None:
-    """Copy all of `src` to `dst`, which must be as large, in stream order."""
+def submit_copy(stream: Stream, dst: Any, src: Any) -> bool:
+    """
+    Copy all of `src` to `dst`, which must be as large, in stream order; False if one is no Memory, and then nothing happens.
+    """
 
 def submit_copy_at(stream: Stream, dst: int, src: int, size: int, direct: bool) -> None: ...
 
@@ -321,6 +325,11 @@ class StreamTrace:
 def time_reference_copy(dst: int, src: int, size: int, streaming: bool, threads: int, rounds: int) -> float:
     """
     Seconds of one plain or streaming copy between two host addresses, without any check.
+    """
+
+def time_scattered_copies(dsts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', writable=False)], srcs: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', writable=False)], size: int, rounds: int) -> float:
+    """
+    Seconds of a loop of memcpy between pairs of host addresses, all of one size, without any check.
     """
 
 def time_lookups(addresses: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', writable=False)], rounds: int) -> float:

@@ -35,15 +35,13 @@ def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
     KeyboardInterrupt
         Ctrl-C during a long copy (seen within 0.1 s): the destination's bytes are unspecified.
     """
-    if type(dst) is not buffers.Buffer:
-        dst = buffers.as_buffer(dst)
-    if type(src) is not buffers.Buffer:
-        src = buffers.as_buffer(src)
     if stream is None:
-        _copy_memory(dst, src)
+        if not _copy_memory(dst, src):
+            _copy_memory(buffers.as_buffer(dst), buffers.as_buffer(src))
         return
     try:
-        _submit_copy(stream, dst, src)
+        if not _submit_copy(stream, dst, src):
+            _submit_copy(stream, buffers.as_buffer(dst), buffers.as_buffer(src))
     except TypeError:
         checked_stream("copy", stream)
         raise

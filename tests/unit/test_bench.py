@@ -11,16 +11,31 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import peerlane as pl
-from peerlane import dialects
+from helpers.promises import Node
+from peerlane import _core, dialects
 from peerlane.cli import main
-from peerlane.cli.bench import NODE, bars, lookups, measure, plan, rivals
+from peerlane.cli.bench import (
+    NODE,
+    bars,
+    batches,
+    lookups,
+    measure,
+    overlaps,
+    plan,
+    rivals,
+    scale,
+    submissions,
+    waits,
+)
 from peerlane.errors import InvalidValue
 
-KIB = 1 << 10
+KIB, MIB = 1 << 10, 1 << 20
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +115,21 @@ def test_python_loops_of_all_contenders_have_the_same_shape() -> None:
     assert calls == [(1, 2)] * 5
 
 
+def test_options_of_a_call_are_looped_too() -> None:
+    calls: list[tuple[object, ...]] = []
+    contender = measure.looped("c", lambda a, *, b: calls.append((a, b)), 1, number=3, b=2)
+    assert contender.sample() >= 0
+    assert calls == [(1, 2)] * 3
+
+
+def test_a_share_is_never_a_tie_and_less_is_better() -> None:
+    assert not figure_of(1.0, measure.SHARE).is_tie
+    assert bars.Bar("P", "case", "peerlane", 1.0, 1.0).met(figure_of(1.0, measure.SHARE)) == "goal"
+    assert bars.Bar("P", "case", "peerlane", 1.0, 1.0).met(figure_of(1.001, measure.SHARE)) == "missed"
+    samples = {"ours": [1.0, 3.0], "core": [100.0, 100.0]}
+    assert measure.figure(samples, "case", "ours", "core", measure.SHARE).ratio == pytest.approx(0.02)
+
+
 def test_copies_write_every_figure_they_promise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target, picture = tmp_path / "out.json", tmp_path / "speed.png"
     assert (
@@ -171,6 +201,123 @@ def test_lookups_are_timed_in_processes_of_their_own(monkeypatch: pytest.MonkeyP
     figures, skips = lookups.measure(quiet_plan(), NODE)
     assert not figures
     assert skips[0].case == "look-up among 1,000,000"
+
+
+@pytest.mark.timeout(60)
+def test_a_copy_beside_python_is_held_to_the_longer_of_the_two(node: Node) -> None:
+    figures, skips = overlaps.measure(quiet_plan(), node(), size=MIB)
+    assert not skips
+    assert [(figure.contender, figure.reference) for figure in figures] == [
+        ("peerlane", "the longer of the two alone"),
+        ("Python, beside the copy", "Python alone"),
+    ]
+    assert {figure.case for figure in figures} == {"async copy of 1 MiB beside Python"}
+
+
+@pytest.mark.timeout(60)
+def test_submissions_are_timed_alone_and_every_one_of_them_runs(node: Node) -> None:
+    devices = node()
+    streams: list[pl.Stream] = []
+    create = pl.Device.create_stream
+
+    def creating(device: pl.Device) -> pl.Stream:
+        streams.append(create(device))
+        return streams[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pl.Device, "create_stream", creating)
+        figures, skips = submissions.measure(quiet_plan(), devices, number=500)
+    assert not skips
+    assert [(figure.case, figure.contender) for figure in figures] == [
+        ("submit 8 bytes, stream idle", "peerlane"),
+        ("submit 8 bytes, stream idle", "peerlane, sync behind them"),
+        ("submit 8 bytes, behind a wait", "peerlane"),
+        ("submit 8 bytes, behind a wait", "peerlane, sync behind them"),
+    ]
+    assert {figure.reference for figure in figures} == {"ctypes.memmove"}
+    (stream,) = streams
+    assert stream.completed == stream.submitted == 2 * (2 * 500) + 2  # two rounds of each, and two waits
+
+
+@pytest.mark.timeout(60)
+def test_batches_and_their_reference_copy_the_same_blocks(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    loop = _core.time_scattered_copies
+
+    def counting(dsts: Any, srcs: Any, size: int, rounds: int) -> float:
+        assert len({*dsts.tolist()}) == len({*srcs.tolist()}) == 300
+        seen.append((size, rounds))
+        return loop(dsts, srcs, size, rounds)
+
+    monkeypatch.setattr(_core, "time_scattered_copies", counting)
+    figures, skips = batches.measure(quiet_plan(), node(), blocks=300)
+    assert not skips
+    assert seen == [(4 * KIB, 1)] * 2
+    assert [figure.contender for figure in figures] == [
+        "peerlane",
+        "peerlane, on a stream",
+        "peerlane, launch of a copy list",
+    ]
+    assert all(figure.seconds > 0 for figure in figures)
+
+
+def test_the_loop_of_memcpy_moves_every_byte() -> None:
+    origin, target = np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8)
+    starts = np.array([48, 0, 16], np.uint64)
+    ends = np.array([0, 32, 48], np.uint64)
+    _core.time_scattered_copies(ends + target.ctypes.data, starts + origin.ctypes.data, 16, 1)
+    assert target.tolist() == [*range(48, 64), *[0] * 16, *range(16), *range(16, 32)]
+    with pytest.raises(ValueError, match="as many destinations as sources"):
+        _core.time_scattered_copies(ends[:2], starts, 16, 1)
+
+
+@pytest.mark.timeout(120)
+def test_many_streams_are_counted_in_a_process_of_their_own() -> None:
+    figures, skips = scale.measure(quiet_plan(), devices=20, streams=50, events=300)
+    assert not skips
+    assert [(figure.contender, figure.reference) for figure in figures] == [
+        ("resident memory", "1 GiB"),
+        ("threads", "200 threads"),
+    ]
+    assert {figure.case for figure in figures} == {"20 devices, 50 streams, 300 events"}
+    assert all(0 < figure.ratio < 1 for figure in figures)
+
+
+def test_what_the_many_streams_meet_is_raised_here() -> None:
+    with pytest.raises(pl.InvalidValue, match="4096"):
+        scale.measure(quiet_plan(), devices=5000)
+
+
+@pytest.mark.timeout(60)
+def test_waits_report_the_share_of_a_core(node: Node) -> None:
+    figures, skips = waits.measure(quiet_plan(), node(), seconds=0.05)
+    assert not skips
+    assert [figure.contender for figure in figures] == ["peerlane", "peerlane, a word of memory"]
+    assert all(figure.kind == measure.SHARE and figure.seconds >= 0 for figure in figures)
+
+
+def test_bars_of_streams_name_the_cases_that_are_measured(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerlane.cli.machine.room", lambda: 1000)
+    devices = node()
+    skips = []
+    for subject in (overlaps, submissions, batches):
+        figures, left = subject.measure(quiet_plan(), devices)
+        assert not figures
+        skips += left
+    assert [skip.case for skip in skips] == [bar.case for bar in bars.BARS if bar.id in ("P4", "P5", "P6")]
+
+
+@pytest.mark.timeout(120)
+def test_a_thousand_devices_ten_thousand_streams_and_a_hundred_thousand_events_fit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("scale", "--rounds", 1, "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [(bar["id"], bar["met"]) for bar in result["bars"]] == [("P11", "goal")] * 2
 
 
 def test_an_error_in_a_measuring_process_is_raised_here() -> None:

@@ -10,11 +10,13 @@ from peerlane.cli.bench.measure import SPEED, Figure
 PEERLANE = "peerlane"
 PEERLANE_ACL = "peerlane acl"
 PEERLANE_INSIDE = "peerlane, without the call"  # the look-up alone, looped in native code
+PEERLANE_WORD = "peerlane, a word of memory"
+RESIDENT, THREADS = "resident memory", "threads"
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar on one contender's figure: at least ``must`` where the figure is a speed, at most where a time."""
+    """A bar on one contender's figure: at least ``must`` where the figure is a speed, else at most."""
 
     id: str
     case: str
@@ -40,8 +42,16 @@ BARS = (
     Bar("P2", "copy 64 KiB on a device", PEERLANE, 0.70, 0.95),
     Bar("P3", "call copying 8 bytes", PEERLANE, 1.5, 0.7),
     Bar("P3", "call copying 8 bytes", PEERLANE_ACL, 3.0, 1.5),
+    Bar("P4", "async copy of 256 MiB beside Python", PEERLANE, 1.10, 1.03),
+    Bar("P5", "submit 8 bytes, stream idle", PEERLANE, 1.5, 0.7),
+    Bar("P5", "submit 8 bytes, behind a wait", PEERLANE, 2.0, 1.0),
+    Bar("P6", "batch of 10,000 blocks of 4 KiB", PEERLANE, 1.25, 1.05),
     Bar("P10", "look-up among 1,000,000", PEERLANE, 3.0, 2.0),
     Bar("P10", "look-up among 1,000,000", PEERLANE_INSIDE, 3.0, 2.0),
+    Bar("P11", "1,024 devices, 10,000 streams, 100,000 events", RESIDENT, 1.0, 1.0),
+    Bar("P11", "1,024 devices, 10,000 streams, 100,000 events", THREADS, 1.0, 1.0),
+    Bar("wait", "idle wait of 1 s", PEERLANE, 0.01, 0.01),
+    Bar("wait", "idle wait of 1 s", PEERLANE_WORD, 0.01, 0.01),
 )
 
 

@@ -6,11 +6,9 @@ turns.
 
 from __future__ import annotations
 
-import signal
 import timeit
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from multiprocessing import get_context, resource_tracker
+from collections.abc import Sequence
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -21,9 +19,9 @@ from peerlane import _core
 from peerlane.backend import registry
 from peerlane.cli import machine
 from peerlane.cli.bench.bars import PEERLANE, PEERLANE_INSIDE
+from peerlane.cli.bench.children import Child, interrupts_deferred
 from peerlane.cli.bench.measure import TIME, Contender, Figure, Skip, figure, interleaved
 from peerlane.cli.bench.plan import Plan
-from peerlane.errors import DeviceFault
 
 FEW, MANY = 1_000, 1_000_000
 
@@ -31,7 +29,6 @@ _SMALLEST, _LARGEST = 256, 512
 _BYTES_EACH = 1024
 _NATIVE, _PYTHON = "native", "python"
 _LOOKUPS = {_NATIVE: 1_000_000, _PYTHON: 30_000}
-_END_SECONDS = 5.0
 
 
 def measure(plan: Plan, node: str, many: int = MANY) -> tuple[list[Figure], list[Skip]]:
@@ -43,70 +40,19 @@ def measure(plan: Plan, node: str, many: int = MANY) -> tuple[list[Figure], list
     plan.say(case)
     figures = []
     with ExitStack() as stack:
-        with _interrupts_deferred():
-            holders = {count: stack.enter_context(_Holder(count, node)) for count in (FEW, many)}
+        with interrupts_deferred():
+            holders = {count: stack.enter_context(Child(_serve, count, node)) for count in (FEW, many)}
         for how, contender in ((_PYTHON, PEERLANE), (_NATIVE, PEERLANE_INSIDE)):
             few = f"{contender} among {FEW:,}"
             samples = interleaved(
-                [holders[FEW].contender(few, how), holders[many].contender(contender, how)], plan.rounds
+                [_contender(few, holders[FEW], how), _contender(contender, holders[many], how)], plan.rounds
             )
             figures.append(figure(samples, case, contender, few, TIME))
     return figures, []
 
 
-@contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Start processes that leave Ctrl-C to this one, and answer here only when they are started.
-
-    Ctrl-C reaches every process of a terminal.  Children inherit the mask; the handler is for threads of ours
-    (those of numpy) that do not have it.  The tracker comes first: starting it unblocks the signal.
-    """
-    resource_tracker.ensure_running()
-    seen: list[int] = []
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    handler = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if seen:
-        raise KeyboardInterrupt
-
-
-class _Holder:
-    """A process that holds some allocations and times look-ups of them when asked."""
-
-    def __init__(self, count: int, node: str) -> None:
-        context = get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(count, node, theirs), daemon=True)
-        self._process.start()
-        theirs.close()
-
-    def contender(self, name: str, how: str) -> Contender:
-        return Contender(name, lambda: self._ask(how))
-
-    def _ask(self, how: str) -> float:
-        try:
-            self._pipe.send(how)
-            answer = self._pipe.recv()
-        except (EOFError, OSError):
-            self._process.join(_END_SECONDS)
-            raise DeviceFault(
-                f"a process that measured look-ups died with exit code {self._process.exitcode}"
-            ) from None
-        if isinstance(answer, pl.Error):
-            raise answer
-        return float(answer)
-
-    def __enter__(self) -> _Holder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pipe.close()
-        self._process.kill()
-        self._process.join(_END_SECONDS)
+def _contender(name: str, holder: Child, how: str) -> Contender:
+    return Contender(name, lambda: float(holder.ask(how)))
 
 
 def _serve(count: int, node: str, pipe: Connection[Any, Any]) -> None:

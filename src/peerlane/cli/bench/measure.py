@@ -15,7 +15,7 @@ Samples = Mapping[str, Sequence[float]]
 
 #: Within this, a ratio to 1 is a tie.
 TIE = 0.03
-SPEED, TIME = "speed", "time"
+SPEED, TIME, SHARE = "speed", "time", "share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,11 @@ class Figure:
         What was done, by whom, against whom.
     kind : str
         ``"speed"``: ``ratio`` is reference time / own time.  ``"time"``: own time / reference time.
+        ``"share"``: what was used / what there is, or may be used.
     ratio, low, high : float
         Median, least and greatest of the rounds' ratios.
     seconds : float
-        Median of one operation.
+        Median of one operation; of all that was done, for shares.
     size : int or None
         Bytes of a copy, where cases differ in it.
     """
@@ -64,7 +65,7 @@ class Figure:
 
     @property
     def is_tie(self) -> bool:
-        return abs(self.ratio - 1) <= TIE
+        return self.kind != SHARE and abs(self.ratio - 1) <= TIE
 
 
 def interleaved(contenders: Sequence[Contender], rounds: int) -> Samples:
@@ -102,12 +103,15 @@ def best(samples: Samples, names: Sequence[str]) -> str:
     return min(names, key=lambda name: statistics.median(samples[name]))
 
 
-def looped(name: str, call: Callable[..., object], *arguments: object, number: int) -> Contender:
+def looped(
+    name: str, call: Callable[..., object], *arguments: object, number: int, **options: object
+) -> Contender:
     """Return a contender that is a Python call; all such loops have the same shape."""
-    names = ", ".join(f"a{index}" for index in range(len(arguments)))
+    names = [f"a{index}" for index in range(len(arguments))]
+    given = ", ".join([*names, *(f"{option}={option}" for option in options)])
     timer = timeit.Timer(
-        f"call({names})",
-        setup=f"call, {names} = parts",
-        globals={"parts": (call, *arguments)},
+        f"call({given})",
+        setup=f"call, {', '.join([*names, *options])} = parts",
+        globals={"parts": (call, *arguments, *options.values())},
     )
     return Contender(name, lambda: timer.timeit(number) / number)

@@ -12,7 +12,7 @@ from rich.text import Text
 from peerlane.cli import machine, plots
 from peerlane.cli.bench import copies
 from peerlane.cli.bench.bars import PEERLANE, judged
-from peerlane.cli.bench.measure import SPEED, TIE, Figure, Skip
+from peerlane.cli.bench.measure import SHARE, SPEED, TIE, Figure, Skip
 from peerlane.errors import InvalidValue
 
 _ENOUGH_ROUNDS = 7
@@ -31,9 +31,9 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
             bar.id,
             bar.case,
             bar.contender,
-            f"{figure.ratio:.2f}",
-            f"{sign} {bar.must}",
-            f"{sign} {bar.goal}",
+            _ratio(figure, figure.ratio),
+            f"{sign} {_ratio(figure, bar.must)}",
+            f"{sign} {_ratio(figure, bar.goal)}",
             Text(met, style=_COLOURS[met]),
         )
     if bars.row_count:
@@ -46,15 +46,15 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
             figure.case,
             figure.contender,
             figure.reference,
-            f"{figure.ratio:.2f} {figure.kind}",
+            f"{_ratio(figure, figure.ratio)} {figure.kind}",
             "tie" if figure.is_tie else "",
-            f"{figure.low:.2f} to {figure.high:.2f}",
+            f"{_ratio(figure, figure.low)} to {_ratio(figure, figure.high)}",
             _duration(figure.seconds),
         )
     console.print(every)
     console.print(
-        f"speed: the reference's time / the contender's, more is better; time: the inverse, less is better; "
-        f"a tie is within {TIE:.0%}",
+        "speed: the reference's time / the contender's, more is better; time: the inverse, less is better; "
+        f"share: of what there is or may be used, less is better; a tie is within {TIE:.0%}",
         soft_wrap=True,
     )
     if rounds < _ENOUGH_ROUNDS:
@@ -101,6 +101,10 @@ def plot(figures: Sequence[Figure], path: str) -> None:
             "--plot: every copy was skipped, so there is nothing to draw; give smaller --sizes"
         )
     plots.save_ratios(path, series, "copies: speed relative to the reference of each size")
+
+
+def _ratio(figure: Figure, value: float) -> str:
+    return f"{value:.2%}" if figure.kind == SHARE else f"{value:.2f}"
 
 
 def _duration(seconds: float) -> str:
