@@ -43,7 +43,7 @@ void tell_submitted(const Seen& seen) { tell(as_tuple(seen)); }
 
 void tell_submitted(const StreamHandle& stream, const Op& op, const Submitted& done) {
     Seen seen{.order = done.order, .stream = stream.stream->id, .sequence = done.sequence, .kind = op.kind};
-    add_signals(seen, op);
+    add_signals(seen, op, false);
     tell_submitted(seen);
 }
 

@@ -128,9 +128,10 @@ static void bind_stream(nb::module_& m) {
         .def(
             "record_mark",
             [](const StreamHandle& self) {
-                Mark* mark = scheduler().record(*self.stream);
+                Submitted done;
+                Mark* mark = scheduler().record(*self.stream, &done);
                 auto* held = new HeldMark{mark};
-                told(self, {.kind = OpKind::record, .mark = mark}, {.sequence = mark->sequence, .order = scheduler().next_order()});
+                told(self, {.kind = OpKind::record, .mark = mark}, done);
                 return held;
             },
             nb::rv_policy::take_ownership)
@@ -149,7 +150,7 @@ static void bind_stream(nb::module_& m) {
                 notify.shared->hold();
                 try {
                     told(self, op, scheduler().submit(*self.stream, op));
-                } catch (const Refusal&) {
+                } catch (...) {
                     notify.shared->drop();
                     throw;
                 }
@@ -162,7 +163,7 @@ static void bind_stream(nb::module_& m) {
                 notify.shared->hold();
                 try {
                     told(self, op, scheduler().submit(*self.stream, op));
-                } catch (const Refusal&) {
+                } catch (...) {
                     notify.shared->drop();
                     throw;
                 }
@@ -175,7 +176,7 @@ static void bind_stream(nb::module_& m) {
                 queue.shared->hold();
                 try {
                     told(self, op, scheduler().submit(*self.stream, op));
-                } catch (const Refusal&) {
+                } catch (...) {
                     queue.shared->drop();
                     throw;
                 }
@@ -188,12 +189,17 @@ static void bind_stream(nb::module_& m) {
                 uint64_t id = 0;
                 if (!memory.hand_over(op.dst_extent, id)) return;
                 op.value = id;
+                Seen seen{.stream = self.stream->id, .kind = op.kind};
+                if (is_observed()) [[unlikely]] add_spans(seen.spans, op);
                 try {
-                    scheduler().submit(*self.stream, op);
-                } catch (const Refusal&) {
+                    const Submitted done = scheduler().submit(*self.stream, op);
+                    seen.order = done.order;
+                    seen.sequence = done.sequence;
+                } catch (...) {
                     memory.take_back();
                     throw;
                 }
+                if (is_observed()) [[unlikely]] tell_submitted(seen);
             },
             "memory"_a, "Free an allocation when what was submitted by now is over.");
 }
@@ -248,7 +254,7 @@ static void bind_marks(nb::module_& m) {
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->line.consumed.load(); })
         .def("record", [](const HeldNotify& self) { scheduler().notify_recorded(*self.shared); },
              nb::call_guard<GilReleased>(), "Record now, outside of any stream.")
-        .def("reset", [](const HeldNotify& self) { self.shared->reset(); });
+        .def("reset", [](const HeldNotify& self) { scheduler().reset(*self.shared); });
 
     nb::class_<HeldCallbacks>(m, "CallbackQueue", "Where callbacks wait for the thread that runs them.")
         .def("__init__", [](HeldCallbacks* self) { new (self) HeldCallbacks{new CallbackQueue}; })
@@ -266,13 +272,13 @@ static void bind_marks(nb::module_& m) {
                         const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.at - Clock::now());
                         const auto slice = std::min(left, std::chrono::nanoseconds(std::chrono::milliseconds(100)));
                         found = self.shared->take(item, slice.count() > 0 ? static_cast<uint64_t>(slice.count()) : 0);
+                        if (found && !scheduler().begin_callback(*item.stream, item.token)) continue;   // cancelled
                         if (found || left <= slice) break;
                         if (poll.ask && poll.ask(poll.context)) {
                             outcome = Outcome::interrupted;
                             break;
                         }
                     }
-                    if (found) Scheduler::get().begin_callback(*item.stream);
                 }
                 if (outcome == Outcome::interrupted) throw nb::python_error();
                 if (!found) return std::nullopt;
@@ -304,7 +310,7 @@ void bind_streams(nb::module_& m) {
           nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
     m.def("release_kept", &release_kept, "Let go of the objects that finished operations kept alive.");
     m.def(
-        "drain", [] { waited([&](Poll poll) { scheduler().drain(poll); return Outcome::reached; }); },
+        "drain", [] { waited([&](Poll poll) { return scheduler().drain(poll); }); },
         "Run what can run, on all streams.");
     m.def("native_threads", [] { return scheduler().threads(); });
     m.def(

@@ -117,11 +117,14 @@ nb::object gather(Batch& batch, nb::list dsts, nb::list srcs) {
     return nb::len(foreign) != 0 ? nb::object(foreign) : nb::object();
 }
 
-void run_now(Batch& batch) {
+// `table`: where its list lies, if it has one.
+void run_now(Batch& batch, const Operand* table) {
     if (is_observed()) [[unlikely]] {
-        Seen seen{.order = Scheduler::get().next_order(), .kind = OpKind::batch};
+        Seen seen{.order = Scheduler::get().next_order(), .kind = table ? OpKind::descriptor : OpKind::batch};
+        if (table) add_host_span(seen.spans, table->host(), table->size, false);
         add_spans(seen.spans, batch.pieces);
         tell_submitted(seen);
+        seen.order = Scheduler::get().next_order();
         Scheduler::get().note(std::move(seen));
     }
     const Task task = plan_pieces(batch.pieces);
@@ -266,7 +269,7 @@ void bind_submissions(nb::module_& m) {
             auto batch = std::make_unique<Batch>();
             const nb::object keep = gather(*batch, dsts, srcs);
             if (!stream) {
-                interruptible([&] { run_now(*batch); });
+                interruptible([&] { run_now(*batch, nullptr); });
                 return;
             }
             Op op{.kind = OpKind::batch, .extra = batch.get()};
@@ -283,7 +286,7 @@ void bind_submissions(nb::module_& m) {
             auto launch = launch_of(size, only_device);
             if (!stream) {
                 launch->read(operand.host(), direct);
-                interruptible([&] { run_now(*launch); });
+                interruptible([&] { run_now(*launch, &operand); });
                 return;
             }
             Op op{.kind = OpKind::descriptor, .direct = direct, .size = size, .extra = launch.get()};

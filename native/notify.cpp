@@ -136,6 +136,7 @@ void Notify::reset() {
 
 Notify* Notify::local(NotifyKind kind, uint32_t device) {
     static std::atomic<uint64_t> next{1};
+    Heap::get().check_usable();   // another thread may have held the lock of the lines
     Lines& lines = Lines::get();
     auto place = lines.take();
     auto* notify = new Notify(std::move(place.first), place.second, kind, nullptr);

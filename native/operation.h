@@ -101,6 +101,7 @@ class OpQueue {
     bool empty() const { return count_ == 0; }
     uint64_t size() const { return count_; }
     Op& front() { return head_->ops[first_]; }
+    const Op& front() const { return head_->ops[first_]; }
     // Operations that lie behind one another from the front on, at least one.
     uint64_t contiguous() const { return std::min<uint64_t>(count_, kPerChunk - first_); }
     void push(const Op& op);   // throws std::bad_alloc

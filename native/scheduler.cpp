@@ -2,7 +2,6 @@
 #include "scheduler.h"
 
 #include <pthread.h>
-#include <system_error>
 #include <thread>
 
 #include "thread_team.h"
@@ -42,6 +41,7 @@ void Scheduler::configure(Schedule schedule, uint64_t seed) {
     schedule_.store(schedule, std::memory_order_relaxed);
     random_.seed(seed);
     background_ = false;
+    for (auto& [id, stream] : streams_) make_ready(*stream);
 }
 
 StreamPtr Scheduler::create(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy) {
@@ -52,6 +52,7 @@ StreamPtr Scheduler::create(uint32_t device, bool stops, std::shared_ptr<Group> 
     stream->group = std::move(group);
     stream->legacy = legacy;
     Lock lock(mutex_);
+    if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);   // here it can be refused
     stream->id = next_stream_++;
     streams_.emplace(stream->id, stream);
     return stream;
@@ -69,8 +70,22 @@ Submitted Scheduler::submit(Stream& stream, const Op& op) {
     return push(lock, stream, op);
 }
 
+namespace {
+
+uint64_t timeout_of(const Op& op) {
+    if (op.kind == OpKind::wait || op.kind == OpKind::wait_notify) return op.timeout_ns;
+    return op.kind == OpKind::wait_value ? static_cast<const ValueWait*>(op.extra)->timeout_ns : 0;
+}
+
+}  // namespace
+
 Submitted Scheduler::push(Lock& lock, Stream& stream, Op op) {
     const Schedule schedule = this->schedule();
+    if (timeout_of(op) != 0 && !stream.has_deadline && stream.deadline_entry.empty()) {
+        Stream::Deadlines entry;
+        entry.emplace(0, &stream);
+        stream.deadline_entry = entry.extract(entry.begin());
+    }
     if (stream.group) op.phase = stream.group->enter(stream.legacy);
     Submitted result{.sequence = stream.submitted.load(std::memory_order_relaxed) + 1};
     if (observing.load(std::memory_order_relaxed)) [[unlikely]] result.order = next_order();
@@ -101,7 +116,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op) {
     return result;
 }
 
-Mark* Scheduler::record(Stream& stream) {
+Mark* Scheduler::record(Stream& stream, Submitted* done) {
     Heap::get().check_usable();
     auto* mark = new Mark;
     Lock lock(mutex_);
@@ -111,7 +126,8 @@ Mark* Scheduler::record(Stream& stream) {
         mark->stream_id = stream.id;
         mark->sequence = stream.submitted.load(std::memory_order_relaxed) + 1;
         mark->hold();
-        push(lock, stream, {.kind = OpKind::record, .mark = mark});
+        const Submitted pushed = push(lock, stream, {.kind = OpKind::record, .mark = mark});
+        if (done) *done = pushed;
         return mark;
     } catch (...) {
         delete mark;
@@ -146,13 +162,21 @@ void Scheduler::make_ready(Stream& stream) {
         }
         return;
     }
-    ready_.push_back(stream.shared_from_this());
+    (ready_last_ ? ready_last_->ready_next : ready_first_) = stream.shared_from_this();
+    ready_last_ = &stream;
     stream.ready = true;
-    ready_count_.fetch_add(1, std::memory_order_relaxed);
-    if (idle_ != 0)
-        work_.notify_one();
-    else
-        add_worker();
+    const uint64_t waiting = ready_count_.fetch_add(1, std::memory_order_relaxed) + 1;
+    // An idle worker that was woken for another stream counts as idle until it runs.
+    if (waiting > idle_) add_worker();
+    if (idle_ != 0) work_.notify_one();
+    if (waiting > idle_ || stream.job) wake(stream.waiters);   // who waits for it runs it, or joins in
+}
+
+void Scheduler::wake(HostWaiter* waiters) {
+    for (HostWaiter* waiter = waiters; waiter; waiter = waiter->next) {
+        waiter->woken.store(true, std::memory_order_release);
+        waiter->wake.notify_one();
+    }
 }
 
 // One core is left to the program until it waits.
@@ -162,8 +186,8 @@ void Scheduler::add_worker() {
     try {
         std::thread([this] { serve(); }).detach();
         ++workers_;
-    } catch (const std::system_error&) {
-        // No thread to be had: who waits for a stream runs it.
+    } catch (const std::exception&) {
+        // No thread to be had, or no memory for it: who waits for a stream runs it.
     }
 }
 
@@ -171,14 +195,15 @@ void Scheduler::serve() {
     leave_signals_to_others();
     Lock lock(mutex_);
     while (true) {
-        if (ready_.empty()) {
+        if (!ready_first_) {
             ++idle_;
-            const bool woken = work_.wait_for(lock, kIdleLife, [this] { return !ready_.empty(); });
+            const bool woken = work_.wait_for(lock, kIdleLife, [this] { return ready_first_ != nullptr; });
             --idle_;
             if (!woken) break;
         }
-        const StreamPtr stream = std::move(ready_.front());
-        ready_.pop_front();
+        const StreamPtr stream = std::move(ready_first_);
+        ready_first_ = std::move(stream->ready_next);
+        if (!ready_first_) ready_last_ = nullptr;
         stream->ready = false;
         ready_count_.fetch_sub(1, std::memory_order_relaxed);
         run_slice(lock, *stream, {.at = Clock::now() + kSlice, .others = &ready_count_});
@@ -188,17 +213,14 @@ void Scheduler::serve() {
 
 void Scheduler::demand(Stream& stream, uint64_t sequence) {
     if (schedule() != Schedule::lazy) return;
-    std::vector<std::pair<StreamPtr, uint64_t>> wanted{{stream.shared_from_this(), sequence}};
-    while (!wanted.empty()) {
-        const auto [next, upto] = std::move(wanted.back());
-        wanted.pop_back();
-        if (next->demanded >= upto) continue;
-        next->demanded = upto;
-        if (next->park == Park::mark) {
-            Mark& mark = *next->queue.front().mark;
-            if (mark.stream) wanted.emplace_back(mark.stream, mark.sequence);
-        }
-        make_ready(*next);
+    Stream* at = &stream;
+    while (at && at->demanded < sequence) {
+        at->demanded = sequence;
+        make_ready(*at);
+        if (at->park != Park::mark) return;
+        const Mark& mark = *at->queue.front().mark;
+        sequence = mark.sequence;
+        at = mark.stream.get();
     }
 }
 
@@ -211,22 +233,28 @@ void Scheduler::set_stops(Stream& stream, bool stops) {
     stream.stops = stops;
 }
 
-void Scheduler::begin_callback(Stream& stream) {
+bool Scheduler::begin_callback(Stream& stream, uint64_t token) {
     Lock lock(mutex_);
-    stream.callback_thread = std::this_thread::get_id();
+    if (stream.park != Park::callback || stream.queue.front().value != token) return false;
+    const auto here = std::this_thread::get_id();
+    stream.callback_thread = here;
+    CallbackQueue& queue = *stream.queue.front().callbacks;
+    queue.shared |= queue.server != std::thread::id{} && queue.server != here;
+    queue.server = here;
+    ++queue.running;
+    return true;
 }
 
 void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
     if (Heap::get().is_forked()) return;
     Lock lock(mutex_);
-    if (stream.park != Park::callback) return;
-    unpark(stream);
+    if (stream.park != Park::callback || stream.callback_thread == std::thread::id{}) return;
     const StreamPtr held = stream.shared_from_this();
+    unpark(stream);
     stream.callback_thread = {};
-    if (raised) {
-        const Op& op = stream.queue.front();
-        fail(stream, op, stream.head(), {.why = Why::callback_failed, .id = token, .device = stream.device});
-    }
+    const Op& op = stream.queue.front();
+    --op.callbacks->running;
+    if (raised) fail(stream, op, stream.head(), {.why = Why::callback_failed, .id = token, .device = stream.device});
     finish_head(lock, stream);
     make_ready(stream);
 }
@@ -244,27 +272,27 @@ void Scheduler::notify_recorded(Notify& notify) {
     wake_notify(notify.line);
 }
 
+void Scheduler::reset(Notify& notify) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);   // streams consume under it
+    notify.reset();
+}
+
+void Scheduler::release(void* keep) {
+    or_lose([&] { released_.push_back(keep); });
+    has_released_.store(true, std::memory_order_relaxed);
+}
+
+void Scheduler::release_token(uint64_t token) {
+    or_lose([&] { released_tokens_.push_back(token); });
+    has_released_.store(true, std::memory_order_relaxed);
+}
+
 void Scheduler::take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens) {
     Lock lock(mutex_);
     objects.swap(released_);
     tokens.swap(released_tokens_);
     has_released_.store(false, std::memory_order_relaxed);
-}
-
-std::vector<Seen> Scheduler::take_seen() {
-    Lock lock(mutex_);
-    return std::exchange(seen_, {});
-}
-
-std::vector<Traced> Scheduler::take_trace(Stream& stream, uint64_t& lost) {
-    Lock lock(mutex_);
-    lost = stream.traced - stream.trace.size();
-    const size_t oldest = stream.trace.empty() ? 0 : stream.traced % stream.trace.size();
-    std::vector<Traced> found(stream.trace.begin() + static_cast<long>(oldest), stream.trace.end());
-    found.insert(found.end(), stream.trace.begin(), stream.trace.begin() + static_cast<long>(oldest));
-    stream.trace.clear();
-    stream.traced = 0;
-    return found;
 }
 
 uint64_t Scheduler::threads() {

@@ -3,6 +3,7 @@
 // One lock guards all streams.  It is held for bookkeeping and for copies of a few KiB, never while larger ones
 // run, never while the GIL is taken; the heap's lock may be taken inside it.
 #pragma once
+#include <array>
 #include <functional>
 #include <map>
 #include <random>
@@ -59,7 +60,7 @@ class Scheduler {
     // Takes the operation over, its pins and references included; its sequence number.  When it throws Refusal
     // it has taken nothing.  `seen` is filled if somebody observes.
     Submitted submit(Stream& stream, const Op& op);
-    Mark* record(Stream& stream);                   // the caller drops it
+    Mark* record(Stream& stream, Submitted* done = nullptr);   // the caller drops it
     Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns);
 
     bool query(Stream& stream);                     // all done?
@@ -71,7 +72,7 @@ class Scheduler {
     // Until what is queued by now and writes there is over; throws Refusal if that cannot end.
     Outcome settle_writes(const Extent* extent, Poll poll);
     // Until nothing more can run: for allocations that found no room.
-    void drain(Poll poll);
+    Outcome drain(Poll poll);
     int event_fd(Mark& mark);                       // throws Refusal
 
     // What can still happen happens; waits that nothing submitted will satisfy are cancelled.  Waits for that
@@ -81,10 +82,11 @@ class Scheduler {
     void close_device(uint32_t device);             // abort and close its streams
     void set_stops(Stream& stream, bool stops);
 
-    // By the thread that took the item.
-    void begin_callback(Stream& stream);
+    // By the thread that took the item.  False: it was cancelled meanwhile, and is over.
+    bool begin_callback(Stream& stream, uint64_t token);
     void finish_callback(Stream& stream, uint64_t token, bool raised);
     void notify_recorded(Notify& notify);           // outside of any stream; throws Refusal when it is doubled
+    void reset(Notify& notify);                     // its records are consumed
 
     Doorbell& bell();                               // what peers ring when they record for this process
     void take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens);   // for a thread with the GIL
@@ -112,7 +114,7 @@ class Scheduler {
         bool single = false;
     };
 
-    // scheduler.cpp: what is submitted, what is ready, the workers
+    // scheduler.cpp: what is submitted, what is ready, the workers.  Throws before anything is taken over, or not.
     Submitted push(Lock& lock, Stream& stream, Op op);
     void run_at_once(Lock& lock, Stream& stream, const Op& op);
     void make_ready(Stream& stream);
@@ -123,14 +125,12 @@ class Scheduler {
     void demand(Stream& stream, uint64_t sequence);
     void demand_all();
     void refuse_unusable(const Stream& stream) const;
+    static void wake(HostWaiter* waiters);
 
     // stream_run.cpp: what runs
     bool run_slice(Lock& lock, Stream& stream, Leave leave);
     bool start_head(Lock& lock, Stream& stream, Leave& leave);
     void run_small(Lock& lock, Stream& stream, const Leave& leave);
-    void open_job(Lock& lock, Stream& stream);
-    bool join_job(Lock& lock, Stream& stream, Leave& leave);
-    void finish_job(Lock& lock, Stream& stream);
     void start_wait(Stream& stream, Op& op);
     void start_notify(Stream& stream, Op& op);
     void start_wait_notify(Stream& stream, Op& op);
@@ -139,52 +139,78 @@ class Scheduler {
     void complete(Stream& stream, uint64_t n, uint32_t phase);
     void finish_head(Lock& lock, Stream& stream);        // releases what the head holds, outside the lock
     void settle(Mark& mark, FailurePtr failure);
+    void release(void* keep);                            // by a later Python call
+    void release_token(uint64_t token);
+
+    // stream_job.cpp: operations of many steps
+    void open_job(Lock& lock, Stream& stream);
+    bool join_job(Lock& lock, Stream& stream, Leave& leave);
+    void finish_job(Lock& lock, Stream& stream);
+
+    // seen.cpp
     void note_started(const Stream& stream, uint64_t sequence, const Op& op, const Job* job);
     void note_time(Stream& stream, uint64_t sequence, const Op& op, uint64_t start_ns);
 
     // stream_wait.cpp: who waits, and what is waited for
-    template <class Done>
-    Outcome wait_until(Lock& lock, const Done& done, const std::function<Stream*()>& stream, HostWaiter*& list,
+    Outcome wait_until(Lock& lock, const std::function<bool()>& done, const std::function<Stream*()>& stream, HostWaiter*& list,
                        uint64_t target, Deadline deadline, Poll poll);
     Stream* find_help(Stream& stream);
     void pump(Lock& lock, unsigned steps, bool small_only);
     Stream* choose(bool small_only);
     void sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::time_point until);
-    void park(Stream& stream, Park park, uint64_t timeout_ns);
-    void unpark(Stream& stream);
-    void wake_all(std::vector<std::pair<StreamPtr, uint64_t>>& parked);
-    void wake_notify(SignalLine& line);
-    // Nothing that was submitted lets the stream go on; `alone`: nor will anybody submit more.  `path`: who waits
-    // for whom.
-    bool is_hopeless(Stream& stream, bool alone, std::vector<Stream*>& path, std::map<Stream*, bool>& known);
+
+    // stream_end.cpp: abort, close, and who waits in vain
+    // Nothing that was submitted lets the stream go on; `alone`: nor will anybody submit more, or a deadline count.
+    bool is_hopeless(const Stream& stream, bool alone);
+    bool seems_hopeful(const Stream& stream, bool alone) const;
+    bool is_mine(const Stream& stream) const;   // parked for a callback that only this thread lets go on
     bool give_up_if_hopeless(Stream& stream);
     void refuse_if_hopeless(Stream& stream);
     void give_up(Lock& lock, Stream& stream);
+    void cancel(Stream& stream, uint64_t until);   // from its head on
 
-    // stream_watch.cpp
+    // stream_watch.cpp: parked streams, and the thread that wakes them
+    void park(Stream& stream, Park park, uint64_t timeout_ns);
+    void unpark(Stream& stream);
+    void wake_all(ParkList& parked);
+    ParkList& parked_on(const SignalLine& line) {
+        return parked_on_lines_[(reinterpret_cast<uintptr_t>(&line) >> 6) % parked_on_lines_.size()];
+    }
+    template <class Visit>
+    void each_parked_on(const SignalLine& line, const Visit& visit) {
+        for (Stream* stream = parked_on(line).first; stream;) {
+            Stream* const next = stream->park_next;   // the visit may take it out
+            if (&stream->queue.front().notify->line == &line) visit(*stream);
+            stream = next;
+        }
+    }
+    void wake_notify(SignalLine& line);
     void watch();
     void expire(Lock& lock, Stream& stream);
-    uint64_t look_at_values(Lock& lock);   // nanoseconds until the next look
+    uint64_t look_at_values();             // nanoseconds until the next look
     void ensure_watch();
+    void ring_before(uint64_t at);         // the watching thread must be awake by then
 
     std::mutex mutex_;
     std::condition_variable work_;
     std::atomic<Schedule> schedule_{Schedule::eager};
     std::mt19937_64 random_;
     std::map<uint64_t, StreamPtr> streams_;              // all that are not closed
-    std::deque<StreamPtr> ready_;
+    StreamPtr ready_first_;
+    Stream* ready_last_ = nullptr;
     std::atomic<uint64_t> ready_count_{0};
     unsigned workers_ = 0, idle_ = 0;
-    uint64_t next_stream_ = 1, next_ticket_ = 1;
+    uint64_t next_stream_ = 1;
     bool background_ = false;                            // seeded: somebody polls a descriptor, so workers must run
     uint64_t demanding_ = 0;                             // lazy: streams that wait for a notify while demanded
     std::vector<HostWaiter*> sleepers_;
-    std::multimap<SignalLine*, std::pair<StreamPtr, uint64_t>> parked_on_lines_;
-    std::multimap<uint64_t, std::pair<StreamPtr, uint64_t>> deadlines_;
-    std::vector<std::pair<StreamPtr, uint64_t>> parked_on_values_;
+    std::array<ParkList, 1024> parked_on_lines_;         // by a hash of the line
+    ParkList parked_on_values_;
+    Stream::Deadlines deadlines_;
     uint64_t look_ns_ = 0;
-    std::unique_ptr<SignalPage> bell_page_;
+    std::unique_ptr<SignalPage> bell_page_;              // from the first stream on
     bool watching_ = false;
+    uint64_t watch_until_ = UINT64_MAX;                  // it sleeps until then; the largest: it is awake
 
     std::atomic<bool> has_released_{false};
     std::vector<void*> released_;                        // Python objects
@@ -200,6 +226,6 @@ bool has_value(const Op& op);
 void add_spans(std::vector<Seen::Span>& spans, const Op& op);
 void add_spans(std::vector<Seen::Span>& spans, const std::vector<Piece>& pieces);
 void add_host_span(std::vector<Seen::Span>& spans, const char* host, uint64_t size, bool written);
-void add_signals(Seen& seen, const Op& op);
+void add_signals(Seen& seen, const Op& op, bool started);
 
 }  // namespace peerlane

@@ -4,6 +4,10 @@
 
 namespace peerlane {
 
+namespace {
+constexpr size_t kTraceLength = 1 << 14;
+}
+
 void add_host_span(std::vector<Seen::Span>& spans, const char* host, uint64_t size, bool written) {
     if (size == 0) return;
     const AddressSpace& space = Heap::get().space();
@@ -50,6 +54,9 @@ void add_spans(std::vector<Seen::Span>& spans, const Op& op) {
         case OpKind::wait_value:
             add_host_span(spans, op.dst, op.size, false);
             return;
+        case OpKind::free:
+            add_host_span(spans, Heap::get().space().shadow(op.dst_extent->offset), op.dst_extent->size, true);
+            return;
         case OpKind::batch:
             add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);
             return;
@@ -61,15 +68,59 @@ void add_spans(std::vector<Seen::Span>& spans, const Op& op) {
     }
 }
 
-void add_signals(Seen& seen, const Op& op) {
-    if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) {
+void add_signals(Seen& seen, const Op& op, bool started) {
+    if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) {   // which record it is turns out when it starts
         seen.notify = op.notify->id;
-        seen.record = op.notify->line.recorded() + (op.kind == OpKind::notify ? 1 : 0);
+        if (started && op.kind == OpKind::notify) seen.record = op.notify->line.recorded() + 1;
+        if (started && op.kind == OpKind::wait_notify) seen.record = op.notify->line.consumed.load();
     }
     if (op.kind == OpKind::record || op.kind == OpKind::wait) {   // an event is known by the place of its record
         seen.notify = op.mark->stream_id;
         seen.record = op.mark->sequence;
     }
+}
+
+void Scheduler::note_time(Stream& stream, uint64_t sequence, const Op& op, uint64_t start_ns) {
+    const Traced entry{sequence, stream.job ? stream.job->task.size * stream.job->task.height : op.size, start_ns, now_ns(),
+                       op.kind};
+    or_lose([&] {
+        if (stream.trace.size() < kTraceLength)
+            stream.trace.push_back(entry);
+        else
+            stream.trace[stream.traced % kTraceLength] = entry;
+        ++stream.traced;
+    });
+}
+
+void Scheduler::note_started(const Stream& stream, uint64_t sequence, const Op& op, const Job* job) {
+    or_lose([&] {
+        Seen seen{.order = next_order(), .stream = stream.id, .sequence = sequence, .kind = op.kind};
+        add_spans(seen.spans, op);
+        if (job && op.kind == OpKind::descriptor && job->task.pieces) add_spans(seen.spans, *job->task.pieces);
+        add_signals(seen, op, true);
+        seen_.push_back(std::move(seen));
+    });
+}
+
+void Scheduler::note(Seen seen) {
+    Lock lock(mutex_);
+    seen_.push_back(std::move(seen));
+}
+
+std::vector<Seen> Scheduler::take_seen() {
+    Lock lock(mutex_);
+    return std::exchange(seen_, {});
+}
+
+std::vector<Traced> Scheduler::take_trace(Stream& stream, uint64_t& lost) {
+    Lock lock(mutex_);
+    lost = stream.traced - stream.trace.size();
+    const size_t oldest = stream.trace.empty() ? 0 : stream.traced % stream.trace.size();
+    std::vector<Traced> found(stream.trace.begin() + static_cast<long>(oldest), stream.trace.end());
+    found.insert(found.end(), stream.trace.begin(), stream.trace.begin() + static_cast<long>(oldest));
+    stream.trace.clear();
+    stream.traced = 0;
+    return found;
 }
 
 }  // namespace peerlane

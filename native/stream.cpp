@@ -4,6 +4,30 @@
 
 namespace peerlane {
 
+FailurePtr Failure::keep(Failure&& failure) noexcept {
+    static const auto none = std::make_shared<const Failure>(Failure{.refusal = {.why = Why::system_memory}});
+    try {
+        return std::make_shared<const Failure>(std::move(failure));
+    } catch (const std::bad_alloc&) {
+        return none;
+    }
+}
+
+void ParkList::add(Stream& stream) {
+    stream.parked_in = this;
+    stream.park_previous = last;
+    stream.park_next = nullptr;
+    (last ? last->park_next : first) = &stream;
+    last = &stream;
+}
+
+void ParkList::remove(Stream& stream) {
+    (stream.park_previous ? stream.park_previous->park_next : first) = stream.park_next;
+    (stream.park_next ? stream.park_next->park_previous : last) = stream.park_previous;
+    stream.parked_in = nullptr;
+    stream.park_next = stream.park_previous = nullptr;
+}
+
 Mark::~Mark() {
     if (fd >= 0) close(fd);
 }
@@ -44,6 +68,11 @@ bool CallbackQueue::take(Item& item, uint64_t timeout_ns) {
     item = std::move(items_.front());
     items_.pop_front();
     return true;
+}
+
+void CallbackQueue::remove(const Stream& stream) {
+    std::lock_guard lock(mutex_);
+    std::erase_if(items_, [&](const Item& item) { return item.stream.get() == &stream; });
 }
 
 void CallbackQueue::interrupt() {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -15,6 +16,7 @@
 namespace peerlane {
 
 using Clock = std::chrono::steady_clock;
+inline uint64_t now_ns() { return static_cast<uint64_t>(Clock::now().time_since_epoch().count()); }
 struct Stream;
 using StreamPtr = std::shared_ptr<Stream>;
 
@@ -25,6 +27,9 @@ struct Failure {
     OpKind kind = OpKind::copy;
     uint64_t token = 0;                        // of the callback that failed
     std::shared_ptr<const Failure> cause;      // cancelled because of this one
+
+    // Without memory: one that says so.
+    static std::shared_ptr<const Failure> keep(Failure&& failure) noexcept;
 };
 using FailurePtr = std::shared_ptr<const Failure>;
 
@@ -34,6 +39,16 @@ struct HostWaiter {
     std::atomic<bool> woken{false};
     uint64_t target = 0;
     HostWaiter* next = nullptr;
+};
+
+// Streams parked for one thing, in the order in which they came.  A parked stream has an operation at its head, so
+// the scheduler holds it.
+struct ParkList {
+    Stream* first = nullptr;
+    Stream* last = nullptr;
+
+    void add(Stream& stream);
+    void remove(Stream& stream);
 };
 
 // One record of an event.
@@ -46,7 +61,7 @@ struct Mark {
     StreamPtr stream;                          // while it is pending
     uint64_t stream_id = 0, sequence = 0;
     FailurePtr failure;
-    std::vector<std::pair<StreamPtr, uint64_t>> parked;   // with their tickets
+    ParkList parked;
     HostWaiter* waiters = nullptr;
     int fd = -1;                               // an eventfd, readable once it is over
 
@@ -66,7 +81,8 @@ struct Group {
     };
     std::deque<Phase> phases{1};
     uint32_t first = 0;                        // the number of the front phase, the one that may run
-    std::vector<std::pair<StreamPtr, uint64_t>> parked;
+    ParkList parked;
+    bool blocked = false;                      // while it is found out who waits in vain
 
     uint32_t enter(bool legacy);
     bool may_run(uint32_t phase) const { return phase == first; }
@@ -83,7 +99,13 @@ class CallbackQueue {
     void push(Item item);
     // False after `timeout_ns`, or when `interrupt` was called.
     bool take(Item& item, uint64_t timeout_ns);
+    void remove(const Stream& stream);         // what nobody has taken yet
     void interrupt();
+
+    // Under the scheduler's lock: who runs the items.
+    std::thread::id server{};
+    bool shared = false;                       // several threads do
+    unsigned running = 0;                      // items taken and not finished
 
     void hold() { references_.fetch_add(1, std::memory_order_relaxed); }
     void drop() {
@@ -136,17 +158,27 @@ struct Stream : std::enable_shared_from_this<Stream> {
     unsigned active = 0;                       // threads at the head
     std::unique_ptr<Job> job;
     bool ready = false;                        // in the scheduler's queue
+    StreamPtr ready_next;
     uint64_t demanded = 0;                     // lazy: run up to here
 
     Park park = Park::none;
-    uint64_t ticket = 0;                       // of the present park: later wake-ups of an earlier one are stale
-    uint64_t deadline = 0;                     // of the present park, 0: none
+    ParkList* parked_in = nullptr;
+    Stream* park_next = nullptr;
+    Stream* park_previous = nullptr;
+    // An entry of the scheduler's deadlines, made before a wait that may need it is queued: parking cannot fail.
+    using Deadlines = std::multimap<uint64_t, Stream*>;
+    Deadlines::node_type deadline_entry;
+    Deadlines::iterator deadline{};
+    bool has_deadline = false;                 // of the present park
+    uint64_t timed_head = 0, timed_until = 0;  // the last operation with a deadline: woken in vain it keeps it
     std::thread::id callback_thread{};         // who runs the callback it is parked for
 
     FailurePtr failure;                        // the first that was not reported yet
     FailurePtr cause;                          // set: what comes next is cancelled,
     uint64_t cause_until = 0;                  // up to this one
-    bool closing = false, closed = false;
+    std::atomic<bool> closing{false}, closed{false};   // written under the lock
+    bool hopeful = false, recordable = false;  // while it is found out who waits in vain
+    Stream* hope_next = nullptr;
 
     HostWaiter* waiters = nullptr;
     std::vector<Traced> trace;                 // a ring

@@ -1,4 +1,5 @@
-// What runs: slices of a stream, small operations in a row, jobs that threads join.
+// What runs: slices of a stream, small operations in a row, and what the others begin with.  Runs in threads that
+// cannot tell anybody of an exception: none is thrown.
 #include <cstring>
 #include <unistd.h>
 
@@ -13,7 +14,6 @@ namespace {
 
 constexpr uint64_t kSmall = uint64_t{64} << 10;
 constexpr uint64_t kMostInARow = 64, kMostBytesInARow = kChunk;
-constexpr size_t kTraceLength = 1 << 14;
 
 bool is_small(const Op& op) {
     return op.kind == OpKind::free || op.kind == OpKind::write_value ||
@@ -75,16 +75,7 @@ void unpin(const Op& op) {
     if (op.src_extent) Heap::get().unpin(op.src_range());
 }
 
-uint64_t now_ns() { return static_cast<uint64_t>(Clock::now().time_since_epoch().count()); }
-
 }  // namespace
-
-void Job::fail(const Refusal& why) {
-    given_up.store(true, std::memory_order_relaxed);
-    if (claimed.exchange(true, std::memory_order_relaxed)) return;
-    refusal = why;
-    failed.store(true, std::memory_order_release);
-}
 
 bool Scheduler::run_slice(Lock& lock, Stream& stream, Leave leave) {
     const StreamPtr held = stream.shared_from_this();
@@ -106,13 +97,13 @@ bool Scheduler::run_slice(Lock& lock, Stream& stream, Leave leave) {
 // True when the head is over or has become a job; false when the stream was parked.
 bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
     Op& op = stream.queue.front();
-    if (stream.group && !stream.group->may_run(op.phase)) {
-        park(stream, Park::phase, 0);
-        return false;
-    }
-    if (stream.cause) {
+    if (stream.cause) {   // not held up by a barrier
         cancel_head(lock, stream);
         return true;
+    }
+    if (stream.group && !stream.group->may_run(op.phase)) {
+        park(stream, Park::phase, 0);
+        return stream.park == Park::none;
     }
     if (is_small(op)) {
         run_small(lock, stream, leave);
@@ -122,7 +113,11 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
         open_job(lock, stream);
         return true;
     }
-    if (observing.load(std::memory_order_relaxed)) note_started(stream, stream.head(), op, nullptr);
+    // A wait starts when it is over: parked, it would be told again whenever it looks.
+    const bool waits =
+        op.kind == OpKind::wait || op.kind == OpKind::wait_notify || op.kind == OpKind::wait_value;
+    const bool observed = observing.load(std::memory_order_relaxed);
+    if (observed && !waits) note_started(stream, stream.head(), op, nullptr);
     switch (op.kind) {
         case OpKind::record:
             settle(*op.mark, nullptr);
@@ -140,10 +135,17 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
             if (!has_value(op)) park(stream, Park::value, static_cast<const ValueWait*>(op.extra)->timeout_ns);
             break;
         default:
-            park(stream, Park::callback, 0);
-            op.callbacks->push({op.value, stream.shared_from_this()});
+            try {
+                op.callbacks->push({op.value, stream.shared_from_this()});
+                park(stream, Park::callback, 0);   // nobody begins it before this lock is given back
+            } catch (const std::bad_alloc&) {
+                fail(stream, op, stream.head(), {.why = Why::system_memory});
+                release_token(op.value);
+            }
     }
     if (stream.park != Park::none) return false;
+    if (stream.cause && stream.closing) return true;   // it was given up while it was parked: cancelled in its turn
+    if (observed && waits) note_started(stream, stream.head(), op, nullptr);
     finish_head(lock, stream);
     return true;
 }
@@ -194,111 +196,10 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     if (failed) fail(stream, first[done - 1], head + done - 1, why);
     if (timed) note_time(stream, head, *first, start);
     for (uint64_t i = 0; i < done; ++i)
-        if (first[i].keep) released_.push_back(first[i].keep);
-    if (!released_.empty()) has_released_.store(true, std::memory_order_relaxed);
+        if (first[i].keep) release(first[i].keep);
     const uint32_t phase = first->phase;
     queue.pop(done);
     complete(stream, done, phase);
-}
-
-void Scheduler::open_job(Lock& lock, Stream& stream) {
-    const Op& op = stream.queue.front();
-    auto job = std::make_unique<Job>();
-    stream.active = 1;
-    lock.unlock();
-    job->start_ns = now_ns();
-    Refusal why{};
-    bool planned = false;
-    try {
-        const auto sides = [&](uint64_t src_size) {
-            job->sides[0] = side_at("dst", op.dst, op.size);
-            job->sides[1] = side_at("src", op.src, src_size);
-            job->side_count = 2;
-        };
-        switch (op.kind) {
-            case OpKind::copy:
-                sides(op.size);
-                job->task = plan_copy(op.dst, op.src, op.size, needs_staging(op.dst_extent, op.src_extent, op.direct));
-                break;
-            case OpKind::copy_2d: {
-                const auto& shape = static_cast<const Rectangle&>(*op.extra);
-                sides(pitched_span("src", shape.src_pitch, shape.width, shape.height));
-                job->task = plan_copy_2d(op.dst, shape.dst_pitch, op.src, shape.src_pitch, shape.width, shape.height,
-                                         needs_staging(op.dst_extent, op.src_extent, op.direct));
-                break;
-            }
-            case OpKind::fill:
-                sides(0);
-                job->side_count = 1;
-                job->task = plan_fill(op.dst, op.value, op.width, op.size);
-                break;
-            case OpKind::descriptor:
-                static_cast<Launch&>(*op.extra).read(op.dst, op.direct);
-                [[fallthrough]];
-            default:
-                job->task = plan_pieces(static_cast<Batch&>(*op.extra).pieces);
-        }
-        if (job->task.kind != Task::Kind::none) rearm_fault_handlers();
-        planned = true;
-    } catch (const Refusal& refusal) {
-        why = refusal;
-    } catch (const std::bad_alloc&) {
-        why = {.why = Why::system_memory, .size = op.size};
-    }
-    lock.lock();
-    stream.active = 0;
-    if (!planned) job->fail(why);
-    if (observing.load(std::memory_order_relaxed)) note_started(stream, stream.head(), op, job.get());
-    stream.job = std::move(job);
-    if (!stream.job->has_steps()) {
-        finish_job(lock, stream);
-    } else if (stream.job->task.parallel) {
-        make_ready(stream);   // others may join
-    }
-}
-
-bool Scheduler::join_job(Lock& lock, Stream& stream, Leave& leave) {
-    Job& job = *stream.job;
-    ++job.workers;
-    ++stream.active;
-    if (job.task.parallel) make_ready(stream);
-    lock.unlock();
-    bool able = true;
-    if (job.task.staged) {
-        try {
-            prepare_staging();
-        } catch (const std::bad_alloc&) {
-            able = false;
-            job.fail({.why = Why::system_memory, .size = kChunk});
-        }
-    }
-    FaultGuard guard;
-    const auto loop = [&] {
-        while (!job.given_up.load(std::memory_order_relaxed)) {
-            const uint64_t i = job.cursor.fetch_add(1, std::memory_order_relaxed);
-            if (i >= job.task.steps) return;
-            job.task.step(i);
-            if (--leave.steps == 0) return;
-            if (Clock::now() >= leave.at && (!leave.others || leave.others->load(std::memory_order_relaxed) != 0)) return;
-        }
-    };
-    if (able && !guarded(guard, loop)) job.fail(explain_fault(guard.address, job.task, job.sides, job.side_count));
-    if (job.task.streams) store_fence();
-    lock.lock();
-    --job.workers;
-    --stream.active;
-    if (job.workers == 0 && !job.has_steps()) finish_job(lock, stream);
-    return true;
-}
-
-void Scheduler::finish_job(Lock& lock, Stream& stream) {
-    const Op& op = stream.queue.front();
-    Job& job = *stream.job;
-    if (job.failed.load(std::memory_order_acquire)) {
-        fail(stream, op, stream.head(), job.refusal, job.refusal.why == Why::cancelled ? stream.cause : nullptr);
-    }
-    if (tracing.load(std::memory_order_relaxed)) note_time(stream, stream.head(), op, job.start_ns);
-    finish_head(lock, stream);
 }
 
 // The head is over: what it holds goes, then everybody may see that it is over.
@@ -329,10 +230,7 @@ void Scheduler::finish_head(Lock& lock, Stream& stream) {
         default:
             break;
     }
-    if (op.keep) {
-        released_.push_back(op.keep);
-        has_released_.store(true, std::memory_order_relaxed);
-    }
+    if (op.keep) release(op.keep);
     stream.queue.pop(1);
     complete(stream, 1, op.phase);
 }
@@ -343,26 +241,20 @@ void Scheduler::cancel_head(Lock& lock, Stream& stream) {
         run_small(lock, stream, {.single = true});   // memory goes back whatever happened
         return;
     }
-    if (op.kind == OpKind::record) {
-        auto failure = std::make_shared<Failure>();
-        *failure = {.refusal = {.why = Why::cancelled, .device = stream.device}, .stream = stream.id,
-                    .sequence = stream.head(), .kind = op.kind, .cause = stream.cause};
-        settle(*op.mark, std::move(failure));
-    }
-    if (op.kind == OpKind::callback) {
-        released_tokens_.push_back(op.value);
-        has_released_.store(true, std::memory_order_relaxed);
-    }
+    if (op.kind == OpKind::record)
+        settle(*op.mark, Failure::keep({.refusal = {.why = Why::cancelled, .device = stream.device},
+                                        .stream = stream.id, .sequence = stream.head(), .kind = op.kind,
+                                        .cause = stream.cause}));
+    if (op.kind == OpKind::callback) release_token(op.value);
     finish_head(lock, stream);
 }
 
 void Scheduler::fail(Stream& stream, const Op& op, uint64_t sequence, const Refusal& refusal, FailurePtr cause) {
-    auto failure = std::make_shared<Failure>();
-    *failure = {.refusal = refusal, .stream = stream.id, .sequence = sequence, .kind = op.kind,
-                .token = op.kind == OpKind::callback ? op.value : 0, .cause = std::move(cause)};
+    FailurePtr failure = Failure::keep({.refusal = refusal, .stream = stream.id, .sequence = sequence, .kind = op.kind,
+                                        .token = op.kind == OpKind::callback ? op.value : 0, .cause = std::move(cause)});
     if (!stream.failure) stream.failure = failure;
     if (stream.stops && !stream.cause) {
-        stream.cause = failure;
+        stream.cause = std::move(failure);
         stream.cause_until = UINT64_MAX;
     }
 }
@@ -390,10 +282,7 @@ void Scheduler::settle(Mark& mark, FailurePtr failure) {
     mark.time_ns = now_ns();
     mark.stream.reset();
     mark.state.store(failed ? Mark::failed : Mark::done, std::memory_order_release);
-    for (HostWaiter* waiter = mark.waiters; waiter; waiter = waiter->next) {
-        waiter->woken.store(true, std::memory_order_release);
-        waiter->wake.notify_one();
-    }
+    wake(mark.waiters);
     wake_all(mark.parked);
     if (mark.fd >= 0) {
         const uint64_t one = 1;
@@ -430,29 +319,6 @@ void Scheduler::start_wait_notify(Stream& stream, Op& op) {
             park(stream, Park::notify, op.timeout_ns);
             return;
         }
-}
-
-void Scheduler::note_time(Stream& stream, uint64_t sequence, const Op& op, uint64_t start_ns) {
-    const Traced entry{sequence, stream.job ? stream.job->task.size * stream.job->task.height : op.size, start_ns, now_ns(),
-                       op.kind};
-    if (stream.trace.size() < kTraceLength)
-        stream.trace.push_back(entry);
-    else
-        stream.trace[stream.traced % kTraceLength] = entry;
-    ++stream.traced;
-}
-
-void Scheduler::note_started(const Stream& stream, uint64_t sequence, const Op& op, const Job* job) {
-    Seen seen{.order = next_order(), .stream = stream.id, .sequence = sequence, .kind = op.kind};
-    add_spans(seen.spans, op);
-    if (job && op.kind == OpKind::descriptor && job->task.pieces) add_spans(seen.spans, *job->task.pieces);
-    add_signals(seen, op);
-    seen_.push_back(std::move(seen));
-}
-
-void Scheduler::note(Seen seen) {
-    Lock lock(mutex_);
-    seen_.push_back(std::move(seen));
 }
 
 }  // namespace peerlane

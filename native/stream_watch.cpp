@@ -1,4 +1,5 @@
-// The doorbell's thread: wakes streams for records of other processes, and ends waits at their deadlines.
+// Parked streams, and the doorbell's thread: it wakes them for records of other processes, looks at words of memory,
+// and ends waits at their deadlines.
 #include <thread>
 
 #include "fault_guard.h"
@@ -12,29 +13,96 @@ constexpr uint64_t kLongestSleep = 1'000'000'000;
 constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 1'000'000;   // ns between two looks at words of memory
 }
 
-// All that wait for the line look again; who is not served announces himself anew.
-void Scheduler::wake_notify(SignalLine& line) {
-    const auto [first, last] = parked_on_lines_.equal_range(&line);
-    if (first == last) return;
-    line.word.fetch_and(~SignalLine::kWaiter, std::memory_order_acq_rel);
-    std::vector<std::pair<StreamPtr, uint64_t>> parked;
-    for (auto entry = first; entry != last; ++entry) parked.push_back(entry->second);
-    parked_on_lines_.erase(first, last);
-    wake_all(parked);
+void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
+    stream.park = park;
+    const Op& op = stream.queue.front();
+    switch (park) {
+        case Park::mark:
+            op.mark->parked.add(stream);
+            demand(*op.mark->stream, op.mark->sequence);
+            break;
+        case Park::notify:
+            parked_on(op.notify->line).add(stream);
+            break;
+        case Park::value:
+            parked_on_values_.add(stream);
+            break;
+        case Park::phase:
+            stream.group->parked.add(stream);
+            demand_all();
+            break;
+        default:
+            return;
+    }
+    if (park == Park::notify || park == Park::value) {
+        ++demanding_;
+        demand_all();
+        ensure_watch();
+    }
+    if (park == Park::value) {
+        look_ns_ = kFirstLook;
+        ring_before(now_ns() + kFirstLook);
+    }
+    if (timeout_ns != 0) {
+        if (std::exchange(stream.timed_head, stream.head()) != stream.head()) {
+            const uint64_t now = now_ns();
+            stream.timed_until = timeout_ns < UINT64_MAX - now ? now + timeout_ns : UINT64_MAX;
+        }
+        const uint64_t at = stream.timed_until;
+        stream.deadline_entry.key() = at;
+        stream.deadline = deadlines_.insert(std::move(stream.deadline_entry));
+        stream.has_deadline = true;
+        ensure_watch();
+        ring_before(at);
+    }
+    if (stream.closing) give_up_if_hopeless(stream);
 }
 
-void Scheduler::ensure_watch() {
-    if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);
-    if (watching_) {
-        bell_page_->bell().ring();   // there may be an earlier deadline than it sleeps for
-        return;
+void Scheduler::unpark(Stream& stream) {
+    if (stream.parked_in) stream.parked_in->remove(stream);
+    if (stream.park == Park::notify || stream.park == Park::value) --demanding_;
+    if (std::exchange(stream.has_deadline, false)) stream.deadline_entry = deadlines_.extract(stream.deadline);
+    const bool was_notify = std::exchange(stream.park, Park::none) == Park::notify;
+    if (!was_notify) return;
+    SignalLine& line = stream.queue.front().notify->line;
+    bool any = false;
+    each_parked_on(line, [&](Stream&) { any = true; });
+    if (!any) line.word.fetch_and(~SignalLine::kWaiter, std::memory_order_acq_rel);   // records need not ring any more
+}
+
+void Scheduler::wake_all(ParkList& parked) {
+    while (Stream* stream = parked.first) {
+        unpark(*stream);
+        make_ready(*stream);
     }
-    std::thread([this] { watch(); }).detach();
-    watching_ = true;
+}
+
+// All that wait for the line look again; who is not served announces himself anew.
+void Scheduler::wake_notify(SignalLine& line) {
+    each_parked_on(line, [this](Stream& stream) {
+        unpark(stream);
+        make_ready(stream);
+    });
+}
+
+// Without a thread waits go on all the same: who synchronizes asks again.
+void Scheduler::ensure_watch() {
+    if (watching_) return;
+    try {
+        std::thread([this] { watch(); }).detach();
+        watching_ = true;
+    } catch (const std::exception&) {
+    }
+}
+
+void Scheduler::ring_before(uint64_t at) {
+    if (at < watch_until_) bell_page_->bell().ring();
 }
 
 Doorbell& Scheduler::bell() {
+    Heap::get().check_usable();
     Lock lock(mutex_);
+    if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);
     ensure_watch();
     return bell_page_->bell();
 }
@@ -45,25 +113,30 @@ void Scheduler::watch() {
     Doorbell& bell = bell_page_->bell();
     while (true) {
         const uint32_t seen = bell.rings.load(std::memory_order_acquire);
-        for (auto entry = parked_on_lines_.begin(); entry != parked_on_lines_.end();) {
-            SignalLine& line = *entry->first;
-            entry = parked_on_lines_.upper_bound(&line);
-            if (line.recorded() != line.consumed.load(std::memory_order_relaxed)) wake_notify(line);
-        }
-        uint64_t span = look_at_values(lock);
-        const auto now = static_cast<uint64_t>(Clock::now().time_since_epoch().count());
+        for (ParkList& list : parked_on_lines_)
+            for (Stream* stream = list.first; stream;) {
+                Stream* const next = stream->park_next;
+                if (stream->queue.front().notify->is_recorded()) {
+                    unpark(*stream);
+                    make_ready(*stream);
+                }
+                stream = next;
+            }
+        uint64_t span = look_at_values();
+        const uint64_t now = now_ns();
         while (!deadlines_.empty()) {
-            const auto [at, entry] = *deadlines_.begin();
+            const auto [at, stream] = *deadlines_.begin();
             if (at > now) {
                 span = std::min(span, at - now);
                 break;
             }
-            deadlines_.erase(deadlines_.begin());
-            if (entry.first->ticket == entry.second) expire(lock, *entry.first);
+            expire(lock, *stream);
         }
+        watch_until_ = now + span;
         lock.unlock();
         bell.sleep(seen, span);
         lock.lock();
+        watch_until_ = UINT64_MAX;
     }
 }
 
@@ -80,26 +153,24 @@ bool has_value(const Op& op) {
 }
 
 // Nobody rings for plain memory: look, less and less often while nothing changes.
-uint64_t Scheduler::look_at_values(Lock& lock) {
-    if (parked_on_values_.empty()) return kLongestSleep;
+uint64_t Scheduler::look_at_values() {
+    if (!parked_on_values_.first) return kLongestSleep;
     bool changed = false;
-    for (auto& entry : std::exchange(parked_on_values_, {})) {
-        if (entry.first->ticket != entry.second) continue;
-        Stream& stream = *entry.first;
-        if (!has_value(stream.queue.front())) {
-            parked_on_values_.push_back(entry);
-            continue;
+    for (Stream* stream = parked_on_values_.first; stream;) {
+        Stream* const next = stream->park_next;
+        if (has_value(stream->queue.front())) {
+            changed = true;
+            unpark(*stream);
+            make_ready(*stream);   // it looks again
         }
-        changed = true;
-        unpark(stream);
-        finish_head(lock, stream);
-        make_ready(stream);
+        stream = next;
     }
     look_ns_ = changed ? kFirstLook : std::min(look_ns_ * 2, kSlowestLook);
-    return parked_on_values_.empty() ? kLongestSleep : look_ns_;
+    return look_ns_;
 }
 
 void Scheduler::expire(Lock& lock, Stream& stream) {
+    const StreamPtr held = stream.shared_from_this();
     const Op& op = stream.queue.front();
     unpark(stream);
     const uint64_t span = op.kind == OpKind::wait_value ? static_cast<const ValueWait*>(op.extra)->timeout_ns : op.timeout_ns;

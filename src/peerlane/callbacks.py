@@ -6,6 +6,7 @@ takes the interpreter's lock.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
@@ -82,7 +83,9 @@ def _serve(queue: _core.CallbackQueue) -> None:
     while True:
         token = queue.take(-1.0)
         if token is not None:
-            run(queue, token)
+            # A failure of its stream; were the thread to end by it, no other stream's calls would be made.
+            with contextlib.suppress(BaseException):
+                run(queue, token)
 
 
 runner = Runner()

@@ -79,8 +79,13 @@ class CopyDescriptor:
         Closed
             An end is closed.
         """
-        entries = [_entry(number, dst, src) for number, (dst, src) in enumerate(pairs)]
-        return _HEADER.pack(_MAGIC, _VERSION, _ENTRY.size, len(entries), 0) + b"".join(entries)
+        return CopyDescriptor.encode_addresses(_entry(number, *pair) for number, pair in enumerate(pairs))
+
+    @staticmethod
+    def encode_addresses(entries: Iterable[tuple[int, int, int]]) -> bytes:
+        """Return the bytes of a list of (destination, source, bytes), unchecked: a launch checks them."""
+        packed = [_ENTRY.pack(dst, src, nbytes, 0) for dst, src, nbytes in entries]
+        return _HEADER.pack(_MAGIC, _VERSION, _ENTRY.size, len(packed), 0) + b"".join(packed)
 
     @classmethod
     def build(cls, table: Buffer, pairs: Iterable[tuple[Buffer, Buffer]]) -> CopyDescriptor:
@@ -138,7 +143,7 @@ class CopyDescriptor:
         return f"<CopyDescriptor in {self._table!r}>"
 
 
-def _entry(number: int, dst: Buffer, src: Buffer) -> bytes:
+def _entry(number: int, dst: Buffer, src: Buffer) -> tuple[int, int, int]:
     dst, src = as_buffer(dst), as_buffer(src)
     if dst.size != src.size:
         raise InvalidValue(
@@ -153,4 +158,4 @@ def _entry(number: int, dst: Buffer, src: Buffer) -> bytes:
                 fault=Fault.UNKNOWN_ADDRESS,
                 call="CopyDescriptor.encode",
             )
-    return _ENTRY.pack(dst.address, src.address, dst.size, 0)
+    return dst.address, src.address, dst.size

@@ -44,10 +44,10 @@ class Operation:
         ``wait``, ``notify``, ``wait_notify``, ``wait_value`` or ``callback``.
     spans : tuple of Span
         What is read and written, as far as it is known at that moment: a descriptor names its copies when it
-        starts.
+        starts.  A wait starts when it is over; what is cancelled never does.
     signal, record : int
-        For ``record`` and ``wait`` the stream and the number of the recording operation, for notifies the
-        notify and the number of the record; else 0.
+        For ``record`` and ``wait`` the stream and the number of the recording operation; for notifies the
+        notify and, when it starts, the number of the record; else 0.
     site : str
         Where the program submitted it; empty for starts.
     """

@@ -255,6 +255,12 @@ def launch_descriptor(
     _core.launch_descriptor(stream, table, nbytes, bool(direct), only)
 
 
+def _streams_copy(dst: int, src: int) -> bool:
+    """Tell whether no end is pageable and one at least is device memory; errors as :func:`locate`."""
+    to, source = _core.locate(dst), _core.locate(src)
+    return to is not None and source is not None and bool(to[0] or source[0])  # 0 is the host
+
+
 def locate(address: int) -> Location:
     """Tell what an address points at: its kind, device and allocation.
 

@@ -68,6 +68,45 @@ CALLS: list[tuple[str, tuple[Any, ...], Any]] = [
     ("acl.rt.device_peer_access_status", (0, 9), (0, 107000)),
     ("acl.rt.device_peer_access_status", (-1, 0), (0, 107000)),
     ("acl.finalize_reference", (), (0, 100037)),
+    ("acl.rt.create_stream_with_config", (8, 0), (0, 107000)),
+    ("acl.rt.destroy_stream", (0,), 100000),
+    ("acl.rt.synchronize_stream", (4096,), 107000),
+    ("acl.rt.synchronize_stream_with_timeout", (0, -2), 107000),
+    ("acl.rt.synchronize_device_with_timeout", (-2,), 107000),
+    ("acl.rt.stream_query", (4096,), (0, 107000)),
+    ("acl.rt.stream_get_id", (4096,), (0, 107000)),
+    ("acl.rt.set_stream_failure_mode", (0, 2), 107000),
+    ("acl.rt.create_event_with_flag", (0,), (0, 107000)),
+    ("acl.rt.create_event_ex_with_flag", (0x80,), (0, 107000)),
+    ("acl.rt.create_event_with_flag", (0x41,), (0, 207000)),
+    ("acl.rt.destroy_event", (0,), 100000),
+    ("acl.rt.record_event", (0, 0), 100000),
+    ("acl.rt.reset_event", (4096, 0), 107000),
+    ("acl.rt.query_event", (0,), (0, 100000)),
+    ("acl.rt.query_event_status", (4096,), (0, 107000)),
+    ("acl.rt.query_event_wait_status", (4096,), (0, 107000)),
+    ("acl.rt.synchronize_event", (0,), 100000),
+    ("acl.rt.event_elapsed_time", (0, 0), (0.0, 100000)),
+    ("acl.rt.event_get_timestamp", (0,), (0, 100000)),
+    ("acl.rt.get_event_id", (0,), (0, 100000)),
+    ("acl.rt.stream_wait_event", (0, 0), 100000),
+    ("acl.rt.create_notify", (2,), (0, 107000)),
+    ("acl.rt.destroy_notify", (0,), 100000),
+    ("acl.rt.record_notify", (0, 0), 100000),
+    ("acl.rt.wait_and_reset_notify", (4096, 0, 0), 107000),
+    ("acl.rt.get_notify_id", (0,), (0, 100000)),
+    ("acl.rt.notify_batch_reset", ([],), 107000),
+    ("acl.rt.process_report", (0,), 107000),
+    ("acl.rt.process_report", (1,), 107012),
+    ("acl.rt.launch_callback", (print, None, 1, 0), 107015),
+    ("acl.rt.launch_callback", (print, None, 2, 0), 107000),
+    ("acl.rt.get_memcpy_desc_size", (3,), (0, 207000)),
+    ("acl.rt.set_memcpy_desc", (0, 6, 1, 1, 1, 0), (0, 100000)),
+    ("acl.rt.memcpy_async_with_desc", (4096, 6, 0), 100000),
+    ("acl.rt.memcpy_async", (0, 8, 4096, 8, 1, 0), 100000),
+    ("acl.rt.memset_async", (4096, 7, 1, 8, 0), 107000),
+    ("acl.rt.memcpy2d_async", (4096, 7, 8192, 8, 8, 1, 1, 0), 100000),
+    ("acl.util.stop_thread", (1,), 100000),
 ]
 GOOD = [
     ("acl.init", (), 0),
@@ -95,7 +134,7 @@ GOOD = [
     ("acl.rt.device_peer_access_status", (0, 0), (0, 0)),
     ("acl.rt.device_peer_access_status", (0, 1), (0, 0)),
 ]
-# Parse codes of the binding: k pointers and sizes, i and I 32 bits, s text (spec acl 1).
+# Parse codes of the binding: k pointers and sizes, i and I 32 bits (spec acl 1); u: as I, and checked (spec acl 2.6).
 SIGNATURES = {
     "acl.rt.set_device": "i",
     "acl.rt.reset_device": "i",
@@ -112,6 +151,47 @@ SIGNATURES = {
     "acl.rt.device_disable_peer_access": "i",
     "acl.rt.device_peer_access_status": "ii",
     "acl.util.ptr_to_bytes": "kk",
+    "acl.rt.memcpy_async": "kkkkik",
+    "acl.rt.memcpy_async_with_condition": "kkkkik",
+    "acl.rt.memset_async": "kkikk",
+    "acl.rt.memcpy2d_async": "kkkkkkik",
+    "acl.rt.get_memcpy_desc_size": "i",
+    "acl.rt.set_memcpy_desc": "kikkkk",
+    "acl.rt.memcpy_async_with_desc": "kik",
+    "acl.rt.create_stream_with_config": "II",
+    "acl.rt.destroy_stream": "k",
+    "acl.rt.destroy_stream_force": "k",
+    "acl.rt.synchronize_stream": "k",
+    "acl.rt.synchronize_stream_with_timeout": "ki",
+    "acl.rt.synchronize_device_with_timeout": "i",
+    "acl.rt.stream_query": "k",
+    "acl.rt.stream_abort": "k",
+    "acl.rt.stream_get_id": "k",
+    "acl.rt.set_stream_failure_mode": "kI",
+    "acl.rt.create_event_with_flag": "I",
+    "acl.rt.create_event_ex_with_flag": "I",
+    "acl.rt.destroy_event": "k",
+    "acl.rt.record_event": "kk",
+    "acl.rt.reset_event": "kk",
+    "acl.rt.query_event": "k",
+    "acl.rt.query_event_status": "k",
+    "acl.rt.query_event_wait_status": "k",
+    "acl.rt.synchronize_event": "k",
+    "acl.rt.synchronize_event_with_timeout": "ki",
+    "acl.rt.event_elapsed_time": "kk",
+    "acl.rt.event_get_timestamp": "k",
+    "acl.rt.get_event_id": "k",
+    "acl.rt.stream_wait_event": "kk",
+    "acl.rt.set_op_wait_timeout": "I",
+    "acl.rt.create_notify": "k",
+    "acl.rt.destroy_notify": "k",
+    "acl.rt.record_notify": "kk",
+    "acl.rt.wait_and_reset_notify": "kku",
+    "acl.rt.get_notify_id": "k",
+    "acl.rt.subscribe_report": "kk",
+    "acl.rt.unsubscribe_report": "kk",
+    "acl.rt.process_report": "i",
+    "acl.util.stop_thread": "k",
 }
 NO_PARAMETERS = [
     "acl.finalize",
@@ -122,11 +202,18 @@ NO_PARAMETERS = [
     "acl.rt.get_device",
     "acl.rt.get_device_count",
     "acl.rt.get_run_mode",
+    "acl.rt.create_stream",
+    "acl.rt.create_event",
+    "acl.rt.synchronize_device",
+    "acl.rt.get_stream_available_num",
+    "acl.rt.get_event_avail_num",
+    "acl.rt.ctx_get_current_default_stream",
 ]
 WRONG: dict[str, list[Any]] = {
     "k": [None, 1.0, "1", b"1", [1], np.int64(1)],
     "i": [None, 1.0, "1", 1 << 31, -(1 << 31) - 1],
     "I": [None, 1.0, "1"],
+    "u": [None, 1.0, "1", -1, 1 << 32],
 }
 
 
@@ -237,12 +324,11 @@ def test_every_fault_of_the_neutral_api_becomes_its_code(
 
 # The shape of what is not in this version; the code is always 200001.
 ABSENT_SHAPES = {
-    "acl.rt.synchronize_stream": 200001,
-    "acl.rt.memcpy_async": 200001,
-    "acl.rt.create_stream": (0, 200001),
+    "acl.rt.map_mem": 200001,
+    "acl.rt.reduce_async": 200001,
+    "acl.rt.get_stream_attribute": (0, 200001),
     "acl.rt.device_get_uuid": ({}, 200001),
     "acl.rt.ipc_mem_get_export_key": ("", 200001),
-    "acl.util.start_thread": (0, 200001),
     "acl.create_data_buffer": 0,
 }
 
@@ -329,8 +415,8 @@ def test_a_bad_device_says_how_to_have_more(acl: ModuleType, message: Callable[[
 
 def test_an_absent_call_shows_pointers_as_such(acl: ModuleType, message: Callable[[], str]) -> None:
     pointer, _ = acl.rt.malloc(8, 2)
-    acl.rt.memcpy_async(pointer, 8, pointer, 8, 3, 0)
-    assert f"argument 1={pointer:#x}, argument 2=8," in message()
+    acl.rt.reduce_async(pointer, pointer, 8, 0, 0, 0)
+    assert f"argument 1={pointer:#x}, argument 2={pointer:#x}" in message()
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ def test_every_call_of_a_forked_child_that_touches_devices_says_so(acl: ModuleTy
     acl.init()
     pointer, _ = rt.malloc(8, 2)
     host, _ = rt.malloc_host(8)
+    stream, event, notify = rt.create_stream()[0], rt.create_event()[0], rt.create_notify(0)[0]
     data, target = b"bytes of the program", bytearray(8)
     array = np.arange(4, dtype=np.uint8)
     into, out = peerlane.as_buffer(target).address, util.bytes_to_ptr(data)
@@ -72,6 +73,21 @@ def test_every_call_of_a_forked_child_that_touches_devices_says_so(acl: ModuleTy
         ("enable", lambda: rt.device_enable_peer_access(1, 0), BAD),
         ("disable", lambda: rt.device_disable_peer_access(1), BAD),
         ("status", lambda: rt.device_peer_access_status(0, 1), (0, BAD)),
+        ("create_stream", rt.create_stream, (0, BAD)),
+        ("destroy_stream", lambda: rt.destroy_stream(stream), BAD),
+        ("synchronize_stream", lambda: rt.synchronize_stream(stream), BAD),
+        ("synchronize_device", rt.synchronize_device, BAD),
+        ("stream_query", lambda: rt.stream_query(stream), (0, BAD)),
+        ("memcpy_async", lambda: rt.memcpy_async(pointer, 4, pointer + 4, 4, 3, stream), BAD),
+        ("memset_async", lambda: rt.memset_async(pointer, 8, 1, 8, stream), BAD),
+        ("create_event", rt.create_event, (0, BAD)),
+        ("record_event", lambda: rt.record_event(event, stream), BAD),
+        ("synchronize_event", lambda: rt.synchronize_event(event), BAD),
+        ("query_event", lambda: rt.query_event(event), (0, BAD)),
+        ("stream_wait_event", lambda: rt.stream_wait_event(stream, event), BAD),
+        ("record_notify", lambda: rt.record_notify(notify, stream), BAD),
+        ("set_memcpy_desc", lambda: rt.set_memcpy_desc(pointer, 6, 1, 2, 8, 0), (0, BAD)),
+        ("process_report", lambda: rt.process_report(1), BAD),
         ("get_soc_name", acl.get_soc_name, None),
         ("get_version", acl.get_version, (1, 17, 0, 0)),
         ("message", lambda: "was forked after peerlane had started" in acl.get_recent_err_msg(), True),

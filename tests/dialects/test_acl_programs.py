@@ -11,12 +11,15 @@ from peerlane.testing.procs import Completed, run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "acl_peer_copy.py"
+DESCRIPTORS = ROOT / "examples" / "acl_copy_with_desc.py"
+SCHEDULES = ("eager", "lazy", "seeded:1")
 SEED = Path(__file__).parent / "seed_0.py"
 TIMEOUT = 60.0
 
 
-def run(*args: str) -> Completed:
+def run(*args: str, schedule: str = "eager") -> Completed:
     env = {name: value for name, value in os.environ.items() if "PEERLANE" not in name}
+    env["PEERLANE_SCHEDULE"] = schedule
     return run_python(["-m", "peerlane", "run", *args], timeout=TIMEOUT, env=env)
 
 
@@ -30,6 +33,21 @@ def test_the_example(options: list[str]) -> None:
     done = run(*options, str(EXAMPLE))
     assert done.returncode == 0, done.stderr
     assert "verified" in done.stdout and done.stderr == ""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("options", [[], ["--profile", "ascend-a2"]])
+def test_the_example_of_descriptors(options: list[str], schedule: str) -> None:
+    done = run(*options, str(DESCRIPTORS), "--steps", "100", "--bytes", "513", schedule=schedule)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "100 blocks of 513 bytes gathered through one descriptor, every byte verified\n"
+    assert done.stderr == ""
+
+
+def test_the_example_of_descriptors_reports_what_it_cannot_do() -> None:
+    done = run(str(DESCRIPTORS), "--device", "9")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "107001" in done.stderr
 
 
 def test_the_example_reports_what_it_cannot_do() -> None:

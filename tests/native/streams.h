@@ -173,11 +173,20 @@ inline Submitted callback(Stream& on, CallbackQueue* queue, uint64_t token) {
     return submit_holding(on, queue, [&] { return Op{.kind = OpKind::callback, .callbacks = queue, .value = token}; });
 }
 
+// One record of an event, held.
+struct Record {
+    Mark* const mark;
+    explicit Record(Stream& on) : mark(engine().record(on)) {}
+    ~Record() { mark->drop(); }
+    Record(const Record&) = delete;
+
+    Outcome sync(double seconds = kPatience) const { return engine().synchronize(*mark, Deadline::in(seconds), {}); }
+};
+
 // `after` waits for what `before` was given so far.
 inline void order(Stream& before, Stream& after) {
-    Mark* mark = engine().record(before);
-    engine().wait(after, *mark, 0);
-    mark->drop();
+    const Record record(before);
+    engine().wait(after, *record.mark, 0);
 }
 
 inline void sync(Stream& on) {

@@ -37,7 +37,8 @@ class DeviceInfo:
     """Facts of one device that do not change while its node lives.
 
     ``total_bytes`` is its capacity; ``max_peers`` how many peers it may have at a time;
-    ``routes_peer_memory_only`` whether memory must be allocated with ``peer=True`` to be copied directly.
+    ``routes_peer_memory_only`` whether memory must be allocated with ``peer=True`` to be copied directly;
+    ``max_streams`` and ``max_notifies`` how many of them a dialect that has such limits gives out.
     """
 
     ordinal: int
@@ -48,6 +49,8 @@ class DeviceInfo:
     granularity: int
     max_peers: int
     routes_peer_memory_only: bool
+    max_streams: int
+    max_notifies: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,8 @@ class VirtualBackend:
                 granularity=config.profile.granularity,
                 max_peers=config.profile.max_peers,
                 routes_peer_memory_only=config.profile.p2p_policy_required,
+                max_streams=config.profile.max_streams,
+                max_notifies=config.profile.max_notifies,
             )
             for ordinal, capacity in enumerate(config.memory)
         )

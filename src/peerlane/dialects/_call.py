@@ -91,6 +91,13 @@ def _uint32(value: object) -> int:
     return as_index(value) & 0xFFFF_FFFF
 
 
+def _strict_uint32(value: object) -> int:
+    number = as_index(value)
+    if number >> 32:
+        raise TypeError(f"is {number}; valid are 0 to 2**32 - 1")
+    return number
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"must be a str, not {type_name(value)}")
@@ -99,13 +106,21 @@ def _text(value: object) -> str:
     return value
 
 
+def _callable(value: object) -> Callable[..., Any]:
+    if not callable(value):
+        raise TypeError(f"must be callable, not {type_name(value)}")
+    return value
+
+
 # The C parse codes of CPython, which bindings written by hand share: k, k, i, I, s and O.
 Address = Annotated[int, Parse(_word, is_address=True)]
 Word = Annotated[int, Parse(_word)]
 Int32 = Annotated[int, Parse(_int32)]
 UInt32 = Annotated[int, Parse(_uint32)]
+StrictUInt32 = Annotated[int, Parse(_strict_uint32)]  # where a binding checks the range itself
 Text = Annotated[str, Parse(_text)]
 Object = Annotated[Any, Parse(lambda value: value)]
+Callback = Annotated[Callable[..., Any], Parse(_callable)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,19 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import peerlane
 from peerlane import Buffer, Device, Host, Kind, memory, raw
 from peerlane.errors import Error, Fault, InvalidValue
 
 _REMEMBERED = 64
+_FIRST_HANDLE = 1 << 62
+_HANDLE_STEP = 64
+_Kind = TypeVar("_Kind", bound="Thing")
 _PROBE = ctypes.create_string_buffer(1)
 _PROBE_ADDRESS = ctypes.addressof(_PROBE)
 
@@ -33,14 +36,20 @@ class Context:
         How often it was selected and not yet released.
     node : object
         ``node.is_closed``: it was released, or the process left the device's node.
+    default_stream : object
+        What the dialect made for it; None before it is needed.
+    counts : Counter of type
+        How many things of each type belong to it.
     """
 
-    __slots__ = ("device", "node", "references")
+    __slots__ = ("counts", "default_stream", "device", "node", "references")
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.node: Any = device.backend  # asked directly: device.is_closed costs as much as a small copy
         self.references = 0
+        self.default_stream: Any = None
+        self.counts: Counter[type] = Counter()
 
     @property
     def is_live(self) -> bool:
@@ -56,6 +65,7 @@ class _Left:
 class _NoContext:
     __slots__ = ()
     node = _Left()
+    default_stream: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,30 @@ class _Allocation:
     buffer: Buffer
     context: Context | None
     for_peers: bool
+
+
+class Thing:
+    """What a program holds by a number, which is no address and never given twice.
+
+    Attributes
+    ----------
+    name : str
+        What a message calls it.
+    """
+
+    __slots__ = ("context", "handle")
+
+    name: ClassVar[str]
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.handle = 0
+
+    def end(self) -> None:
+        """End it with its context, having waited for its work; raises Error for what failed."""
+
+    def abandon(self) -> None:
+        """End it without waiting."""
 
 
 class Here(threading.local):
@@ -80,12 +114,17 @@ class Machine:
         What is current in the calling thread; replaced as a whole when the node is.
     lock : RLock
         Held while a table changes in more than one step.
+    things : dict
+        By number: streams, events and what else a dialect gives out.
+    allocations : dict
+        By address.
     """
 
     def __init__(self) -> None:
         self._begin_process()
         os.register_at_fork(after_in_child=self._begin_process)
         self._node: tuple[Device, ...] = ()
+        self._last_handle = _FIRST_HANDLE
         self.forget()
 
     def _begin_process(self) -> None:
@@ -103,7 +142,8 @@ class Machine:
         """Drop all that belongs to the node."""
         self.here = Here()
         self._contexts: dict[int, Context] = {}
-        self._buffers: dict[int, _Allocation] = {}
+        self.allocations: dict[int, _Allocation] = {}
+        self.things: dict[int, Thing] = {}
 
     def devices(self) -> tuple[Device, ...]:
         """Return the devices of this process's node, having forgotten another one's state."""
@@ -137,7 +177,13 @@ class Machine:
         return context
 
     def release(self, ordinal: int) -> bool:
-        """Drop one reference; the last one frees the context's memory.  False: there was none."""
+        """Drop one reference; the last one ends the context's things and frees its memory.  False: there was none.
+
+        Raises
+        ------
+        Error
+            The first failure of its things; the context has ended all the same.
+        """
         self.device(ordinal)
         with self.lock:
             context = self._contexts.get(ordinal)
@@ -148,14 +194,54 @@ class Machine:
                 return True
             context.node = _Left()
             del self._contexts[ordinal]
-            lost = [address for address, made in self._buffers.items() if made.context is context]
-            buffers = [self._buffers.pop(address).buffer for address in lost]
-        for buffer in buffers:
-            _close(buffer, f"the last reset of {context.device.name}")
+            things = [thing for thing in self.things.values() if thing.context is context]
+            for thing in things:
+                del self.things[thing.handle]
+        try:
+            _end(things)
+        finally:
+            with self.lock:
+                lost = [address for address, made in self.allocations.items() if made.context is context]
+                buffers = [self.allocations.pop(address).buffer for address in lost]
+            for buffer in buffers:
+                _close(buffer, f"the last reset of {context.device.name}")
         return True
+
+    def keep(self, thing: Thing) -> bool:
+        """Give a thing out by its number; False if its context was released meanwhile."""
+        with self.lock:
+            if not thing.context.is_live:
+                return False
+            self._last_handle += _HANDLE_STEP
+            thing.handle = self._last_handle
+            self.things[thing.handle] = thing
+            thing.context.counts[type(thing)] += 1
+        return True
+
+    def drop(self, thing: Thing) -> bool:
+        """Take a thing back; False if somebody else did."""
+        with self.lock:
+            if self.things.pop(thing.handle, None) is None:
+                return False
+            thing.context.counts[type(thing)] -= 1
+        return True
+
+    def things_of(self, context: Context, kind: type[_Kind]) -> list[_Kind]:
+        """Return what a context has of a kind, oldest first."""
+        with self.lock:
+            return [
+                each for each in self.things.values() if each.context is context and isinstance(each, kind)
+            ]
+
+    def was_given(self, handle: int) -> bool:
+        """Tell whether a number was given out, now or earlier."""
+        return _FIRST_HANDLE < handle <= self._last_handle and not handle % _HANDLE_STEP
 
     def current(self) -> Context | None:
         """Return the context of this thread, None if it has none or it was released."""
+        context = self.here.context
+        if self._is_checked and isinstance(context, Context) and context.is_live:
+            return context  # so its node is this process's still
         self.devices()
         context = self.here.context
         return context if isinstance(context, Context) and context.is_live else None
@@ -165,7 +251,7 @@ class Machine:
         buffer = context.device.allocate(nbytes, peer=peer)
         with self.lock:
             if context.is_live:
-                self._buffers[buffer.address] = _Allocation(buffer, context, peer)
+                self.allocations[buffer.address] = _Allocation(buffer, context, peer)
                 return buffer.address
         _close(buffer, f"the last reset of {context.device.name}")
         return None
@@ -174,18 +260,18 @@ class Machine:
         """Allocate pinned host memory and return its address."""
         buffer = Host().allocate(nbytes)
         with self.lock:
-            self._buffers[buffer.address] = _Allocation(buffer, None, True)
+            self.allocations[buffer.address] = _Allocation(buffer, None, True)
         return buffer.address
 
     def owned(self, address: int, *, host: bool) -> Buffer | None:
         """Return the buffer that this dialect allocated at exactly this address."""
         self.devices()
-        made = self._buffers.get(address)
+        made = self.allocations.get(address)
         return made.buffer if made is not None and host == (made.context is None) else None
 
     def is_for_peers(self, address: int) -> bool:
         """Tell whether the memory that starts here may be allocated for peer access; True if it is not ours."""
-        made = self._buffers.get(address)
+        made = self.allocations.get(address)
         return made is None or made.for_peers
 
     def free(self, address: int, *, host: bool, call: str) -> bool:
@@ -193,7 +279,7 @@ class Machine:
         with self.lock:
             if self.owned(address, host=host) is None:
                 return False
-            buffer = self._buffers.pop(address).buffer
+            buffer = self.allocations.pop(address).buffer
         _close(buffer, call)
         return True
 
@@ -254,6 +340,21 @@ class Messages:
         except AttributeError:
             kept = self._local.kept = deque(maxlen=_REMEMBERED)
         return kept
+
+
+def _end(things: Sequence[Thing]) -> None:
+    first: Error | None = None
+    try:
+        for thing in things:
+            try:
+                thing.end()
+            except Error as error:
+                first = first or error
+    finally:
+        for thing in things:  # those that were not reached, after Ctrl-C
+            thing.abandon()
+    if first is not None:
+        raise first
 
 
 def _close(buffer: Buffer, freed_by: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import NoReturn
 
 from peerlane import Kind, memory, raw
@@ -12,8 +14,8 @@ from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import AccessDenied, Error
 from peerlane.raw import _copy
 
-_KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
-_KINDS_2D = (1, 2, 3, 4)
+KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
+KINDS_2D = (1, 2, 3, 4)
 _END = 1 << 64
 
 
@@ -27,16 +29,12 @@ def _memcpy(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32
     """
     if not count:
         return
-    _refuse_null(dst=dst, src=src)
-    _refuse_kind(kind, tuple(_KINDS))
-    _refuse_beyond("dest_max", dest_max, count)
+    check_copy(dst, dest_max, src, count, kind)
     if dst == src:
         return
     machine.context()
-    try:
+    with access_explained(dst, src):
         raw.copy(dst, src, count, direct=True)
-    except AccessDenied as error:
-        _refuse_access(error, dst, src)
 
 
 def memcpy(*args: object) -> object:
@@ -71,21 +69,9 @@ def memset(dev_ptr: Address, max_count: Word, value: Int32, count: Word) -> None
     """Set ``count`` bytes to the low byte of ``value`` (spec acl 2.7); host memory must be acl's own."""
     if not count:
         return
-    _refuse_null(dev_ptr=dev_ptr)
-    _refuse_beyond("max_count", max_count, count)
+    check_fill(dev_ptr, max_count, count)
     machine.context()
-    if raw.locate(dev_ptr).kind is Kind.PAGEABLE:
-        if not machine.is_mapped(dev_ptr):
-            raise Refusal(
-                Code.RT_PARAM_INVALID,
-                f"{dev_ptr:#x} is no address: nothing is mapped there",
-                "pass an address that acl.rt.malloc or acl.rt.malloc_host returned",
-            )
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
-            f"{dev_ptr:#x} is host memory that acl.rt.malloc_host did not allocate",
-            "set ordinary host memory with Python or numpy, or allocate it with acl.rt.malloc_host",
-        )
+    refuse_ordinary(dev_ptr)
     raw.fill(dev_ptr, value & 0xFF, count=count)
 
 
@@ -96,14 +82,35 @@ def memcpy2d(
     """Copy ``height`` rows of ``width`` bytes whose starts lie a pitch apart (spec acl 2.7)."""
     if not (width and height):
         return
-    _refuse_null(dst=dst, src=src)
+    check_rectangle(dst, dpitch, src, spitch, width, height, kind)
+    machine.context()
+    with access_explained(dst, src):
+        raw.copy_2d(dst, dpitch, src, spitch, width, height, direct=True)
+
+
+def check_copy(dst: int, dest_max: int, src: int, count: int, kind: int) -> None:
+    """Refuse the arguments of a copy that are wrong by themselves."""
+    refuse_null(dst=dst, src=src)
+    refuse_kind(kind, tuple(KINDS))
+    refuse_beyond("dest_max", dest_max, count)
+
+
+def check_fill(dev_ptr: int, max_count: int, count: int) -> None:
+    """Refuse the arguments of a fill that are wrong by themselves."""
+    refuse_null(dev_ptr=dev_ptr)
+    refuse_beyond("max_count", max_count, count)
+
+
+def check_rectangle(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
+    """Refuse the arguments of a copy of rows that are wrong by themselves."""
+    refuse_null(dst=dst, src=src)
     if width > dpitch or width > spitch:
         raise Refusal(
             Code.INVALID_PARAM,
             f"width {width:,} is more than a pitch: dpitch is {dpitch:,}, spitch {spitch:,}",
             "a pitch is the distance between the starts of two rows, at least width",
         )
-    _refuse_kind(kind, _KINDS_2D)
+    refuse_kind(kind, KINDS_2D)
     for name, pointer, pitch in (("dst", dst, dpitch), ("src", src, spitch)):
         if pointer + (height - 1) * pitch + width > _END:
             raise Refusal(
@@ -112,35 +119,59 @@ def memcpy2d(
                 "beyond the 64-bit address space",
                 "pass the pitch and the height of the rectangle; a negative one wraps round to a large one",
             )
-    machine.context()
-    try:
-        raw.copy_2d(dst, dpitch, src, spitch, width, height, direct=True)
-    except AccessDenied as error:
-        _refuse_access(error, dst, src)
 
 
-def _refuse_null(**pointers: int) -> None:
+def refuse_ordinary(dev_ptr: int) -> None:
+    """Refuse to fill host memory that acl did not allocate."""
+    if dev_ptr in machine.allocations or raw.locate(dev_ptr).kind is not Kind.PAGEABLE:
+        return
+    if not machine.is_mapped(dev_ptr):
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"{dev_ptr:#x} is no address: nothing is mapped there",
+            "pass an address that acl.rt.malloc or acl.rt.malloc_host returned",
+        )
+    raise Refusal(
+        Code.RT_PARAM_INVALID,
+        f"{dev_ptr:#x} is host memory that acl.rt.malloc_host did not allocate",
+        "set ordinary host memory with Python or numpy, or allocate it with acl.rt.malloc_host",
+    )
+
+
+def refuse_null(**pointers: int) -> None:
+    """Refuse a NULL among the pointers: 100000."""
     for name, pointer in pointers.items():
         if not pointer:
             raise Refusal(Code.INVALID_PARAM, f"{name} is NULL (0)", "pass an address")
 
 
-def _refuse_kind(kind: int, valid: tuple[int, ...]) -> None:
+def refuse_kind(kind: int, valid: tuple[int, ...]) -> None:
+    """Refuse another kind: 100000."""
     if kind not in valid:
         raise Refusal(
             Code.INVALID_PARAM,
-            f"kind is {kind}; valid here are {', '.join(f'{each} {_KINDS[each]}' for each in valid)}",
+            f"kind is {kind}; valid here are {', '.join(f'{each} {KINDS[each]}' for each in valid)}",
             "pass 4 to let the addresses decide",
         )
 
 
-def _refuse_beyond(name: str, limit: int, count: int) -> None:
+def refuse_beyond(name: str, limit: int, count: int) -> None:
+    """Refuse more bytes than the caller says that there are: 107000."""
     if not 0 < count <= limit:
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"count {count:,} is more than {name}, which is {limit:,}",
             f"{name} is the size of the destination from its pointer on; pass it, and copy no more",
         )
+
+
+@contextlib.contextmanager
+def access_explained(dst: int, src: int) -> Iterator[None]:
+    """Say which peer access a refused copy lacks: 507899."""
+    try:
+        yield
+    except AccessDenied as error:
+        _refuse_access(error, dst, src)
 
 
 def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:

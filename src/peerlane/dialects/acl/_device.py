@@ -21,7 +21,9 @@ def set_device(device_id: Int32) -> None:
 
 @acl.call("acl.rt.reset_device")
 def reset_device(device_id: Int32) -> None:
-    """Drop one reference; the last one frees the device's memory of this process (spec acl 2.2 [S, R])."""
+    """Drop one reference; the last one waits for the device's work of this process, ends its streams, events and
+    notifies, and frees its memory (spec acl 2.2 [S, R]).  What the work failed with is returned.
+    """
     if not machine.release(device_id):
         raise Refusal(
             Code.RT_CONTEXT_RELEASE_ERROR,

@@ -37,11 +37,7 @@ def malloc(size: Word, policy: Int32) -> int:
     _refuse_enormous(size, f"device {context.device.ordinal}", context.device.total_bytes)
     address = machine.allocate(context, size, peer=policy in _P2P_POLICIES)
     if address is None:
-        raise Refusal(
-            Code.RT_CONTEXT_NULL,
-            f"device {context.device.ordinal} was reset by another thread during the call",
-            "reset a device when no thread uses it any more",
-        )
+        raise machine.reset_meanwhile(context)
     return address
 
 

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import reprlib
+from typing import Any, TypeVar
 
 from peerlane.dialects._call import Convention, Failure, Refusal
-from peerlane.dialects._machine import Context, Machine, Messages
+from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 
 _LIKE_AN_ADDRESS = 1 << 32
+_Kind = TypeVar("_Kind", bound=Thing)
 
 
 class AclMachine(Machine):
-    """The machine, with the peer references of each direction (spec acl 4, "P2P")."""
+    """The machine, with the peer references of each direction (spec acl 4, "P2P").
+
+    Attributes
+    ----------
+    op_wait_timeout : float or None
+        Seconds that a stream waits for an event; None is for ever.
+    reports : dict
+        By thread: the callbacks that it has to run.
+    """
 
     default_device: int | None = None  # of the configuration file: not the node's, so it outlives one
 
@@ -20,6 +30,64 @@ class AclMachine(Machine):
         """Drop all that belongs to the node."""
         super().forget()
         self.peer_references: dict[tuple[int, int], int] = {}
+        self.op_wait_timeout: float | None = None
+        self.reports: dict[int, Any] = {}
+
+    def thing(self, handle: int, kind: type[_Kind]) -> _Kind:
+        """Return what a number means; 100000 for 0, 107000 for what is no such thing."""
+        found = self.things.get(handle)
+        if type(found) is kind:
+            return found
+        raise self.unknown(handle, kind.name)
+
+    def unknown(self, handle: int, name: str) -> Refusal:
+        """Return the refusal of a number that means no ``name``."""
+        remedy = f"pass what acl.rt.create_{name} returned, until it is destroyed or its device is reset"
+        if not handle:
+            return Refusal(Code.INVALID_PARAM, f"the {name} is NULL (0)", remedy)
+        found = self.things.get(handle)
+        if found is not None:
+            cause = f"{handle:#x} is the number of another kind: {found.name}, not {name}"
+        elif self.was_given(handle):
+            cause = f"{handle:#x} was destroyed, or ended with the last reset of its device"
+        else:
+            cause = f"acl.rt gave out no {name} with the number {handle:#x}"
+        return Refusal(Code.RT_PARAM_INVALID, cause, remedy)
+
+    @staticmethod
+    def refuse_foreign(thing: Thing, context: Context, remedy: str) -> None:
+        """Refuse a thing of another context: 107003."""
+        if thing.context is not context:
+            raise Refusal(
+                Code.RT_STREAM_CONTEXT,
+                f"{thing.name} {thing.handle:#x} belongs to device {thing.context.device.ordinal}, and device "
+                f"{context.device.ordinal} is current in this thread",
+                remedy,
+            )
+
+    def give(self, thing: Thing) -> int:
+        """Give a thing out and return its number; 107002 if its device was reset meanwhile."""
+        if not self.keep(thing):
+            thing.abandon()
+            raise self.reset_meanwhile(thing.context)
+        return thing.handle
+
+    @staticmethod
+    def reset_meanwhile(context: Context) -> Refusal:
+        """Return the refusal of a call during which another thread reset the device."""
+        return Refusal(
+            Code.RT_CONTEXT_NULL,
+            f"device {context.device.ordinal} was reset by another thread during the call",
+            "reset a device when no thread uses it any more",
+        )
+
+    def remove(self, handle: int, kind: type[_Kind]) -> _Kind:
+        """Take back what a number means, which means nothing from now on; errors as :meth:`thing`."""
+        self.context()
+        found = self.thing(handle, kind)
+        if not self.drop(found):
+            raise self.unknown(handle, kind.name)
+        return found
 
     def context(self) -> Context:
         """Return the context of this thread, or refuse with 107002 (spec acl 3 [S])."""
@@ -59,6 +127,9 @@ def _shown(value: object, is_address: bool | None) -> str:
     if not isinstance(value, int):
         return reprlib.repr(value)
     if is_address:
+        if machine.was_given(value):
+            thing = machine.things.get(value)
+            return f"{value:#x} ({'a number that ended' if thing is None else thing.name})"
         return machine.describe(value)
     return hex(value) if is_address is None and abs(value) >= _LIKE_AN_ADDRESS else reprlib.repr(value)
 

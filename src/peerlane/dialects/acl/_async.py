@@ -1,0 +1,146 @@
+"""``acl.rt``: copies and fills on streams (spec acl 2.7, 4 "Copies").
+
+Pageable host memory cannot wait: such a copy waits for the stream, and is then made at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from peerlane import Kind, raw
+from peerlane.dialects._call import Address, Int32, Refusal, Word
+from peerlane.dialects.acl._codes import SUCCESS, Code
+from peerlane.dialects.acl._copy import (
+    access_explained,
+    check_copy,
+    check_fill,
+    check_rectangle,
+    refuse_ordinary,
+)
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._stream import AclStream, stream_of
+from peerlane.errors import Error
+from peerlane.raw import _streams_copy, _submit_copy
+
+_WIDEST, _HIGHEST = 5_000_000, 5_242_880
+
+
+def _declare(name: str, summary: str) -> None:
+    @acl.call(f"acl.rt.{name}")
+    def checked(
+        dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32, stream: Address
+    ) -> None:
+        if not count:
+            return
+        check_copy(dst, dest_max, src, count, kind)
+        if dst == src:
+            return
+        found = stream_of(stream)
+        if _is_pageable(dst, src):
+            found.wait()
+            with access_explained(dst, src):
+                raw.copy(dst, src, count, direct=True)
+        else:
+            raw.copy(dst, src, count, stream=found.neutral, direct=True)
+
+    checked.__doc__ = summary
+    acl.serve(f"acl.rt.{name}", _quick(checked), checked)
+
+
+def _quick(checked: Callable[..., object]) -> Callable[..., object]:
+    """Queue at once what is right in every way; the rest goes to the checks in the vendor's order."""
+
+    def copy(*args: Any) -> object:
+        try:
+            dst, dest_max, src, count, kind, stream = args
+            context = machine.here.context
+            found = machine.things[stream] if stream else context.default_stream
+            to, source = machine.allocations.get(dst), machine.allocations.get(src)
+            if (
+                type(dst) is int
+                and type(src) is int
+                and type(count) is int
+                and type(dest_max) is int
+                and type(kind) is int
+                and type(stream) is int
+                and type(found) is AclStream
+                and found.context is context
+                and 0 < count <= dest_max
+                and 0 <= kind <= 5
+                and dst != src
+                and ((to.context or source.context) if to and source else _streams_copy(dst, src))
+                and not context.node.is_closed
+            ):
+                _submit_copy(found.neutral, dst, src, count, True)
+                return SUCCESS
+        except (Error, AttributeError, KeyError, TypeError, ValueError):
+            pass  # nothing was queued: the other path does it, or gives the reason
+        return checked(*args)
+
+    return copy
+
+
+_declare(
+    "memcpy_async",
+    """Queue a copy, as ``memcpy`` otherwise (spec acl 2.7 [S]).
+
+    Between two places of the host 207000; a stream of another context 107003.  What fails when it starts, such
+    as a copy without peer access, is told by the next synchronization.
+    """,
+)
+_declare("memcpy_async_with_condition", "Queue a copy, as ``memcpy_async`` (spec acl 2.7).")
+
+
+@acl.call("acl.rt.memset_async")
+def memset_async(dev_ptr: Address, max_count: Word, value: Int32, count: Word, stream: Address) -> None:
+    """Queue a fill, as ``memset`` otherwise (spec acl 2.7)."""
+    if not count:
+        return
+    check_fill(dev_ptr, max_count, count)
+    found = stream_of(stream)
+    refuse_ordinary(dev_ptr)
+    raw.fill(dev_ptr, value & 0xFF, count=count, stream=found.neutral)
+
+
+@acl.call("acl.rt.memcpy2d_async")
+def memcpy2d_async(
+    dst: Address,
+    dpitch: Word,
+    src: Address,
+    spitch: Word,
+    width: Word,
+    height: Word,
+    kind: Int32,
+    stream: Address,
+) -> None:
+    """Queue a copy of rows, as ``memcpy2d`` otherwise; at most 5,000,000 bytes by 5,242,880 rows (spec acl 2.7)."""
+    if not (width and height):
+        return
+    check_rectangle(dst, dpitch, src, spitch, width, height, kind)
+    if width > _WIDEST or height > _HIGHEST:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"{height:,} rows of {width:,} bytes are more than {_HIGHEST:,} of {_WIDEST:,}",
+            "copy it in parts, or with acl.rt.memcpy2d",
+        )
+    found = stream_of(stream)
+    rectangle = (dst, dpitch, src, spitch, width, height)
+    if _is_pageable(dst, src):
+        found.wait()
+        with access_explained(dst, src):
+            raw.copy_2d(*rectangle, direct=True)
+    else:
+        raw.copy_2d(*rectangle, stream=found.neutral, direct=True)
+
+
+def _is_pageable(dst: int, src: int) -> bool:
+    """Tell whether an end is pageable; 207000 if both are the host's."""
+    kinds = raw.locate(dst).kind, raw.locate(src).kind
+    if Kind.DEVICE not in kinds:
+        raise Refusal(
+            Code.RT_FEATURE_NOT_SUPPORT,
+            f"{machine.describe(dst)} and {machine.describe(src)} are both the host's, which no stream copies",
+            "copy on the host with acl.rt.memcpy, Python or numpy",
+        )
+    return Kind.PAGEABLE in kinds

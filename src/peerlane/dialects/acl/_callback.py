@@ -1,0 +1,113 @@
+"""``acl.rt``: callbacks in stream order, run by a thread of the program (spec acl 2.10)."""
+
+from __future__ import annotations
+
+import threading
+
+from peerlane.dialects._call import Address, Callback, Int32, Object, Refusal, Word
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._report import MOST_THREADS, Report, Subscription, report_of
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._stream import AclStream, in_seconds, stream_of
+
+_BLOCK_TYPES = {0: False, 1: True}
+
+
+@acl.call("acl.rt.subscribe_report")
+def subscribe_report(thread_id: Word, stream: Address) -> None:
+    """Let a thread run the callbacks of a stream; it may serve several of one device (spec acl 2.10)."""
+    found = stream_of(stream)
+    with machine.lock:
+        subscription = found.subscription
+        if subscription is not None and not subscription.has_ended:
+            raise Refusal(
+                Code.RT_STREAM_SUBSCRIBE,
+                f"stream {found.handle:#x} is subscribed to thread {subscription.report.thread} already",
+                "call acl.rt.unsubscribe_report first: a stream has one thread",
+            )
+        report = report_of(thread_id)
+        if report is None:
+            if len(machine.reports) >= MOST_THREADS:
+                raise Refusal(
+                    Code.RT_RESOURCE_ALLOC_FAIL,
+                    f"{MOST_THREADS:,} threads have streams, the most there may be",
+                    "let one thread serve several streams",
+                )
+            report = machine.reports[thread_id] = Report(thread_id)
+        elif report.devices != {found.context.device.ordinal}:
+            raise Refusal(
+                Code.RT_PARAM_INVALID,
+                f"thread {thread_id} serves device {report.devices.pop()}, and stream {found.handle:#x} belongs to "
+                f"device {found.context.device.ordinal}",
+                "take one thread for each device",
+            )
+        found.subscription = report.subscribe(found.neutral)
+
+
+@acl.call("acl.rt.unsubscribe_report")
+def unsubscribe_report(thread_id: Word, stream: Address) -> None:
+    """Let a thread run no more callbacks of a stream than were launched (spec acl 2.10)."""
+    found = stream_of(stream)
+    with machine.lock:
+        subscription = _subscription(found)
+        if subscription.report.thread != thread_id:
+            raise Refusal(
+                Code.RT_THREAD_SUBSCRIBE,
+                f"stream {found.handle:#x} is subscribed to thread {subscription.report.thread}, not {thread_id}",
+                "pass the thread that was subscribed",
+            )
+        subscription.has_ended = True
+    subscription.end(wait=False)
+
+
+@acl.call("acl.rt.launch_callback")
+def launch_callback(fn: Callback, user_data: Object, block_type: Int32, stream: Address) -> None:
+    """Queue ``fn(user_data)``; with ``block_type`` 1 what follows waits for its return (spec acl 2.10).
+
+    What it raises is no failure of the stream, but a message in the thread that ran it.
+    """
+    if block_type not in _BLOCK_TYPES:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"block_type is {block_type}",
+            "pass 1 to let the stream wait for the callback, 0 to let it go on",
+        )
+    _subscription(stream_of(stream)).launch(fn, user_data, blocks=_BLOCK_TYPES[block_type])
+
+
+@acl.call("acl.rt.process_report")
+def process_report(timeout: Int32) -> None:
+    """Run what this thread's streams have reached, waiting up to ``timeout`` ms for the first (spec acl 2.10).
+
+    -1 waits for ever.  107012 if no stream is subscribed to this thread, 507012 if nothing came in time.
+    """
+    if not timeout:
+        raise Refusal(Code.RT_PARAM_INVALID, "the timeout is 0", "pass ms from 1 on, or -1 to wait for ever")
+    seconds = in_seconds(timeout)
+    machine.check_fork()
+    thread = threading.get_ident()
+    report = report_of(thread)
+    if report is not None and report.process(seconds):
+        return
+    if report is None or not report.is_subscribed:
+        raise Refusal(
+            Code.RT_THREAD_SUBSCRIBE,
+            f"no stream is subscribed to this thread, {thread}",
+            "call acl.rt.subscribe_report(threading.get_ident(), stream) first",
+        )
+    raise Refusal(
+        Code.RT_REPORT_TIMEOUT,
+        f"no stream reached a callback for this thread within {timeout:,} ms",
+        "call it again; it is called in a loop",
+    )
+
+
+def _subscription(stream: AclStream) -> Subscription:
+    found = stream.subscription
+    if found is None or found.has_ended:
+        raise Refusal(
+            Code.RT_STREAM_NO_CB_REG,
+            f"stream {stream.handle:#x} is subscribed to no thread",
+            "call acl.rt.subscribe_report(thread_id, stream) first",
+        )
+    return found

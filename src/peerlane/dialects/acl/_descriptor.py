@@ -1,0 +1,119 @@
+"""``acl.rt``: copies that a descriptor in device memory describes (spec acl 2.7).
+
+A descriptor is a list of one copy, as :class:`peerlane.CopyDescriptor` lays it out.
+"""
+
+from __future__ import annotations
+
+from peerlane import CopyDescriptor, Kind, as_buffer, raw
+from peerlane.dialects._call import Address, Int32, Refusal, Word
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._copy import refuse_null
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._stream import stream_of
+
+_KINDS = range(8)
+_INNER_DEVICE_TO_DEVICE = 6
+_SIZE = CopyDescriptor.size_for(1)
+_ALIGNMENT = 64
+
+
+@acl.call("acl.rt.get_memcpy_desc_size", out=1)
+def get_memcpy_desc_size(kind: Int32) -> int:
+    """Return the bytes of device memory that a descriptor takes (spec acl 2.7)."""
+    _refuse_kind(kind)
+    return _SIZE
+
+
+@acl.call("acl.rt.set_memcpy_desc", out=1)
+def set_memcpy_desc(
+    desc: Address, kind: Int32, src: Address, dst: Address, count: Word, config: Address
+) -> int:
+    """Write a descriptor, complete on return, and return its address (spec acl 2.7).  ``src`` before ``dst``."""
+    refuse_null(desc=desc, src=src, dst=dst)
+    _refuse_kind(kind)
+    if config:
+        raise Refusal(Code.INVALID_PARAM, f"config is {config:#x}; it is reserved", "pass 0")
+    if not count:
+        raise Refusal(Code.INVALID_PARAM, "count is 0", "pass at least 1 byte")
+    machine.context()
+    _check_place(desc)
+    source, target = _device_of("src", src, count), _device_of("dst", dst, count)
+    if source != target:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"src is memory of device {source}, dst of device {target}; a descriptor copies within one",
+            "copy between devices with acl.rt.memcpy_async",
+        )
+    content = as_buffer(CopyDescriptor.encode_addresses([(dst, src, count)]))
+    raw.copy(desc, content.address, content.size)
+    return desc
+
+
+@acl.call("acl.rt.memcpy_async_with_desc")
+def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
+    """Queue the copy that a descriptor describes when it starts (spec acl 2.7 [S]).
+
+    A copy that is queued before may rewrite it.  What is wrong with it then is 107000, at the next
+    synchronization.  The default stream 0 is refused.
+    """
+    refuse_null(desc=desc)
+    _refuse_kind(kind)
+    if not stream:
+        raise Refusal(
+            Code.INVALID_PARAM,
+            "the stream is 0, and the default stream takes no descriptors",
+            "pass a stream of acl.rt.create_stream",
+        )
+    found = stream_of(stream)
+    device = found.context.device
+    own = _check_place(desc)
+    if own != device.ordinal:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"the descriptor is memory of device {own}, and the stream belongs to device {device.ordinal}",
+            "keep a descriptor on the device that uses it",
+        )
+    raw.launch_descriptor(desc, _SIZE, stream=found.neutral, direct=True, device=device)
+
+
+def _refuse_kind(kind: int) -> None:
+    if kind == _INNER_DEVICE_TO_DEVICE:
+        return
+    code = Code.RT_FEATURE_NOT_SUPPORT if kind in _KINDS else Code.INVALID_PARAM
+    raise Refusal(
+        code, f"kind is {kind}", "pass 6, INNER_DEVICE_TO_DEVICE: the only one that descriptors copy"
+    )
+
+
+def _check_place(desc: int) -> int:
+    """Return the device of a descriptor; 107000 if none can lie there."""
+    if desc % _ALIGNMENT:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"the descriptor {desc:#x} is not a multiple of {_ALIGNMENT}",
+            "pass what acl.rt.malloc returned, or a multiple of 64 bytes behind it",
+        )
+    return _device_of("desc", desc, _SIZE)
+
+
+def _device_of(name: str, address: int, nbytes: int) -> int:
+    """Return the device of ``nbytes`` bytes of device memory; 107000 if they are not all that."""
+    made = machine.allocations.get(address)
+    if made is not None and made.context is not None and nbytes <= made.buffer.size:
+        return made.context.device.ordinal
+    place = raw.locate(address)
+    if place.kind is not Kind.DEVICE:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"{name} is {machine.describe(address)}, not device memory",
+            "use acl.rt.malloc",
+        )
+    room = place.base + place.size - address
+    if nbytes > room:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"{name} is {machine.describe(address)} and has {room:,} bytes from there on, not {nbytes:,}",
+            "pass a smaller count, or allocate more with acl.rt.malloc",
+        )
+    return place.ordinal

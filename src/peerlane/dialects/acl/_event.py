@@ -1,0 +1,309 @@
+"""``acl.rt``: events (spec acl 2.5, 4 "Events/notifies")."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import NoReturn
+
+from peerlane import Notify, Stream
+from peerlane.dialects._call import Address, Int32, Refusal, UInt32
+from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._stream import in_seconds, stream_of
+from peerlane.errors import Error, Fault, WaitTimeout
+
+MOST_EVENTS = 65_536
+_TIME_LINE, _IPC = 0x08, 0x40
+_FLAGS = 0x01 | 0x02 | _TIME_LINE | 0x10 | 0x20 | _IPC
+_NOT_RECORDED, _RECORDED = 0, 1
+_COMPLETE, _NOT_READY = 0, 1
+_KEPT_WAITS = 64
+_ids = itertools.count(1)
+
+
+class AclEvent(Thing):
+    """An event of a context.
+
+    Attributes
+    ----------
+    neutral : peerlane.Event
+        Its last record.
+    id : int
+    has_timeline : bool
+        Whether its record has a time.
+    is_ex, is_plain : bool
+        Made by ``create_event_ex_with_flag``, by ``create_event``.
+    """
+
+    __slots__ = ("_early", "_lock", "_waits", "has_timeline", "id", "is_ex", "is_plain", "neutral")
+
+    name = "event"
+
+    def __init__(
+        self, context: Context, *, has_timeline: bool, is_ex: bool = False, is_plain: bool = False
+    ) -> None:
+        super().__init__(context)
+        self.neutral = context.device.create_event()
+        self.has_timeline = has_timeline
+        self.is_ex = is_ex
+        self.is_plain = is_plain
+        self.id = next(_ids)
+        self._lock = threading.RLock()  # an object's __del__ may call back into this
+        self._early: list[Notify] = []
+        self._waits: list[tuple[Stream, int]] = []
+
+    def record(self, stream: Stream) -> None:
+        """Record, and let those go on that were told to wait before."""
+        with self._lock:
+            stream.record(self.neutral)
+            for each in self._early:
+                stream.notify(each)
+            self._early.clear()
+
+    def forget_record(self, stream: Stream) -> None:
+        """Be as if it was never recorded, for what is submitted from now on."""
+        with self._lock:
+            stream.record()
+            self.neutral = self.context.device.create_event()
+
+    def let_wait(self, stream: Stream, timeout: float | None) -> None:
+        """Let a stream wait: for the last record, or for the next one of an event that was made for that."""
+        with self._lock:
+            if self.neutral.is_recorded:
+                stream.wait(self.neutral, timeout=timeout)
+            elif self.is_plain:
+                raise _not_recorded(self, Code.RT_PARAM_INVALID)
+            elif not self.is_ex:
+                early = stream.device.create_notify()
+                stream.wait(early, timeout=timeout)
+                self._early.append(early)
+            if len(self._waits) >= _KEPT_WAITS:
+                self._waits = [wait for wait in self._waits if not _is_over(*wait)]
+            self._waits.append((stream, stream.submitted))
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a stream that was told to wait for it does so still."""
+        with self._lock:
+            self._waits = [wait for wait in self._waits if not _is_over(*wait)]
+            return bool(self._waits)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its record is over; for an ex event also if there is none."""
+        return self.neutral.is_done if self.neutral.is_recorded else self.is_ex
+
+
+def _is_over(stream: Stream, operation: int) -> bool:
+    return stream.is_done or stream.completed >= operation  # asking is what lets a lazy stream go on
+
+
+def _create(flag: int, *, is_ex: bool) -> int:
+    if not flag or flag & ~_FLAGS:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"flag is {flag:#x}; valid are combinations of 1, 2, 8, 0x10 and 0x20",
+            "pass 1 to order streams, 8 to take times, 9 for both",
+        )
+    if flag & _IPC:
+        raise Refusal(
+            Code.RT_FEATURE_NOT_SUPPORT,
+            f"flag is {flag:#x}, with IPC 0x40, and events are not shared between processes here",
+            "leave the flag out",
+        )
+    return _give(AclEvent(machine.context(), has_timeline=bool(flag & _TIME_LINE), is_ex=is_ex))
+
+
+def _give(event: AclEvent) -> int:
+    with machine.lock:
+        if not _available(event.context):
+            raise Refusal(
+                Code.RT_NO_EVENT_RESOURCE,
+                f"device {event.context.device.ordinal} has {MOST_EVENTS:,} events, the most there may be",
+                "destroy events that are not needed any more",
+            )
+        return machine.give(event)
+
+
+def _available(context: Context) -> int:
+    return max(0, MOST_EVENTS - context.counts[AclEvent])
+
+
+@acl.call("acl.rt.create_event", out=1)
+def create_event() -> int:
+    """Create an event to order streams and to take times; it cannot be reset (spec acl 2.5)."""
+    return _give(AclEvent(machine.context(), has_timeline=True, is_plain=True))
+
+
+@acl.call("acl.rt.create_event_with_flag", out=1)
+def create_event_with_flag(flag: UInt32) -> int:
+    """Create an event that can be reset; a wait before its record waits for the record (spec acl 2.5)."""
+    return _create(flag, is_ex=False)
+
+
+@acl.call("acl.rt.create_event_ex_with_flag", out=1)
+def create_event_ex_with_flag(flag: UInt32) -> int:
+    """Create an event that is complete until it is recorded, and may be recorded again (spec acl 2.5)."""
+    return _create(flag, is_ex=True)
+
+
+@acl.call("acl.rt.destroy_event")
+def destroy_event(event: Address) -> None:
+    """Destroy, without waiting; who waits for it goes on doing so (spec acl 2.5)."""
+    machine.remove(event, AclEvent)
+
+
+@acl.call("acl.rt.record_event")
+def record_event(event: Address, stream: Address) -> None:
+    """Record: the event is complete when all that was submitted to the stream so far is over (spec acl 2.5)."""
+    found = _of_this_context(event)
+    found.record(stream_of(stream).neutral)
+
+
+@acl.call("acl.rt.reset_event")
+def reset_event(event: Address, stream: Address) -> None:
+    """Be as if it was never recorded; only for events of ``create_event_with_flag`` (spec acl 2.5)."""
+    found = _of_this_context(event)
+    if found.is_plain:
+        _refuse_kind(found, "create_event", "reset")
+    _refuse_ex(found, "reset")
+    found.forget_record(stream_of(stream).neutral)
+
+
+@acl.call("acl.rt.query_event", out=1)
+def query_event(event: Address) -> int:
+    """Return 0 if it is complete, 1 if not (spec acl 2.5); ``query_event_status`` says it the other way round."""
+    found = _known(event)
+    _refuse_ex(found, "queried with acl.rt.query_event")
+    return _COMPLETE if found.is_done else _NOT_READY
+
+
+@acl.call("acl.rt.query_event_status", out=1)
+def query_event_status(event: Address) -> int:
+    """Return 1 if it is complete, 0 if not (spec acl 2.5); ``query_event`` says it the other way round."""
+    return _RECORDED if _known(event).is_done else _NOT_RECORDED
+
+
+@acl.call("acl.rt.query_event_wait_status", out=1)
+def query_event_wait_status(event: Address) -> int:
+    """Return 0 if no stream waits for it any more, else 1 (spec acl 2.5)."""
+    found = _known(event)
+    _refuse_ex(found, "queried with acl.rt.query_event_wait_status")
+    return _NOT_READY if found.is_waited_for else _COMPLETE
+
+
+@acl.call("acl.rt.synchronize_event")
+def synchronize_event(event: Address) -> None:
+    """Wait until it is complete (spec acl 2.5); 107000 if it was never recorded."""
+    _wait(event, None)
+
+
+@acl.call("acl.rt.synchronize_event_with_timeout")
+def synchronize_event_with_timeout(event: Address, timeout: Int32) -> None:
+    """As ``synchronize_event``; ``timeout`` in ms, -1 for ever; 507047 when it is over (spec acl 2.5)."""
+    _wait(event, in_seconds(timeout))
+
+
+def _wait(handle: int, timeout: float | None) -> None:
+    found = _known(handle)
+    if found.is_ex and not found.neutral.is_recorded:
+        return
+    try:
+        found.neutral.sync(timeout)
+    except WaitTimeout as error:
+        raise Refusal(
+            Code.RT_EVENT_SYNC_TIMEOUT, str(error), "wait longer, or look at why its stream does not go on"
+        ) from None
+
+
+@acl.call("acl.rt.event_elapsed_time", out=1, blank=(0.0,))
+def event_elapsed_time(start: Address, end: Address) -> float:
+    """Return the ms from one record to another (spec acl 2.5 [S]).
+
+    507000 if one was not recorded; 107006 if one is not complete, or has no time line.
+    """
+    return (_time_ns(_known(end)) - _time_ns(_known(start))) / 1e6
+
+
+@acl.call("acl.rt.event_get_timestamp", out=1)
+def event_get_timestamp(event: Address) -> int:
+    """Return when it was complete, in us of the monotonic clock; refuses as ``event_elapsed_time``."""
+    return _time_ns(_known(event)) // 1000
+
+
+@acl.call("acl.rt.get_event_id", out=1)
+def get_event_id(event: Address) -> int:
+    """Return a small number, unique in the process (spec acl 2.5)."""
+    return _known(event).id
+
+
+@acl.call("acl.rt.get_event_avail_num", out=1)
+def get_event_avail_num() -> int:
+    """Return how many more events the current device takes from this process (spec acl 2.5)."""
+    return _available(machine.context())
+
+
+@acl.call("acl.rt.stream_wait_event")
+def stream_wait_event(stream: Address, event: Address) -> None:
+    """Let what is submitted to a stream from now on wait for an event, of any device (spec acl 2.5 [S]).
+
+    The stream comes first here.  107000 for an event of ``create_event`` that was never recorded.
+    """
+    waiting = stream_of(stream)
+    _known(event).let_wait(waiting.neutral, machine.op_wait_timeout)
+
+
+@acl.call("acl.rt.set_op_wait_timeout")
+def set_op_wait_timeout(timeout: UInt32) -> None:
+    """Let waits for events that are submitted from now on fail after ``timeout`` seconds; 0 is for ever.
+
+    The failure is 107019, at the next synchronization of the stream that waited (spec acl 4).
+    """
+    machine.context()
+    machine.op_wait_timeout = timeout or None
+
+
+def _known(handle: int) -> AclEvent:
+    machine.context()
+    return machine.thing(handle, AclEvent)
+
+
+def _of_this_context(handle: int) -> AclEvent:
+    context = machine.context()
+    found = machine.thing(handle, AclEvent)
+    machine.refuse_foreign(found, context, "record an event on streams of the device where it was created")
+    return found
+
+
+def _time_ns(event: AclEvent) -> int:
+    if not event.has_timeline:
+        raise Refusal(
+            Code.RT_EVENT_TIMESTAMP_INVALID,
+            f"event {event.handle:#x} was created without the flag TIME_LINE (8), so it has no time",
+            "use acl.rt.create_event, or flag 8",
+        )
+    try:
+        return event.neutral.time_ns
+    except Error as error:
+        if error.fault is Fault.NOT_RECORDED:
+            raise _not_recorded(event, Code.RT_INTERNAL_ERROR) from None
+        raise
+
+
+def _not_recorded(event: AclEvent, code: Code) -> Refusal:
+    return Refusal(code, f"event {event.handle:#x} was never recorded", "call acl.rt.record_event first")
+
+
+def _refuse_ex(event: AclEvent, what: str) -> None:
+    if event.is_ex:
+        _refuse_kind(event, "create_event_ex_with_flag", what)
+
+
+def _refuse_kind(event: AclEvent, maker: str, what: str) -> NoReturn:
+    raise Refusal(
+        Code.RT_FEATURE_NOT_SUPPORT,
+        f"event {event.handle:#x} was made by acl.rt.{maker}, and such events are not {what}",
+        "use an event of acl.rt.create_event_with_flag",
+    )

@@ -1,0 +1,227 @@
+"""Callbacks in stream order that a thread of the program runs, by calling ``process_report``.
+
+A stream marks the place of a callback with an event; one that blocks it waits behind that for a notify, which is
+recorded when the callback has returned.  So nothing native ever calls Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from peerlane import Event, Notify, Stream
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._state import machine, messages
+from peerlane.errors import Cancelled, Error
+
+MOST_THREADS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Callback:
+    reached: Event
+    returned: Notify | None
+    function: Callable[[Any], object]
+    user_data: object
+
+    @property
+    def is_blocking(self) -> bool:
+        return self.returned is not None
+
+    def run(self) -> None:
+        """Call, unless what was before it was cancelled; an exception becomes a message of this thread."""
+        try:
+            self.reached.sync(0)
+            self.function(self.user_data)
+        except Cancelled:
+            pass
+        except Exception as error:  # noqa: BLE001 - the vendor swallows it
+            name = getattr(self.function, "__qualname__", repr(self.function))
+            messages.add(f"E19999: the callback {name} raised {type(error).__name__}: {error}")
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let the stream go on."""
+        if self.returned is not None:
+            with contextlib.suppress(Error):  # the node was left
+                self.returned.record()
+
+
+class Subscription:
+    """The callbacks of one stream, for one thread."""
+
+    def __init__(self, report: Report, stream: Stream) -> None:
+        self.report = report
+        self._stream = stream
+        self._pending: deque[_Callback] = deque()
+        self._running: _Callback | None = None
+        self._lock = threading.RLock()  # an object's __del__ may call back into this
+        self.has_ended = False
+
+    def launch(self, function: Callable[[Any], object], user_data: object, *, blocks: bool) -> None:
+        """Queue a callback."""
+        with self._lock:
+            returned = self._stream.device.create_notify() if blocks else None
+            self._pending.append(_Callback(self._stream.record(), returned, function, user_data))
+            if returned is not None:
+                self._stream.wait(returned)
+        self.report.wake()
+
+    def run_next(self) -> bool:
+        """Run the oldest callback if the stream has reached it."""
+        with self._lock:
+            if not self._pending or not self._pending[0].reached.is_done:
+                return False
+            self._running = self._pending.popleft()
+        try:
+            self._running.run()
+        finally:
+            self._running = None
+        return True
+
+    def next_event(self) -> Event | None:
+        """Return what the oldest callback waits for."""
+        with self._lock:
+            return self._pending[0].reached if self._pending else None
+
+    def refuse_own_wait(self) -> None:
+        """Refuse a wait for the stream by the only thread that could end it."""
+        if self.report.thread != threading.get_ident() or self._stream.is_done:
+            return
+        if self._blocks():
+            raise Refusal(
+                Code.RT_STREAM_SYNC_TIMEOUT,
+                f"stream {self._stream.id} waits for a callback that only this thread runs, and this thread would "
+                "wait for the stream",
+                "call acl.rt.process_report first, or synchronize in another thread; not in a callback",
+            )
+
+    def end(self, *, wait: bool) -> None:
+        """Take no more; what another living thread will run stays.
+
+        ``wait``: the stream ends too, so wait for what blocks it; called in its own callback, let it go on.
+        """
+        self.has_ended = True
+        try:
+            if wait and self.report.is_served_elsewhere() and self._blocks():
+                self._stream.sync()
+        finally:
+            if not self.report.is_served_elsewhere():
+                self._abandon()
+                if wait and self._running is not None:
+                    self._running.release()
+            self.report.forget(self)
+
+    def _blocks(self) -> bool:
+        with self._lock:
+            return any(each.is_blocking for each in (*self._pending, self._running) if each is not None)
+
+    def _abandon(self) -> None:
+        with self._lock:
+            left = list(self._pending)
+            self._pending.clear()
+        for callback in left:
+            callback.release()
+        if left:
+            messages.add(
+                f"E19999: {len(left)} callbacks of stream {self._stream.id} were not called: it was destroyed or "
+                f"unsubscribed, and thread {self.report.thread}, which runs them, is this one or has ended"
+            )
+
+
+class Report:
+    """What one thread has to run.
+
+    Attributes
+    ----------
+    thread : int
+        Its ``threading.get_ident()``.
+    """
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+        self._subscriptions: list[Subscription] = []
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        weakref.finalize(self, os.close, self._bell)
+
+    def subscribe(self, stream: Stream) -> Subscription:
+        """Add a stream."""
+        made = Subscription(self, stream)
+        self._subscriptions.append(made)
+        return made
+
+    def forget(self, subscription: Subscription) -> None:
+        """Let a subscription that has ended go, once it has nothing left; the last takes this with it."""
+        with machine.lock:
+            if subscription.next_event() is None and subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)
+            if not self._subscriptions and machine.reports.get(self.thread) is self:
+                del machine.reports[self.thread]
+        self.wake()
+
+    @property
+    def devices(self) -> set[int]:
+        """The devices of its streams."""
+        return {each._stream.device.ordinal for each in self._subscriptions}
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether any stream may still give it something."""
+        return bool(self._subscriptions)
+
+    def is_served_elsewhere(self) -> bool:
+        """Tell whether its thread lives, and is not this one."""
+        return self.thread != threading.get_ident() and any(
+            each.ident == self.thread for each in threading.enumerate()
+        )
+
+    def wake(self) -> None:
+        """Let the thread look again."""
+        os.eventfd_write(self._bell, 1)
+
+    def process(self, timeout: float | None) -> bool:
+        """Run what streams have reached, waiting for the first; False when nothing came in time.
+
+        Called by the thread itself.  Ctrl-C is seen at once.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while self._subscriptions:
+            ran = False
+            for subscription in list(self._subscriptions):
+                while subscription.run_next():
+                    ran = True
+                if subscription.has_ended:
+                    self.forget(subscription)
+            if ran:
+                return True
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._sleep(left)
+        return False
+
+    def _sleep(self, seconds: float | None) -> None:
+        poll = select.poll()  # select() has no room for descriptors above 1,023
+        poll.register(self._bell, select.POLLIN)
+        waited_for = [event for each in self._subscriptions if (event := each.next_event()) is not None]
+        for event in waited_for:
+            poll.register(event.fileno(), select.POLLIN)
+        poll.poll(None if seconds is None else seconds * 1000)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+
+
+def report_of(thread: int) -> Report | None:
+    """Return what a thread has to run, if a stream is subscribed to it."""
+    found: Report | None = machine.reports.get(thread)
+    return found

@@ -1,0 +1,272 @@
+"""``acl.rt``: streams, and waiting for them (spec acl 2.2, 2.4, 4)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from peerlane.dialects._call import Address, Int32, Refusal, UInt32
+from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects.acl._codes import REMEDIES, Code
+from peerlane.dialects.acl._report import Subscription
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.errors import Error, Fault, WaitTimeout
+
+_FLAGS = 1 | 2 | 4 | 8
+_PRIORITIES = range(8)
+_MODES = {0: "continue", 1: "stop"}
+_READY, _NOT_READY = 0, 1
+
+
+class AclStream(Thing):
+    """A stream of a context.
+
+    Attributes
+    ----------
+    neutral : peerlane.Stream
+    subscription : Subscription or None
+        The thread that runs its callbacks, and those that it has not run; it may have ended.
+    """
+
+    __slots__ = ("_aborts", "neutral", "subscription")
+
+    name = "stream"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self.neutral = context.device.create_stream(on_error="continue")
+        self.subscription: Subscription | None = None
+        self._aborts = 0
+
+    @property
+    def is_default(self) -> bool:
+        """Whether 0 means it, in its context."""
+        return self.context.default_stream is self
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until all that was submitted is over; report the first failure, 507046 if the time is over."""
+        if self.subscription is not None:
+            self.subscription.refuse_own_wait()
+        aborts = self._aborts
+        try:
+            self.neutral.sync(timeout)
+        except WaitTimeout as error:
+            if error.call != "Stream.sync":  # an operation's own timeout
+                raise
+            raise Refusal(
+                Code.RT_STREAM_SYNC_TIMEOUT,
+                str(error),
+                "wait longer, or look at why the stream does not go on",
+            ) from None
+        if aborts != self._aborts:  # the neutral stream tells only the first of those who wait
+            raise Refusal(
+                Code.RT_STREAM_ABORT,
+                f"stream {self.handle:#x} was aborted while this thread waited for it",
+                REMEDIES[Fault.CANCELLED],
+            )
+
+    def abort(self, *, close: bool = False) -> None:
+        """Cancel what is queued, without waiting."""
+        self._aborts += 1
+        self.neutral.cancel(close)
+
+    def end(self) -> None:
+        """Wait for what is queued and take no more; report the first failure."""
+        first: Error | None = None
+        if self.subscription is not None:
+            try:
+                self.subscription.end(wait=True)
+            except Error as error:
+                first = error
+        try:
+            self.neutral.close()
+        except Error as error:
+            first = first or error
+        if first is not None:
+            raise first
+
+    def abandon(self) -> None:
+        """Cancel what is queued and take no more."""
+        self.abort(close=True)
+        if self.subscription is not None:
+            self.subscription.end(wait=False)
+
+
+def stream_of(handle: int) -> AclStream:
+    """Return the stream of the current context that a number means; 0 is the default one.
+
+    Refuses with 107002 without a context, 107000 for what is no stream, 107003 for another context's.
+    """
+    context = machine.context()
+    if not handle:
+        return _default(context)
+    found = machine.thing(handle, AclStream)
+    machine.refuse_foreign(found, context, "use a stream where its device is set")
+    return found
+
+
+def wait_for_all(streams: Iterable[AclStream], timeout: float | None = None) -> None:
+    """Wait for every stream, then report the first failure of them all."""
+    until = None if timeout is None else time.monotonic() + timeout
+    first: Refusal | Error | None = None
+    for stream in streams:
+        try:
+            stream.wait(None if until is None else max(0.0, until - time.monotonic()))
+        except (Refusal, Error) as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def _default(context: Context) -> AclStream:
+    with machine.lock:
+        if context.default_stream is None:
+            made = AclStream(context)
+            machine.give(made)
+            context.default_stream = made
+        found: AclStream = context.default_stream
+    return found
+
+
+def _create() -> int:
+    context = machine.context()
+    info = context.device.info
+    with machine.lock:
+        if not _available(context):
+            raise Refusal(
+                Code.RT_NO_STREAM_RESOURCE,
+                f"device {info.ordinal} has {info.max_streams:,} streams of this process, the most for {info.name}",
+                "destroy streams that are not needed any more",
+            )
+        return machine.give(AclStream(context))
+
+
+def _available(context: Context) -> int:
+    own = context.counts[AclStream] - (context.default_stream is not None)
+    return max(0, context.device.info.max_streams - own)
+
+
+@acl.call("acl.rt.create_stream", out=1)
+def create_stream() -> int:
+    """Create a stream of the current context (spec acl 2.4)."""
+    return _create()
+
+
+@acl.call("acl.rt.create_stream_with_config", out=1)
+def create_stream_with_config(priority: UInt32, flag: UInt32) -> int:
+    """Create a stream; priority 0 to 7 and flags FAST_LAUNCH 1, FAST_SYNC 2, PERSISTENT 4, HUGE 8 (spec acl 2.4).
+
+    They tell hardware how to place it, and change nothing here.
+    """
+    if priority not in _PRIORITIES or flag & ~_FLAGS:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"priority is {priority}, flag {flag:#x}; valid are 0 to 7, and a combination of 1, 2, 4 and 8",
+            "pass 0 and 0 for an ordinary stream",
+        )
+    return _create()
+
+
+@acl.call("acl.rt.destroy_stream")
+def destroy_stream(stream: Address) -> None:
+    """Wait for what is queued, then destroy (spec acl 2.4); the first failure is reported, and it is gone then too.
+
+    A wait that nothing submitted would satisfy is cancelled: 107023.
+    """
+    _destroyable(stream).end()
+
+
+@acl.call("acl.rt.destroy_stream_force")
+def destroy_stream_force(stream: Address) -> None:
+    """Cancel what is queued and destroy, without waiting (spec acl 2.4)."""
+    _destroyable(stream).abandon()
+
+
+def _destroyable(handle: int) -> AclStream:
+    if not handle:
+        raise Refusal(
+            Code.INVALID_PARAM, "the stream is 0, the default stream", "leave it: it ends with its context"
+        )
+    found = stream_of(handle)
+    if found.is_default:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"stream {handle:#x} is the default stream of device {found.context.device.ordinal}",
+            "leave it: it ends with its context",
+        )
+    return machine.remove(handle, AclStream)
+
+
+@acl.call("acl.rt.synchronize_stream")
+def synchronize_stream(stream: Address) -> None:
+    """Wait until all that was submitted is over, and report the first failure since the last report."""
+    stream_of(stream).wait()
+
+
+@acl.call("acl.rt.synchronize_stream_with_timeout")
+def synchronize_stream_with_timeout(stream: Address, timeout: Int32) -> None:
+    """As ``synchronize_stream``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.4)."""
+    seconds = in_seconds(timeout)
+    stream_of(stream).wait(seconds)
+
+
+@acl.call("acl.rt.synchronize_device")
+def synchronize_device() -> None:
+    """Wait for all streams of the current context; report the first failure (spec acl 2.2)."""
+    wait_for_all(machine.things_of(machine.context(), AclStream))
+
+
+@acl.call("acl.rt.synchronize_device_with_timeout")
+def synchronize_device_with_timeout(timeout: Int32) -> None:
+    """As ``synchronize_device``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.2)."""
+    seconds = in_seconds(timeout)
+    wait_for_all(machine.things_of(machine.context(), AclStream), seconds)
+
+
+@acl.call("acl.rt.stream_query", out=1)
+def stream_query(stream: Address) -> int:
+    """Return 0 if everything is over, else 1; failures wait for a synchronization (spec acl 2.4)."""
+    return _READY if stream_of(stream).neutral.is_done else _NOT_READY
+
+
+@acl.call("acl.rt.stream_abort")
+def stream_abort(stream: Address) -> None:
+    """Cancel what is queued; who synchronizes gets 107023 (spec acl 2.4).  The stream can be used again."""
+    stream_of(stream).abort()
+
+
+@acl.call("acl.rt.stream_get_id", out=1)
+def stream_get_id(stream: Address) -> int:
+    """Return a small number, unique in the process (spec acl 2.4)."""
+    return stream_of(stream).neutral.id
+
+
+@acl.call("acl.rt.get_stream_available_num", out=1)
+def get_stream_available_num() -> int:
+    """Return how many more streams the current device takes from this process (spec acl 2.4)."""
+    return _available(machine.context())
+
+
+@acl.call("acl.rt.set_stream_failure_mode")
+def set_stream_failure_mode(stream: Address, mode: UInt32) -> None:
+    """Set what a failure does to what is queued behind it: 0 nothing, 1 cancels it (spec acl 2.4)."""
+    if mode not in _MODES:
+        raise Refusal(Code.RT_PARAM_INVALID, f"mode is {mode}", "pass 0 to go on after a failure, 1 to stop")
+    stream_of(stream).neutral.on_error = _MODES[mode]
+
+
+@acl.call("acl.rt.ctx_get_current_default_stream", out=1)
+def ctx_get_current_default_stream() -> int:
+    """Return the number of the stream that 0 means in this thread (spec acl 2.3)."""
+    return stream_of(0).handle
+
+
+def in_seconds(milliseconds: int) -> float | None:
+    """Return a timeout in seconds, None for ever; 107000 below -1."""
+    if milliseconds < -1:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"the timeout is {milliseconds} ms",
+            "pass ms from 0 on, or -1 to wait for ever",
+        )
+    return None if milliseconds == -1 else milliseconds / 1000

@@ -1,0 +1,264 @@
+"""``acl.rt``: copies and fills on streams."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.acl_calls import MIB, Held, both_ways, content, filled, holding, in_thread, ok
+
+pytestmark = pytest.mark.timeout(60)
+COPIES = ["memcpy_async", "memcpy_async_with_condition"]
+DATA = bytes(range(64))
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_arguments_are_checked_in_the_vendors_order(
+    name: str, acl: ModuleType, message: Callable[[], str]
+) -> None:
+    copy = getattr(acl.rt, name)
+    stream, device = ok(acl.rt.create_stream()), filled(acl, 64, 1)
+    assert copy(0, 0, 0, 0, 99, 12345) == 0
+    for args, code in [
+        ((0, 0, device, 8, 99, 12345), 100000),
+        ((device, 0, 0, 8, 99, 12345), 100000),
+        ((device, 0, device, 8, 6, 12345), 100000),
+        ((device, 0, device, 8, -1, 12345), 100000),
+        ((device, 0, device, 8, 3, 12345), 107000),
+        ((device, 7, device, 8, 3, 12345), 107000),
+        ((device, 8, device + 8, 8, 3, 12345), 107000),
+        ((device, 65, device - 1, 65, 3, stream), 107000),
+    ]:
+        assert copy(*args) == code
+        assert f"acl.rt.{name} returned {code}" in message()
+    assert copy(device, 8, device, 8, 3, 12345) == 0
+    assert in_thread(copy, device, 8, device + 8, 8, 3, stream) == 107002
+    ok(acl.rt.synchronize_stream(stream))
+    assert content(acl, device, 64) == bytes([1] * 64)
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("offset", [0, 16])
+def test_within_a_device_and_to_pinned_memory(name: str, offset: int, acl: ModuleType) -> None:
+    copy, stream = getattr(acl.rt, name), ok(acl.rt.create_stream())
+    source, target, host = holding(acl, DATA), filled(acl, 64, 0), ok(acl.rt.malloc_host(64))
+    size = 64 - offset
+    ok(copy(target + offset, size, source + offset, size, 3, stream))
+    ok(copy(host + offset, size, target + offset, size, 2, stream))
+    ok(copy(target + offset, size, host + offset, size, 1, 0))
+    ok(acl.rt.synchronize_device())
+    assert acl.util.ptr_to_bytes(host + offset, size) == DATA[offset:]
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_what_the_kind_says_does_not_count(name: str, acl: ModuleType) -> None:
+    stream, source = ok(acl.rt.create_stream()), holding(acl, DATA)
+    for kind in range(6):
+        target = filled(acl, 64, 0)
+        ok(getattr(acl.rt, name)(target, 64, source, 64, kind, stream))
+        ok(acl.rt.synchronize_stream(stream))
+        assert content(acl, target, 64) == DATA
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_the_host_alone_is_refused(name: str, acl: ModuleType, message: Callable[[], str]) -> None:
+    stream = ok(acl.rt.create_stream())
+    pinned, other = ok(acl.rt.malloc_host(64)), ok(acl.rt.malloc_host(64))
+    pageable = np.zeros(64, np.uint8)
+    for dst, src in ((pinned, other), (pinned, pageable.ctypes.data), (pageable.ctypes.data, pinned)):
+        assert getattr(acl.rt, name)(dst, 64, src, 64, 0, stream) == 207000
+        assert "both the host's" in message()
+
+
+def test_pageable_memory_waits_for_the_stream_and_keeps_the_order(acl: ModuleType) -> None:
+    stream, device, host = ok(acl.rt.create_stream()), filled(acl, 64, 0), np.zeros(64, np.uint8)
+    ok(acl.rt.memset_async(device, 64, 3, 64, stream))
+    ok(acl.rt.memcpy_async(host.ctypes.data, 64, device, 64, 2, stream))
+    assert host.tobytes() == bytes([3] * 64)  # complete on return
+    host[:] = 4
+    ok(acl.rt.memcpy_async(device, 64, host.ctypes.data, 64, 1, stream))
+    host[:] = 5  # it may be used again at once
+    assert content(acl, device, 64) == bytes([4] * 64)
+    ok(acl.rt.memcpy2d_async(host.ctypes.data, 8, device, 16, 8, 4, 2, stream))
+    assert host.tobytes() == bytes([4] * 32 + [5] * 32)
+
+
+def test_pageable_memory_reports_a_failure_before_it_and_copies_nothing(acl: ModuleType) -> None:
+    ok(acl.rt.set_device(1))
+    far = filled(acl, 64, 1)
+    ok(acl.rt.set_device(0))
+    stream, device, host = ok(acl.rt.create_stream()), filled(acl, 64, 0), np.full(64, 9, np.uint8)
+    ok(acl.rt.memcpy_async(device, 64, far, 64, 3, stream))
+    assert acl.rt.memcpy_async(device, 64, host.ctypes.data, 64, 1, stream) == 507899
+    assert content(acl, device, 64) == bytes(64)
+    ok(acl.rt.memcpy_async(device, 64, host.ctypes.data, 64, 1, stream))
+    assert content(acl, device, 64) == bytes([9] * 64)
+
+
+def test_a_wild_host_pointer(acl: ModuleType) -> None:
+    stream, device = ok(acl.rt.create_stream()), filled(acl, 64, 0)
+    assert acl.rt.memcpy_async(device, 64, 0x40, 64, 1, stream) == 107000
+    assert acl.rt.memcpy_async(0x40, 64, device, 64, 2, stream) == 107000
+    ok(acl.rt.synchronize_stream(stream))
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_stream_of_another_context(name: str, acl: ModuleType, message: Callable[[], str]) -> None:
+    device, other = filled(acl, 64, 1), filled(acl, 64, 0)
+    stream = ok(acl.rt.create_stream())
+    ok(acl.rt.synchronize_stream(0))
+    ok(acl.rt.set_device(1))
+    assert getattr(acl.rt, name)(other, 64, device, 64, 3, stream) == 107003
+    assert "belongs to device 0, and device 1 is current" in message()
+    assert acl.rt.memset_async(other, 64, 3, 64, stream) == 107003
+    assert acl.rt.memcpy2d_async(other, 8, device, 8, 8, 8, 3, stream) == 107003
+    ok(acl.rt.set_device(0))
+    assert content(acl, other, 64) == bytes(64)
+
+
+def test_between_devices_it_takes_both_directions(acl: ModuleType) -> None:
+    stream, target = ok(acl.rt.create_stream()), filled(acl, 64, 0)
+    ok(acl.rt.set_device(1))
+    source = holding(acl, DATA)
+    ok(acl.rt.set_device(0))
+    ok(acl.rt.memcpy_async(target, 64, source, 64, 3, stream))
+    assert acl.rt.synchronize_stream(stream) == 507899
+    assert "device_enable_peer_access" in acl.get_recent_err_msg()
+    ok(acl.rt.device_enable_peer_access(1, 0))
+    ok(acl.rt.memcpy2d_async(target, 8, source, 8, 8, 8, 3, stream))
+    assert acl.rt.synchronize_stream(stream) == 507899
+    assert content(acl, target, 64) == bytes(64)
+    both_ways(acl)
+    ok(acl.rt.memcpy_async(target, 64, source, 64, 3, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    assert content(acl, target, 64) == DATA
+
+
+def test_a_chip_that_copies_only_memory_allocated_for_peers(enter: Callable[[str], ModuleType]) -> None:
+    acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
+    both_ways(acl)
+    stream = ok(acl.rt.create_stream())
+    for policy, code in ((0, 507899), (3, 0)):
+        target = ok(acl.rt.malloc(64, policy))
+        ok(acl.rt.memset(target, 64, 0, 64))
+        ok(acl.rt.set_device(1))
+        source = ok(acl.rt.malloc(64, policy))
+        ok(acl.rt.memset(source, 64, 9, 64))
+        ok(acl.rt.set_device(0))
+        ok(acl.rt.memcpy_async(target, 64, source, 64, 3, stream))
+        assert acl.rt.synchronize_stream(stream) == code
+        assert content(acl, target, 64) == bytes([0 if code else 9] * 64)
+    assert "policy" in acl.get_recent_err_msg()
+
+
+def test_freed_memory_lives_until_the_work_is_over_and_means_nothing_new(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
+    stream, source, target = ok(acl.rt.create_stream()), holding(acl, DATA), filled(acl, 64, 0)
+    held = Held(acl, stream)
+    ok(acl.rt.memcpy_async(target, 64, source, 64, 3, stream))
+    ok(acl.rt.free(source))
+    for _ in range(64):
+        filled(acl, 64, 0xEE)
+    assert acl.rt.memcpy_async(target, 64, source, 64, 3, stream) == 107000
+    assert "freed memory" in message()
+    held.release()
+    ok(acl.rt.synchronize_stream(stream))
+    assert content(acl, target, 64) == DATA
+
+
+def test_fills(acl: ModuleType, message: Callable[[], str]) -> None:
+    stream, device = ok(acl.rt.create_stream()), filled(acl, 64, 0)
+    pinned, pageable = ok(acl.rt.malloc_host(64)), np.zeros(64, np.uint8)
+    assert acl.rt.memset_async(0, 0, 1, 0, 12345) == 0
+    for args, code in [
+        ((0, 0, 1, 8, 12345), 100000),
+        ((device, 7, 1, 8, 12345), 107000),
+        ((device, 8, 1, 8, 12345), 107000),
+        ((device, 65, 1, 65, stream), 107000),
+        ((pageable.ctypes.data, 8, 1, 8, stream), 107000),
+        ((0x40, 8, 1, 8, stream), 107000),
+    ]:
+        assert acl.rt.memset_async(*args) == code
+        assert f"acl.rt.memset_async returned {code}" in message()
+    assert in_thread(acl.rt.memset_async, device, 64, 1, 64, stream) == 107002
+    ok(acl.rt.memset_async(device, 64, 0x1FF, 32, stream))
+    ok(acl.rt.memset_async(pinned, 64, 7, 64, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    assert content(acl, device, 64) == bytes([0xFF] * 32 + [0] * 32)
+    assert acl.util.ptr_to_bytes(pinned, 64) == bytes([7] * 64)
+
+
+RECTANGLES: list[tuple[tuple[Any, ...], int]] = [
+    ((0, 8, 64, 8, 8, 1, 3), 100000),
+    ((64, 8, 0, 8, 8, 1, 3), 100000),
+    ((64, 7, 64, 8, 8, 1, 3), 100000),
+    ((64, 8, 64, 7, 8, 1, 3), 100000),
+    ((64, 8, 64, 8, 8, 1, 0), 100000),
+    ((64, 8, 64, 8, 8, 1, 5), 100000),
+    ((64, 5_000_001, 64, 5_000_001, 5_000_001, 1, 3), 107000),
+    ((64, 8, 64, 8, 8, 5_242_881, 3), 107000),
+    ((64, 1 << 63, 64, 8, 8, 5, 3), 107000),
+    ((64, 8, 64, 8, 8, 1, 3), 107000),
+]
+
+
+@pytest.mark.parametrize(("args", "code"), RECTANGLES)
+def test_arguments_of_rectangles(
+    args: tuple[Any, ...], code: int, acl: ModuleType, message: Callable[[], str]
+) -> None:
+    assert acl.rt.memcpy2d_async(*args, 12345) == code
+    assert f"acl.rt.memcpy2d_async returned {code}" in message()
+    assert acl.rt.memcpy2d_async(0, 0, 0, 0, 0, 1, 99, 12345) == 0
+    assert acl.rt.memcpy2d_async(0, 0, 0, 0, 1, 0, 99, 12345) == 0
+
+
+def test_rectangles(acl: ModuleType) -> None:
+    stream, source, target = ok(acl.rt.create_stream()), holding(acl, DATA), filled(acl, 64, 0)
+    ok(acl.rt.memcpy2d_async(target, 16, source, 8, 4, 4, 3, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    wanted = bytearray(64)
+    for row in range(4):
+        wanted[row * 16 : row * 16 + 4] = DATA[row * 8 : row * 8 + 4]
+    assert content(acl, target, 64) == bytes(wanted)
+    pinned = ok(acl.rt.malloc_host(64))
+    assert acl.rt.memcpy2d_async(pinned, 8, pinned + 32, 8, 8, 4, 1, stream) == 207000
+
+
+def test_many_copies_on_many_streams_against_a_model(acl: ModuleType) -> None:
+    drawn = random.Random(20)
+    size, streams = 4096, [ok(acl.rt.create_stream()) for _ in range(4)]
+    areas = [filled(acl, size, number) for number in range(len(streams))]
+    model = [bytearray([number]) * size for number in range(len(streams))]
+    for _ in range(2000):
+        at = drawn.randrange(len(streams))
+        src, dst, count = drawn.randrange(size), drawn.randrange(size), drawn.randrange(1, 512)
+        count = min(count, size - src, size - dst)
+        if drawn.random() < 0.3:
+            value = drawn.randrange(256)
+            ok(acl.rt.memset_async(areas[at] + dst, count, value, count, streams[at]))
+            model[at][dst : dst + count] = bytes([value]) * count
+        else:
+            ok(acl.rt.memcpy_async(areas[at] + dst, count, areas[at] + src, count, 3, streams[at]))
+            model[at][dst : dst + count] = bytes(model[at][src : src + count])
+    ok(acl.rt.synchronize_device())
+    assert [content(acl, area, size) for area in areas] == [bytes(each) for each in model]
+
+
+def test_large_copies_and_small_ones_in_one_queue(acl: ModuleType) -> None:
+    stream, source, target = ok(acl.rt.create_stream()), filled(acl, 8 * MIB, 1), filled(acl, 8 * MIB, 0)
+    for value in range(4):
+        ok(acl.rt.memset_async(source + value * 64, 64, value, 64, stream))
+        ok(acl.rt.memcpy_async(target, 8 * MIB, source, 8 * MIB, 3, stream))
+        ok(acl.rt.memset_async(target + 8 * MIB - 8, 8, value, 8, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    wanted = bytearray([1]) * (8 * MIB)
+    for value in range(4):
+        wanted[value * 64 : value * 64 + 64] = bytes([value] * 64)
+    wanted[-8:] = bytes([3] * 8)
+    assert content(acl, target, 8 * MIB) == bytes(wanted)

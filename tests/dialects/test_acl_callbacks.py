@@ -1,0 +1,356 @@
+"""``acl.rt``: callbacks in stream order, the threads that run them, and ``acl.util``'s threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from helpers.acl_calls import Held, content, filled, in_thread, ok
+from peerlane.dialects.acl import _callback
+
+pytestmark = pytest.mark.timeout(60)
+NO_BLOCK, BLOCK = 0, 1
+
+
+class Server:
+    """A thread that processes reports, as the vendor's samples start it."""
+
+    def __init__(self, acl: ModuleType) -> None:
+        self._acl = acl
+        self._stop = False
+        self.codes: list[int] = []
+        self.thread = ok(acl.util.start_thread(self._serve, [20]))
+
+    def _serve(self, args: list[int]) -> None:
+        (timeout,) = args
+        while not self._stop:
+            self.codes.append(self._acl.rt.process_report(timeout))
+
+    def stop(self) -> None:
+        self._stop = True
+        ok(self._acl.util.stop_thread(self.thread))
+
+
+@pytest.fixture
+def server(acl: ModuleType) -> Iterator[Server]:
+    started = Server(acl)
+    yield started
+    started.stop()
+
+
+def subscribed(acl: ModuleType, thread: int | None = None) -> int:
+    stream = ok(acl.rt.create_stream())
+    ok(acl.rt.subscribe_report(threading.get_ident() if thread is None else thread, stream))
+    return int(stream)
+
+
+def test_in_the_order_of_the_stream(acl: ModuleType, server: Server) -> None:
+    stream, target = subscribed(acl, server.thread), filled(acl, 64, 0)
+    seen: list[tuple[int, int, bytes]] = []
+
+    def look(value: int) -> None:
+        seen.append((value, threading.get_ident(), content_of_other(value)))
+
+    def content_of_other(value: int) -> bytes:
+        acl.rt.set_device(0)
+        found = content(acl, target, 64)
+        acl.rt.reset_device(0)
+        return found
+
+    for value in range(20):
+        ok(acl.rt.memset_async(target, 64, value, 64, stream))
+        ok(acl.rt.launch_callback(look, value, BLOCK, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    assert seen == [(value, server.thread, bytes([value] * 64)) for value in range(20)]
+    ok(acl.rt.unsubscribe_report(server.thread, stream))
+    assert set(server.codes) <= {0, 107012, 507012}
+
+
+def test_a_stream_goes_on_beside_a_callback_that_does_not_block(acl: ModuleType) -> None:
+    stream, target, seen = subscribed(acl), filled(acl, 64, 0), list[str]()
+    ok(acl.rt.launch_callback(seen.append, "first", NO_BLOCK, stream))
+    ok(acl.rt.memset_async(target, 64, 1, 64, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    assert seen == [] and content(acl, target, 64) == bytes([1] * 64)
+    ok(acl.rt.launch_callback(seen.append, "second", NO_BLOCK, stream))
+    ok(acl.rt.process_report(10_000))
+    while len(seen) < 2:
+        ok(acl.rt.process_report(10_000))
+    assert seen == ["first", "second"]
+
+
+def test_a_blocking_one_is_waited_for(acl: ModuleType) -> None:
+    stream, target, seen = subscribed(acl), filled(acl, 64, 0), list[int]()
+    ok(acl.rt.launch_callback(seen.append, 1, BLOCK, stream))
+    ok(acl.rt.memset_async(target, 64, 1, 64, stream))
+    assert acl.rt.stream_query(stream) == (1, 0)
+    assert content(acl, target, 64) == bytes(64)
+    ok(acl.rt.process_report(10_000))
+    ok(acl.rt.synchronize_stream(stream))
+    assert seen == [1] and content(acl, target, 64) == bytes([1] * 64)
+
+
+def test_one_thread_serves_several_streams(acl: ModuleType) -> None:
+    streams = [subscribed(acl) for _ in range(5)]
+    seen: list[int] = []
+    for number, stream in enumerate(streams):
+        ok(acl.rt.launch_callback(seen.append, number, BLOCK, stream))
+    while len(seen) < 5:
+        ok(acl.rt.process_report(10_000))
+    assert sorted(seen) == list(range(5))
+    ok(acl.rt.synchronize_device())
+
+
+def test_a_launch_wakes_who_waits(acl: ModuleType) -> None:
+    stream = ok(acl.rt.create_stream())
+    ready, called = threading.Event(), threading.Event()
+    codes: list[int] = []
+
+    def serve() -> None:
+        ready.set()
+        codes.append(acl.rt.process_report(-1))
+
+    waiting = threading.Thread(target=lambda: subscribed_here(serve))
+
+    def subscribed_here(then: Callable[[], None]) -> None:
+        acl.rt.set_device(0)
+        acl.rt.subscribe_report(threading.get_ident(), stream)
+        then()
+
+    waiting.start()
+    assert ready.wait(20)
+    ok(acl.rt.launch_callback(lambda _: called.set(), None, BLOCK, stream))
+    assert called.wait(20)
+    waiting.join(20)
+    assert codes == [0] and not waiting.is_alive()
+
+
+def test_an_exception_is_swallowed_and_told(acl: ModuleType, message: Callable[[], str]) -> None:
+    stream, target = subscribed(acl), filled(acl, 64, 0)
+
+    def fails(data: object) -> None:
+        raise RuntimeError(f"no {data}")
+
+    ok(acl.rt.launch_callback(fails, "luck", BLOCK, stream))
+    ok(acl.rt.memset_async(target, 64, 1, 64, stream))
+    ok(acl.rt.process_report(10_000))
+    assert "fails raised RuntimeError: no luck" in message()
+    ok(acl.rt.synchronize_stream(stream))
+    assert content(acl, target, 64) == bytes([1] * 64)
+
+
+def test_codes(acl: ModuleType, message: Callable[[], str]) -> None:
+    stream, me = ok(acl.rt.create_stream()), threading.get_ident()
+    assert acl.rt.launch_callback(print, None, BLOCK, stream) == 107015
+    assert acl.rt.unsubscribe_report(me, stream) == 107015
+    assert acl.rt.process_report(1) == 107012
+    ok(acl.rt.subscribe_report(me, stream))
+    assert acl.rt.subscribe_report(me, stream) == 107011
+    assert acl.rt.subscribe_report(me + 1, stream) == 107011
+    assert acl.rt.unsubscribe_report(me + 1, stream) == 107012
+    assert acl.rt.process_report(0) == acl.rt.process_report(-2) == 107000
+    assert acl.rt.process_report(20) == 507012
+    assert in_thread(acl.rt.process_report, 1) == 107012
+    assert acl.rt.launch_callback(print, None, 2, stream) == 107000
+    assert acl.rt.launch_callback(print, None, -1, stream) == 107000
+    ok(acl.rt.unsubscribe_report(me, stream))
+    assert acl.rt.process_report(1) == 107012
+    ok(acl.rt.subscribe_report(me, stream))
+    assert message().count("returned") == 12
+    for args in ((print, None, BLOCK), (None, None, BLOCK, stream), (5, None, BLOCK, stream)):
+        with pytest.raises(TypeError, match=r"^acl\.rt\.launch_callback args parse failed$"):
+            acl.rt.launch_callback(*args)
+
+
+def test_a_thread_serves_one_device(acl: ModuleType, message: Callable[[], str]) -> None:
+    subscribed(acl)
+    ok(acl.rt.set_device(1))
+    stream = ok(acl.rt.create_stream())
+    assert acl.rt.subscribe_report(threading.get_ident(), stream) == 107000
+    assert "serves device 0" in message()
+    ok(acl.rt.subscribe_report(threading.get_ident() + 1, stream))
+
+
+def test_there_are_so_many_threads(acl: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_callback, "MOST_THREADS", 3)
+    streams = [subscribed(acl, 1000 + number) for number in range(3)]
+    stream = ok(acl.rt.create_stream())
+    assert acl.rt.subscribe_report(1, stream) == 207005
+    ok(acl.rt.subscribe_report(1002, stream))
+    ok(acl.rt.unsubscribe_report(1000, streams[0]))
+    ok(acl.rt.subscribe_report(1, streams[0]))
+
+
+def test_a_thread_that_would_wait_for_itself_is_refused(acl: ModuleType, message: Callable[[], str]) -> None:
+    stream, codes = subscribed(acl), list[Any]()
+    ok(acl.rt.launch_callback(lambda _: codes.append(acl.rt.synchronize_stream(stream)), None, BLOCK, stream))
+    for wait in (
+        lambda: acl.rt.synchronize_stream(stream),
+        lambda: acl.rt.synchronize_stream_with_timeout(stream, -1),
+        acl.rt.synchronize_device,
+    ):
+        assert wait() == 507046
+        assert "waits for a callback that only this thread runs" in message()
+    ok(acl.rt.process_report(10_000))
+    assert codes == [507046]
+    assert "only this thread runs" in message()
+    ok(acl.rt.synchronize_stream(stream))
+
+
+@pytest.mark.parametrize(
+    "end", ["destroy_stream", "destroy_stream_force", "unsubscribe_report", "reset_device"]
+)
+def test_what_is_left_when_the_thread_itself_ends_it(
+    end: str, acl: ModuleType, message: Callable[[], str]
+) -> None:
+    stream, target, host, seen = subscribed(acl), filled(acl, 64, 5), ok(acl.rt.malloc_host(64)), list[int]()
+    ok(acl.rt.launch_callback(seen.append, 1, BLOCK, stream))
+    ok(acl.rt.memcpy_async(host, 64, target, 64, 2, stream))
+    if end == "reset_device":
+        ok(acl.rt.reset_device(0))
+        ok(acl.rt.set_device(0))
+    elif end == "unsubscribe_report":
+        ok(acl.rt.unsubscribe_report(threading.get_ident(), stream))
+        ok(acl.rt.synchronize_stream(stream))
+    else:
+        ok(getattr(acl.rt, end)(stream))
+    assert "1 callbacks of stream" in message()
+    assert acl.rt.process_report(1) == 107012
+    assert seen == []
+    if end != "destroy_stream_force":
+        assert acl.util.ptr_to_bytes(host, 64) == bytes([5] * 64)
+
+
+def test_a_thread_that_has_ended(acl: ModuleType, message: Callable[[], str]) -> None:
+    stream = subscribed(acl, in_thread(threading.get_ident))
+    ok(acl.rt.launch_callback(print, None, BLOCK, stream))
+    assert acl.rt.synchronize_stream_with_timeout(stream, 50) == 507046
+    ok(acl.rt.destroy_stream(stream))
+    assert "callbacks of stream" in message()
+
+
+def test_destroy_waits_for_a_callback_of_another_thread(acl: ModuleType, server: Server) -> None:
+    stream, go, seen = subscribed(acl, server.thread), threading.Event(), list[bool]()
+    ok(acl.rt.launch_callback(lambda _: seen.append(go.wait(20)), None, BLOCK, stream))
+    ok(acl.rt.launch_callback(seen.append, False, BLOCK, stream))
+    threading.Timer(0.05, go.set).start()
+    ok(acl.rt.destroy_stream(stream))
+    assert seen == [True, False]
+
+
+@pytest.mark.parametrize("unsubscribe", [False, True])
+def test_destroy_waits_for_the_one_that_runs(unsubscribe: bool, acl: ModuleType, server: Server) -> None:
+    stream, begun, go, seen = (
+        subscribed(acl, server.thread),
+        threading.Event(),
+        threading.Event(),
+        list[bool](),
+    )
+
+    def wait(_: None) -> None:
+        begun.set()
+        seen.append(go.wait(20))
+
+    ok(acl.rt.launch_callback(wait, None, BLOCK, stream))
+    assert begun.wait(20)
+    if unsubscribe:
+        ok(acl.rt.unsubscribe_report(server.thread, stream))
+    threading.Timer(0.05, go.set).start()
+    ok(acl.rt.destroy_stream(stream))
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("end", ["destroy_stream", "destroy_stream_force", "unsubscribe_report"])
+def test_ended_in_its_own_callback(end: str, acl: ModuleType, server: Server) -> None:
+    stream, host, codes = subscribed(acl, server.thread), ok(acl.rt.malloc_host(64)), list[int]()
+    source, done = filled(acl, 64, 7), threading.Event()
+
+    def finish(_: None) -> None:
+        acl.rt.set_device(0)
+        args = (server.thread, stream) if end == "unsubscribe_report" else (stream,)
+        codes.append(getattr(acl.rt, end)(*args))
+        acl.rt.reset_device(0)
+        done.set()
+
+    held = Held(acl, stream)
+    ok(acl.rt.launch_callback(finish, None, BLOCK, stream))
+    ok(acl.rt.memcpy_async(host, 64, source, 64, 2, stream))
+    held.release()
+    assert done.wait(20)
+    assert codes == [0]
+    if end == "unsubscribe_report":
+        ok(acl.rt.synchronize_stream(stream))
+    if end != "destroy_stream_force":
+        assert acl.util.ptr_to_bytes(host, 64) == bytes([7] * 64)
+
+
+def test_no_descriptor_is_left_behind(acl: ModuleType) -> None:
+    import os
+
+    stream, seen = subscribed(acl), list[int]()
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    for number in range(200):
+        held = Held(acl, stream) if number % 50 == 0 else None
+        ok(acl.rt.launch_callback(seen.append, number, BLOCK, stream))
+        if held is not None:
+            assert acl.rt.process_report(5) == 507012
+            held.release()
+        while len(seen) <= number:
+            assert acl.rt.process_report(10_000) == 0
+    ok(acl.rt.unsubscribe_report(threading.get_ident(), stream))
+    ok(acl.rt.destroy_stream(stream))
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
+
+
+def test_what_was_aborted_is_not_called(acl: ModuleType) -> None:
+    stream, seen = subscribed(acl), list[int]()
+    Held(acl, stream)
+    ok(acl.rt.launch_callback(seen.append, 1, BLOCK, stream))
+    ok(acl.rt.stream_abort(stream))
+    assert acl.rt.synchronize_stream(stream) == 107023
+    ok(acl.rt.launch_callback(seen.append, 2, BLOCK, stream))
+    while not seen:
+        ok(acl.rt.process_report(10_000))
+    assert seen == [2]
+    ok(acl.rt.synchronize_stream(stream))
+
+
+def test_nothing_is_kept_of_a_callback(acl: ModuleType) -> None:
+    import weakref
+
+    class Data:
+        pass
+
+    stream, data = subscribed(acl), Data()
+    gone = weakref.ref(data)
+    ok(acl.rt.launch_callback(lambda _: None, data, BLOCK, stream))
+    del data
+    assert gone() is not None
+    ok(acl.rt.process_report(10_000))
+    ok(acl.rt.synchronize_stream(stream))
+    assert gone() is None
+
+
+def test_threads_of_util(acl: ModuleType, message: Callable[[], str]) -> None:
+    given: list[Any] = []
+    go = threading.Event()
+
+    def work(args: list[Any]) -> None:
+        given.append((args, threading.get_ident(), acl.util.stop_thread(threading.get_ident())))
+        go.wait(20)
+
+    thread, ret = acl.util.start_thread(work, [1, "two"])
+    assert ret == 0 and type(thread) is int
+    go.set()
+    ok(acl.util.stop_thread(thread))
+    assert given == [([1, "two"], thread, 100000)]
+    assert acl.util.stop_thread(thread) == 100000
+    assert "no thread of acl.util.start_thread" in message()
+    with pytest.raises(ValueError, match="needs a list"):
+        acl.util.start_thread(work, (1,))
+    with pytest.raises(TypeError, match=r"^acl\.util\.start_thread args parse failed$"):
+        acl.util.start_thread(None, [])

@@ -1,0 +1,51 @@
+"""Ctrl-C in every kind of wait of ``acl``: it is seen, and the program ends although a stream never goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from peerlane.testing.procs import run_python
+
+PROGRAM = """
+import os, signal, threading
+import peerlane.dialects.acl as acl
+
+rt, for_ever = acl.rt, threading.Event()
+rt.set_device(0)
+stream, notify, event = rt.create_stream()[0], rt.create_notify(0)[0], rt.create_event()[0]
+device = rt.malloc(64, 0)[0]
+rt.wait_and_reset_notify(notify, stream, 0)
+rt.record_event(event, stream)
+other, _ = acl.util.start_thread(lambda _: for_ever.wait(), [])
+rt.subscribe_report({thread}, stream)
+rt.launch_callback(print, None, 1, stream)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    print("returned", {call})
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+ME = "threading.get_ident()"
+OTHER = "other"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:1"])
+@pytest.mark.parametrize(
+    ("call", "thread"),
+    [
+        ("rt.synchronize_stream(stream)", OTHER),
+        ("rt.synchronize_event(event)", OTHER),
+        ("rt.synchronize_device()", OTHER),
+        ("rt.memcpy_async(device, 64, acl.util.bytes_to_ptr(bytes(64)), 64, 1, stream)", OTHER),
+        ("rt.destroy_stream(stream)", OTHER),
+        ("rt.reset_device(0)", OTHER),
+        ("rt.process_report(-1)", ME),
+        ("acl.util.stop_thread(other)", OTHER),
+    ],
+)
+def test_ctrl_c_ends_a_wait(call: str, thread: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    done = run_python(["-c", PROGRAM.format(call=call, thread=thread)], timeout=40)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+    assert done.returncode == 0
