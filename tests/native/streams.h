@@ -129,9 +129,8 @@ inline Submitted batch(Stream& on, const std::vector<Part>& parts) {
     auto list = std::make_unique<Batch>();
     PinList pins(*list);
     for (const Part& part : parts) {
-        Operand to("dst", part.dst, part.size), from("src", part.src, part.size);
-        const Range dst = to.take(), src = from.take();
-        pins.add(dst, src, part.size, false);
+        const Range dst = pins.dst(part.dst, part.size);
+        pins.add(dst, pins.src(part.src, part.size), part.size, false);
     }
     const Submitted done = engine().submit(on, {.kind = OpKind::batch, .extra = list.get()});
     list.release();
