@@ -74,31 +74,41 @@ void submit_rectangle(const StreamHandle& stream, Operand& dst, uint64_t dst_pit
 Operand readable(const Memory& memory) { return {"src", memory.last_address(), memory.size(), memory.pin()}; }
 Operand writable(const Memory& memory) { return {"dst", memory.last_address(), memory.size(), memory.pin_writable()}; }
 
+// Types repeat: the same one is asked for once.
+class MemoryTest {
+  public:
+    const Memory& operator()(PyObject* object) {
+        if (Py_TYPE(object) != known_) {
+            if (!nb::isinstance<Memory>(nb::handle(object))) throw nb::type_error("not a Memory");
+            known_ = Py_TYPE(object);
+        }
+        return memory_of(object);
+    }
+
+  private:
+    PyTypeObject* known_ = nullptr;
+};
+
 // Pins both lists' ranges into `batch`; the foreign memory among them is returned.
 nb::object gather(Batch& batch, nb::list dsts, nb::list srcs) {
     PinList pins(batch);
+    MemoryTest memory;
     nb::list foreign;
     const size_t count = nb::len(dsts);
+    if (nb::len(srcs) != count) throw nb::value_error("as many sources as destinations");
     batch.pieces.reserve(count);
     for (size_t i = 0; i < count; ++i) {
-        const nb::handle dst = dsts[i], src = srcs[i];
-        if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) throw nb::type_error("not a Memory");
-        const Memory& to = memory_of(dst);
-        const Memory& from = memory_of(src);
+        PyObject* const dst = PyList_GET_ITEM(dsts.ptr(), i);
+        PyObject* const src = PyList_GET_ITEM(srcs.ptr(), i);
+        const Memory& to = memory(dst);
+        const Memory& from = memory(src);
         if (to.size() != from.size())
             throw Refusal{.why = Why::size_mismatch, .size = from.size(), .extent_size = to.size(), .entry = i + 1};
-        if (to.is_foreign()) foreign.append(dst);
-        if (from.is_foreign()) foreign.append(src);
+        if (to.is_foreign()) foreign.append(nb::handle(dst));
+        if (from.is_foreign()) foreign.append(nb::handle(src));
         try {
-            const Range target = to.pin_writable();
-            Range source;
-            try {
-                source = from.pin();
-            } catch (...) {
-                Heap::get().unpin(target);
-                throw;
-            }
-            pins.add(target, source, to.size(), false);
+            const Range target = pins.dst(to);
+            pins.add(target, pins.src(from), to.size(), false);
         } catch (Refusal& refusal) {
             refusal.entry = i + 1;
             throw refusal;

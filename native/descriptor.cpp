@@ -7,39 +7,43 @@
 
 namespace peerlane {
 
-void PinList::keep(const Range& range, Extent*& last) {
-    if (!range.extent) return;
-    const bool is_one = range.end_offset <= range.extent->offset + range.extent->size;
-    if (is_one && range.extent == last) {
-        Heap::get().unpin(range);
-        return;
-    }
+// The batch owns the pin from here on, also when this throws.
+Range PinList::keep(const Range& range, Extent*& last) {
+    if (!range.extent) return range;
     try {
         batch_.pins.push_back(range);
     } catch (...) {
         Heap::get().unpin(range);
         throw;
     }
-    last = is_one ? range.extent : nullptr;
+    last = range.end_offset <= range.extent->offset + range.extent->size ? range.extent : nullptr;
+    return range;
+}
+
+Range PinList::dst(const Memory& memory) {
+    if (last_dst_ && !memory.is_read_only() && memory.lies_in(last_dst_)) return memory.range();
+    return keep(memory.pin_writable(), last_dst_);
+}
+
+Range PinList::src(const Memory& memory) {
+    if (last_src_ && memory.lies_in(last_src_)) return memory.range();
+    return keep(memory.pin(), last_src_);
+}
+
+Range PinList::end(const char* role, uint64_t address, uint64_t size, Extent*& last) {
+    Heap& heap = Heap::get();
+    if (last) {
+        const uint64_t at = address - heap.address_of(last);
+        if (at < last->size && size <= last->size - at && last->is_live()) {
+            const uint64_t offset = last->offset + at;
+            return {heap.space().shadow(offset), last, offset + size, last->device};
+        }
+    }
+    return keep(heap.resolve(role, address, size), last);
 }
 
 void PinList::add(const Range& dst, const Range& src, uint64_t size, bool direct) {
-    bool staged;
-    try {
-        staged = needs_staging(dst.extent, src.extent, direct);
-        batch_.pieces.push_back({dst.host, src.host, size, staged});
-    } catch (...) {
-        Heap::get().unpin(dst);
-        Heap::get().unpin(src);
-        throw;
-    }
-    try {
-        keep(dst, last_dst_);
-    } catch (...) {
-        Heap::get().unpin(src);
-        throw;
-    }
-    keep(src, last_src_);
+    batch_.pieces.push_back({dst.host, src.host, size, needs_staging(dst.extent, src.extent, direct)});
 }
 
 namespace {
@@ -56,27 +60,16 @@ void read_guarded(char* to, const char* from, uint64_t size) {
     throw explain_fault(guard.address, &side, 1);
 }
 
-Range resolve_entry(const char* role, ListField field, uint64_t address, uint64_t size, uint64_t entry,
-                    uint32_t only_device) {
-    Range range;
-    try {
-        range = Heap::get().resolve(role, address, size);
-    } catch (Refusal& refusal) {
-        refusal.entry = entry;
-        throw refusal;
-    }
+void check_end(const Range& range, ListField field, uint64_t address, uint64_t entry, uint32_t only_device) {
     if (!range.extent) refuse(field, entry, address);
-    if (only_device != 0 && range.device != only_device) {
-        Heap::get().unpin(range);
-        refuse(ListField::wrong_device, entry, address);
-    }
-    return range;
+    if (only_device != 0 && range.device != only_device) refuse(ListField::wrong_device, entry, address);
 }
 
 }  // namespace
 
 void Launch::read(const char* host, bool direct) {
     ListHeader header;
+    if (table_size < sizeof header) refuse(ListField::count, 0, 0);
     read_guarded(reinterpret_cast<char*>(&header), host, sizeof header);
     const uint64_t room = (table_size - sizeof header) / sizeof(ListEntry);
     if (header.magic != ListHeader::kMagic) refuse(ListField::magic, 0, header.magic);
@@ -93,15 +86,11 @@ void Launch::read(const char* host, bool direct) {
         const ListEntry& entry = entries[i];
         if (entry.reserved != 0) refuse(ListField::reserved, i + 1, entry.reserved);
         if (entry.size == 0) continue;
-        const Range dst = resolve_entry("dst", ListField::dst, entry.dst, entry.size, i + 1, only_device);
-        Range src;
         try {
-            src = resolve_entry("src", ListField::src, entry.src, entry.size, i + 1, only_device);
-        } catch (...) {
-            Heap::get().unpin(dst);
-            throw;
-        }
-        try {
+            const Range dst = pins.dst(entry.dst, entry.size);
+            check_end(dst, ListField::dst, entry.dst, i + 1, only_device);
+            const Range src = pins.src(entry.src, entry.size);
+            check_end(src, ListField::src, entry.src, i + 1, only_device);
             pins.add(dst, src, entry.size, direct);
         } catch (Refusal& refusal) {
             refusal.entry = i + 1;

@@ -3,6 +3,7 @@
 // Layout, little-endian: a header of 32 bytes { magic "PLCOPIES", u32 version 1, u32 entry size 32, u64 count,
 // u64 reserved 0 }, then `count` entries of 32 bytes { u64 dst, u64 src, u64 bytes, u64 reserved 0 }.
 #pragma once
+#include "memory.h"
 #include "operation.h"
 
 namespace peerlane {
@@ -30,18 +31,25 @@ struct Launch : Batch {
     void read(const char* host, bool direct);
 };
 
-// Pins a list's ranges, neighbours of one allocation once.
+// Fills a batch: pins what its pieces touch, neighbours of one allocation once.  After a refusal the batch still
+// owns what was pinned.
 class PinList {
   public:
     explicit PinList(Batch& batch) : batch_(batch) {}
-    // Takes over the pins of both.
+
+    Range dst(const Memory& memory);   // throws Refusal
+    Range src(const Memory& memory);
+    Range dst(uint64_t address, uint64_t size) { return end("dst", address, size, last_dst_); }
+    Range src(uint64_t address, uint64_t size) { return end("src", address, size, last_src_); }
+    // A piece between ranges that were got above.
     void add(const Range& dst, const Range& src, uint64_t size, bool direct);
 
   private:
-    void keep(const Range& range, Extent*& last);
+    Range end(const char* role, uint64_t address, uint64_t size, Extent*& last);
+    Range keep(const Range& range, Extent*& last);
 
     Batch& batch_;
-    Extent* last_dst_ = nullptr;
+    Extent* last_dst_ = nullptr;   // held by the batch
     Extent* last_src_ = nullptr;
 };
 

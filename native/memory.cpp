@@ -89,6 +89,11 @@ Range Memory::pin() const {
         heap.unpin(extent_);
         refuse_closed();
     }
+    return range();
+}
+
+Range Memory::range() const {
+    const Heap& heap = Heap::get();
     const uint64_t offset = extent_->offset + (address_ - heap.address_of(extent_));
     return {heap.space().shadow(offset), extent_, offset + size_, extent_->device};
 }

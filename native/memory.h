@@ -33,6 +33,12 @@ class Memory {
     // This very allocation, whatever lives at its address by now; throws Refusal.  The caller unpins.
     Range pin() const;
     Range pin_writable() const;
+    // Whether pin() would give a range of this extent, which the caller holds; and that range, without a pin.
+    bool lies_in(const Extent* held) const {
+        return extent_ == held && !closed_.load(std::memory_order_relaxed) &&
+               held->id.load(std::memory_order_relaxed) == id_ && held->is_open();
+    }
+    Range range() const;
     char* pin_view();                    // host pointer; throws Refusal.  Keeps the bytes until unpin_view
     void unpin_view();
     // While a view holds it: whether anything else does, a queued operation perhaps.

@@ -45,6 +45,10 @@ struct Area {
         memcpy(&value, host + i * sizeof value, sizeof value);
         return value;
     }
+    // Also while a stream may write it.
+    uint64_t peek(uint64_t i) const {
+        return std::atomic_ref(reinterpret_cast<uint64_t*>(host)[i]).load(std::memory_order_relaxed);
+    }
     void set(uint64_t i, uint64_t value) const { memcpy(host + i * sizeof value, &value, sizeof value); }
     void close() const { Heap::get().retire(extent, id); }
 };
@@ -125,9 +129,8 @@ inline Submitted batch(Stream& on, const std::vector<Part>& parts) {
     auto list = std::make_unique<Batch>();
     PinList pins(*list);
     for (const Part& part : parts) {
-        Operand to("dst", part.dst, part.size), from("src", part.src, part.size);
-        const Range dst = to.take(), src = from.take();
-        pins.add(dst, src, part.size, false);
+        const Range dst = pins.dst(part.dst, part.size);
+        pins.add(dst, pins.src(part.src, part.size), part.size, false);
     }
     const Submitted done = engine().submit(on, {.kind = OpKind::batch, .extra = list.get()});
     list.release();
