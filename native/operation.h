@@ -76,7 +76,13 @@ struct Op {
     }
     bool moves_bytes() const { return kind <= OpKind::fill || kind == OpKind::batch || kind == OpKind::descriptor; }
     Range dst_range() const { return range(dst, dst_extent, size); }
-    Range src_range() const { return range(src, src_extent, size); }
+    Range src_range() const { return range(src, src_extent, src_size()); }
+    // A rectangle's two spans differ: unpinned by the wrong one, other memory's pins would go.
+    uint64_t src_size() const {
+        if (kind != OpKind::copy_2d) return size;
+        const auto& shape = static_cast<const Rectangle&>(*extra);
+        return pitched_span("src", shape.src_pitch, shape.width, shape.height);
+    }
 
   private:
     static Range range(const char* host, Extent* extent, uint64_t size) {

@@ -40,13 +40,10 @@ void add_spans(std::vector<Seen::Span>& spans, const std::vector<Piece>& pieces)
 void add_spans(std::vector<Seen::Span>& spans, const Op& op) {
     switch (op.kind) {
         case OpKind::copy:
-        case OpKind::copy_2d: {
-            const auto* shape = op.kind == OpKind::copy_2d ? static_cast<const Rectangle*>(op.extra) : nullptr;
+        case OpKind::copy_2d:
             add_host_span(spans, op.dst, op.size, true);
-            add_host_span(spans, op.src,
-                          shape ? pitched_span("src", shape->src_pitch, shape->width, shape->height) : op.size, false);
+            add_host_span(spans, op.src, op.src_size(), false);
             return;
-        }
         case OpKind::fill:
         case OpKind::write_value:
             add_host_span(spans, op.dst, op.size, true);

@@ -41,7 +41,7 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
                 break;
             case OpKind::copy_2d: {
                 const auto& shape = static_cast<const Rectangle&>(*op.extra);
-                sides(pitched_span("src", shape.src_pitch, shape.width, shape.height));
+                sides(op.src_size());
                 job->task = plan_copy_2d(op.dst, shape.dst_pitch, op.src, shape.src_pitch, shape.width, shape.height,
                                          needs_staging(op.dst_extent, op.src_extent, op.direct));
                 break;

@@ -476,3 +476,11 @@ def test_a_view_waits_for_what_is_queued_and_says_when_that_cannot_end(node: Nod
     fails(s)
     with pytest.raises(pl.BadAddress):
         s.sync()
+
+
+def test_a_view_waits_for_a_queued_list_that_writes_its_memory(node: Node) -> None:
+    d0, _ = node()
+    s, a, b = d0.create_stream(), filled(d0, 8, 1), filled(d0, 8, 2)
+    table = pl.CopyDescriptor.build(d0.allocate(64), [(a, b)])
+    table.launch(s)
+    assert untouched(a, 2)
