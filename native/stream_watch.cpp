@@ -10,7 +10,7 @@ namespace peerlane {
 
 namespace {
 constexpr uint64_t kLongestSleep = 1'000'000'000;
-constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 2'000'000;   // ns between two looks at words of memory
+constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 4'000'000;   // ns between two looks at words of memory
 }
 
 void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
