@@ -10,7 +10,7 @@ namespace peerlane {
 
 namespace {
 constexpr uint64_t kLongestSleep = 1'000'000'000;
-constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 2'000'000;   // ns between two looks at words of memory
+constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 4'000'000;   // ns between two looks at words of memory
 }
 
 void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
@@ -112,11 +112,15 @@ void Scheduler::watch() {
     Lock lock(mutex_);
     Doorbell& bell = bell_page_->bell();
     uint32_t heard = bell.rings.load(std::memory_order_relaxed) - 1;
+    uint64_t next_look = 0;   // a peer that dies between its record and the ring must not hang us
     while (true) {
         const uint32_t seen = bell.rings.load(std::memory_order_acquire);
-        if (std::exchange(heard, seen) != seen) look_at_lines();
-        uint64_t span = look_at_values();
         const uint64_t now = now_ns();
+        if (std::exchange(heard, seen) != seen || now >= next_look) {
+            next_look = now + kLongestSleep;
+            look_at_lines();
+        }
+        uint64_t span = look_at_values();
         while (!deadlines_.empty()) {
             const auto [at, stream] = *deadlines_.begin();
             if (at > now) {

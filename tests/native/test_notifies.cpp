@@ -129,7 +129,7 @@ struct Shared {
     auto* answer = new Notify(shared.page, 1, NotifyKind::fifo, &bell);
     bool wake;
     Notify* hello = new Notify(shared.page, 2, NotifyKind::binary, &bell);
-    hello->record(wake);
+    hello->record(wake);   // and dies, for all the parent knows, before it rings: it is seen all the same, later
     std::mt19937 random(7);
     for (uint64_t answered = 0;;) {
         if (shared.orders().recorded() != 0) _exit(0);
