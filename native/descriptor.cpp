@@ -69,6 +69,7 @@ void check_end(const Range& range, ListField field, uint64_t address, uint64_t e
 
 void Launch::read(const char* host, bool direct) {
     ListHeader header;
+    if (table_size < sizeof header) refuse(ListField::count, 0, 0);
     read_guarded(reinterpret_cast<char*>(&header), host, sizeof header);
     const uint64_t room = (table_size - sizeof header) / sizeof(ListEntry);
     if (header.magic != ListHeader::kMagic) refuse(ListField::magic, 0, header.magic);

@@ -33,6 +33,7 @@ Scheduler& Scheduler::get() {
 // After the heap: the last to register is the first to lock before a fork, and its lock is the outer one.
 Scheduler::Scheduler() {
     Heap::get();
+    Failure::keep({});   // makes the one for want of memory
     pthread_atfork(prepare_fork, after_fork, after_fork);
 }
 

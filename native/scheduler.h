@@ -187,6 +187,7 @@ class Scheduler {
     void wake_notify(SignalLine& line);
     void watch();
     void expire(Lock& lock, Stream& stream);
+    void look_at_lines();
     uint64_t look_at_values();             // nanoseconds until the next look
     void ensure_watch();
     void ring_before(uint64_t at);         // the watching thread must be awake by then

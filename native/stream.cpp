@@ -5,7 +5,7 @@
 namespace peerlane {
 
 FailurePtr Failure::keep(Failure&& failure) noexcept {
-    static const auto none = std::make_shared<const Failure>(Failure{.refusal = {.why = Why::system_memory}});
+    static const auto& none = *new FailurePtr(new Failure{.refusal = {.why = Why::system_memory}});
     try {
         return std::make_shared<const Failure>(std::move(failure));
     } catch (const std::bad_alloc&) {

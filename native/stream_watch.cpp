@@ -10,7 +10,7 @@ namespace peerlane {
 
 namespace {
 constexpr uint64_t kLongestSleep = 1'000'000'000;
-constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 1'000'000;   // ns between two looks at words of memory
+constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 2'000'000;   // ns between two looks at words of memory
 }
 
 void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
@@ -111,17 +111,10 @@ void Scheduler::watch() {
     leave_signals_to_others();
     Lock lock(mutex_);
     Doorbell& bell = bell_page_->bell();
+    uint32_t heard = bell.rings.load(std::memory_order_relaxed) - 1;
     while (true) {
         const uint32_t seen = bell.rings.load(std::memory_order_acquire);
-        for (ParkList& list : parked_on_lines_)
-            for (Stream* stream = list.first; stream;) {
-                Stream* const next = stream->park_next;
-                if (stream->queue.front().notify->is_recorded()) {
-                    unpark(*stream);
-                    make_ready(*stream);
-                }
-                stream = next;
-            }
+        if (std::exchange(heard, seen) != seen) look_at_lines();
         uint64_t span = look_at_values();
         const uint64_t now = now_ns();
         while (!deadlines_.empty()) {
@@ -138,6 +131,18 @@ void Scheduler::watch() {
         lock.lock();
         watch_until_ = UINT64_MAX;
     }
+}
+
+void Scheduler::look_at_lines() {
+    for (ParkList& list : parked_on_lines_)
+        for (Stream* stream = list.first; stream;) {
+            Stream* const next = stream->park_next;
+            if (stream->queue.front().notify->is_recorded()) {
+                unpark(*stream);
+                make_ready(*stream);
+            }
+            stream = next;
+        }
 }
 
 bool has_value(const Op& op) {

@@ -79,13 +79,19 @@ class CopyDescriptor:
         Closed
             An end is closed.
         """
-        return CopyDescriptor.encode_addresses(_entry(number, *pair) for number, pair in enumerate(pairs))
+        return _packed(_entry(number, *pair) for number, pair in enumerate(pairs))
 
     @staticmethod
     def encode_addresses(entries: Iterable[tuple[int, int, int]]) -> bytes:
-        """Return the bytes of a list of (destination, source, bytes), unchecked: a launch checks them."""
-        packed = [_ENTRY.pack(dst, src, nbytes, 0) for dst, src, nbytes in entries]
-        return _HEADER.pack(_MAGIC, _VERSION, _ENTRY.size, len(packed), 0) + b"".join(packed)
+        """Return the bytes of a list of (destination, source, bytes), as addresses; a launch looks what is there.
+
+        Raises
+        ------
+        InvalidValue, TypeError
+            A number is negative, beyond 64 bits, or no int.
+        """
+        call = "CopyDescriptor.encode_addresses"
+        return _packed(raw._checked(call, dst=dst, src=src, nbytes=size) for dst, src, size in entries)
 
     @classmethod
     def build(cls, table: Buffer, pairs: Iterable[tuple[Buffer, Buffer]]) -> CopyDescriptor:
@@ -141,6 +147,11 @@ class CopyDescriptor:
 
     def __repr__(self) -> str:
         return f"<CopyDescriptor in {self._table!r}>"
+
+
+def _packed(entries: Iterable[Iterable[int]]) -> bytes:
+    packed = [_ENTRY.pack(*entry, 0) for entry in entries]
+    return _HEADER.pack(_MAGIC, _VERSION, _ENTRY.size, len(packed), 0) + b"".join(packed)
 
 
 def _entry(number: int, dst: Buffer, src: Buffer) -> tuple[int, int, int]:

@@ -45,6 +45,10 @@ struct Area {
         memcpy(&value, host + i * sizeof value, sizeof value);
         return value;
     }
+    // Also while a stream may write it.
+    uint64_t peek(uint64_t i) const {
+        return std::atomic_ref(reinterpret_cast<uint64_t*>(host)[i]).load(std::memory_order_relaxed);
+    }
     void set(uint64_t i, uint64_t value) const { memcpy(host + i * sizeof value, &value, sizeof value); }
     void close() const { Heap::get().retire(extent, id); }
 };

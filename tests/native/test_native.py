@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SANITIZERS = {"address": "address,undefined", "thread": "thread"}
-BUILD_SECONDS, RUN_SECONDS = 300, 200
+BUILD_SECONDS, RUN_SECONDS = 600, 200
 SOURCES = sorted(path.stem for path in Path(__file__).parent.glob("test_*.cpp"))
 
 

@@ -52,6 +52,20 @@ def test_encode_bad_pair(node: Node) -> None:
             pl.CopyDescriptor.encode([pair])
 
 
+def test_encode_bad_address(node: Node) -> None:
+    d0, _ = node()
+    a, b = d0.allocate(8), d0.allocate(8)
+    for entry in ((-1, 1, 1), (1, 1 << 64, 1), (1, 1, -1)):
+        with pytest.raises(pl.InvalidValue, match="valid are 0 to"):
+            pl.CopyDescriptor.encode_addresses([entry])
+    with pytest.raises(TypeError, match="src must be an int"):
+        pl.CopyDescriptor.encode_addresses([(1, None, 1)])  # type: ignore[list-item]
+    assert pl.CopyDescriptor.encode_addresses([(a.address, b.address, 8)]) == pl.CopyDescriptor.encode(
+        [(a, b)]
+    )
+    assert len(pl.CopyDescriptor.encode_addresses([(0x40, 0x80, 8)])) == pl.CopyDescriptor.size_for(1)
+
+
 def test_build_too_small(node: Node) -> None:
     d0, _ = node()
     a, b, table = filled(d0, 8, 1), filled(d0, 8, 2), filled(d0, 95, 5)

@@ -1,0 +1,261 @@
+// Notifies: their three kinds, within a process and between two that share a page of lines.
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <ctime>
+
+#include "streams.h"
+
+using namespace streams;
+
+namespace {
+
+uint32_t device;
+
+void kinds() {
+    const Area memory = area(device, 64);
+    const StreamPtr one = stream(device), other = stream(device, false);
+    // Binary: consuming takes all records.
+    Notify* binary = Notify::local(NotifyKind::binary, device);
+    for (int i = 0; i < 3; ++i) notify(*one, binary);
+    finish(*one);
+    await(*one, binary);
+    finish(*one);
+    CHECK(!binary->is_recorded() && binary->line.recorded() == 3);
+    // Fifo: one record, one wait; two streams share them.
+    Notify* fifo = Notify::local(NotifyKind::fifo, device);
+    for (int i = 0; i < 4; ++i) notify(*one, fifo);
+    for (int i = 0; i < 2; ++i) {
+        await(*one, fifo);
+        await(*other, fifo);
+    }
+    finish(*one);
+    finish(*other);
+    CHECK(!fifo->is_recorded());
+    await(*one, fifo);
+    await(*other, fifo);
+    write(*one, memory.address, 1);
+    write(*other, memory.address + 8, 1);
+    engine().notify_recorded(*fifo);
+    for (const auto start = Clock::now(); memory.peek(0) + memory.peek(1) != 1;) {
+        CHECK(Clock::now() - start < std::chrono::seconds(30));
+        engine().query(*one);
+        engine().synchronize(*other, Deadline::in(0.001), {});
+    }
+    engine().notify_recorded(*fifo);
+    finish(*one);
+    finish(*other);
+    CHECK(memory.word(0) + memory.word(1) == 2 && !fifo->is_recorded());
+    // Strict: a record must be consumed before the next; the one that is too many is a failure and no record.
+    Notify* strict = Notify::local(NotifyKind::strict, device);
+    notify(*other, strict);
+    notify(*other, strict);
+    sync(*other);
+    CHECK(failed_with(*other, Why::notify_doubled) && strict->line.recorded() == 1);
+    CHECK(refuses(Why::notify_doubled, [&] { engine().notify_recorded(*strict); }));
+    await(*one, strict);
+    finish(*one);
+    notify(*other, strict);
+    finish(*other);
+    engine().reset(*strict);
+    CHECK(!strict->is_recorded() && strict->line.generation.load() >= 2);
+    for (Notify* each : {binary, fifo, strict}) each->drop();
+    close(*one);
+    close(*other);
+    memory.close();
+}
+
+// Every record of many threads is taken once, by one of many streams.
+void every_record_is_taken_once() {
+    constexpr int kRecorders = 4, kConsumers = 4;
+    const int rounds = scaled(500, 20000);
+    const Area memory = area(device, 8 * kConsumers);
+    Notify* fifo = Notify::local(NotifyKind::fifo, device);
+    std::vector<StreamPtr> consumers;
+    for (int i = 0; i < kConsumers; ++i) {
+        consumers.push_back(stream(device));
+        for (int n = 0; n < rounds; ++n) await(*consumers[i], fifo);
+        write(*consumers[i], memory.address + 8 * i, 1);
+    }
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kRecorders; ++t)
+        threads.emplace_back([&, t] {
+            const StreamPtr own = stream(device);
+            for (int i = 0; i < rounds; ++i) {
+                if (t % 2)
+                    notify(*own, fifo);
+                else
+                    engine().notify_recorded(*fifo);
+            }
+            finish(*own);
+            close(*own);
+        });
+    for (std::thread& thread : threads) thread.join();
+    for (const StreamPtr& each : consumers) finish(*each);
+    CHECK(!fifo->is_recorded() && fifo->line.recorded() == uint64_t{kRecorders} * rounds);
+    for (const StreamPtr& each : consumers) close(*each);
+    fifo->drop();
+    memory.close();
+}
+
+// A line is used again by the next notify, and begins anew.
+void lines_are_used_again() {
+    const StreamPtr one = stream(device);
+    for (int i = 0; i < 1000; ++i) {
+        Notify* fresh = Notify::local(NotifyKind::fifo, device);
+        CHECK(!fresh->is_recorded() && fresh->line.recorded() == 0);
+        notify(*one, fresh);
+        if (i % 2) await(*one, fresh);
+        fresh->drop();
+    }
+    finish(*one);
+    close(*one);
+}
+
+// What two processes share: a page with the parent's doorbell is inherited, with lines for both ways.
+struct Shared {
+    std::shared_ptr<SignalPage> page = std::make_shared<SignalPage>(4u);
+    SignalLine& ping() const { return page->line(0); }   // the child waits for it
+    SignalLine& pong() const { return page->line(1); }   // a stream of the parent waits for it
+    SignalLine& hello() const { return page->line(2); }
+    SignalLine& orders() const { return page->line(3); }
+};
+
+// The child has no streams: it spins on its line, records the other and rings.  `orders` ends it.
+[[noreturn]] void be_the_other(const Shared& shared, Doorbell& bell) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    auto* answer = new Notify(shared.page, 1, NotifyKind::fifo, &bell);
+    bool wake;
+    Notify* hello = new Notify(shared.page, 2, NotifyKind::binary, &bell);
+    hello->record(wake);
+    std::mt19937 random(7);
+    for (uint64_t answered = 0;;) {
+        if (shared.orders().recorded() != 0) _exit(0);
+        if (shared.ping().recorded() == answered) continue;
+        ++answered;
+        for (uint32_t n = random() % 64; n != 0; --n) asm volatile("" ::: "memory");   // meet it at every moment
+        if (!answer->record(wake)) _exit(3);
+        if (wake) bell.ring();
+    }
+}
+
+void ping_pong(const Shared& shared, const int rounds) {
+    auto* ping = new Notify(shared.page, 0, NotifyKind::fifo, nullptr);
+    auto* pong = new Notify(shared.page, 1, NotifyKind::fifo, nullptr);
+    const StreamPtr one = stream(device);
+    const auto start = Clock::now();
+    for (int i = 0; i < rounds; ++i) {
+        notify(*one, ping);
+        await(*one, pong);
+        if (i % 3 == 0) finish(*one);   // else several are under way
+    }
+    finish(*one);
+    std::printf("    %d round trips in %.2f s\n", rounds, std::chrono::duration<double>(Clock::now() - start).count());
+    CHECK(!pong->is_recorded());
+    close(*one);
+    ping->drop();
+    pong->drop();
+}
+
+// Nobody in this process waits: the doorbell alone lets the stream go on (eager), whatever else it does.
+void woken_by_the_other(const Shared& shared) {
+    const Area memory = area(device, 16);
+    auto* ping = new Notify(shared.page, 0, NotifyKind::fifo, nullptr);
+    auto* pong = new Notify(shared.page, 1, NotifyKind::fifo, nullptr);
+    const StreamPtr one = stream(device);
+    for (uint64_t i = 1; i <= 20; ++i) {
+        await(*one, pong);
+        write(*one, memory.address, i);
+        Record record(*one);
+        engine().notify_recorded(*ping);
+        const auto from = Clock::now();
+        while (record.mark->state.load() == Mark::pending) {
+            CHECK(Clock::now() - from < std::chrono::seconds(30));
+            std::this_thread::yield();
+        }
+        CHECK(memory.word(0) == i);
+    }
+    close(*one);
+    ping->drop();
+    pong->drop();
+    memory.close();
+}
+
+// An idle waiter costs next to nothing.
+void idle_waiters() {
+    std::vector<StreamPtr> all;
+    const Area memory = area(device, 8);
+    Notify* never = Notify::local(NotifyKind::binary, device);
+    for (int i = 0; i < 200; ++i) {
+        all.push_back(stream(device));
+        if (i == 0)
+            wait_value(*all[i], memory.address, 1);
+        else
+            await(*all[i], never);
+    }
+    engine().synchronize(*all[0], Deadline::in(0.2), {});
+    timespec before{}, after{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    CHECK(engine().synchronize(*all[1], Deadline::in(1.0), {}) == Outcome::timed_out);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    const double spent = double(after.tv_sec - before.tv_sec) + 1e-9 * double(after.tv_nsec - before.tv_nsec);
+    std::printf("    %.4f s of processor time in a second\n", spent);
+    CHECK(spent < 0.2);   // sanitized, and on a busy machine
+    for (const StreamPtr& each : all) close(*each);
+    never->drop();
+    memory.close();
+}
+
+void damaged_pages() {
+    const SignalPage page(4);
+    CHECK(refuses(Why::system_memory, [&] { SignalPage(page.fd(), 5); }));
+    CHECK(refuses(Why::system_memory, [&] { SignalPage(-1, 4); }));
+    const SignalPage same(page.fd(), 4);
+    same.line(3).word.store(42);
+    CHECK(page.line(3).word.load() == 42 && same.fd() != page.fd());
+}
+
+}  // namespace
+
+int main() {
+    auto random = seeded("test_notifies");
+    open_heap();
+    device = new_device();
+    const Shared shared;
+    // The child is made before any thread: it uses the page and the doorbell, which lies in a page as well.
+    const StreamPtr first = stream(device);
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        Doorbell* bell = nullptr;
+        CHECK(read(ends[0], &bell, sizeof bell) == sizeof bell);   // inherited, so at the same place
+        be_the_other(shared, *bell);
+    }
+    Doorbell* bell = &engine().bell();
+    CHECK(write(ends[1], &bell, sizeof bell) == sizeof bell);
+    auto* hello = new Notify(shared.page, 2, NotifyKind::binary, nullptr);
+    await(*first, hello);
+    finish(*first);
+    CHECK(shared.hello().recorder.load() == static_cast<uint64_t>(child));
+    hello->drop();
+    close(*first);
+    RUN(damaged_pages());
+    for (int i = 0; i < scaled(1, 5); ++i)
+        under_each_schedule(random, [&] {
+            RUN(kinds());
+            RUN(every_record_is_taken_once());
+            RUN(lines_are_used_again());
+            if (engine().schedule() == Schedule::eager) RUN(woken_by_the_other(shared));
+            RUN(ping_pong(shared, engine().schedule() == Schedule::eager ? scaled(100'000, 1'000'000) : 5'000));
+            RUN(idle_waiters());
+        });
+    shared.orders().word.store(SignalLine::kRecord);
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(engine().waiting().empty());
+    return 0;
+}
