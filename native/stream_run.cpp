@@ -321,6 +321,7 @@ void Scheduler::finish_head(Lock& lock, Stream& stream) {
         released_.push_back(op.keep);
         has_released_.store(true, std::memory_order_relaxed);
     }
+    if (op.kind == OpKind::descriptor) lists_.fetch_sub(1, std::memory_order_relaxed);
     stream.queue.pop(1);
     complete(stream, 1, op.phase);
 }

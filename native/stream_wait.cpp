@@ -165,9 +165,13 @@ bool writes(const Op& op, const Extent* extent) {
         case OpKind::copy_2d:
         case OpKind::fill:
             return op.dst_extent == extent;
-        case OpKind::batch:
-        case OpKind::descriptor:   // what it writes is known when it starts
-            return true;
+        case OpKind::batch: {
+            const auto& pieces = static_cast<const Batch&>(*op.extra).pieces;
+            const char* const host = Heap::get().space().shadow(extent->offset);
+            return std::any_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+                return piece.dst < host + extent->size && piece.dst + piece.size > host;
+            });
+        }
         default:
             return false;
     }
@@ -178,26 +182,38 @@ bool writes(const Op& op, const Extent* extent) {
 Outcome Scheduler::settle_writes(const Extent* extent, Poll poll) {
     Heap::get().check_usable();
     Lock lock(mutex_);
-    std::vector<std::pair<StreamPtr, uint64_t>> writers;
+    struct Writer {
+        StreamPtr stream;
+        uint64_t last;
+        bool is_list;
+    };
+    std::vector<Writer> writers;
     for (auto& [id, stream] : streams_) {
-        uint64_t last = 0;
+        uint64_t last = 0, last_list = 0;
         stream->queue.each([&](uint64_t i, const Op& op) {
+            if (op.kind == OpKind::descriptor) last_list = stream->head() + i;
             if (writes(op, extent)) last = stream->head() + i;
         });
-        if (last != 0) writers.emplace_back(stream, last);
+        if (last != 0) writers.push_back({stream, last, false});
+        if (last_list > last) writers.push_back({stream, last_list, true});
     }
-    for (auto& [stream, last] : writers) {
+    for (auto& [stream, last, is_list] : writers) {
         demand(*stream, last);
         const auto over = [&] { return stream->completed.load(std::memory_order_relaxed) >= last; };
         const auto check = [&] {
             std::vector<Stream*> path;
             std::map<Stream*, bool> known;
-            if (!over() && stream->park != Park::none && is_hopeless(*stream, true, path, known))
-                throw Refusal{.why = Why::pending_writes, .size = last, .id = stream->id, .device = stream->device};
-            return over();
+            if (over() || stream->park == Park::none || !is_hopeless(*stream, true, path, known)) return over();
+            if (is_list) return true;
+            throw Refusal{.why = Why::pending_writes, .size = last, .id = stream->id, .device = stream->device};
         };
-        const Outcome outcome = wait_until(lock, check, [&] { return stream.get(); }, stream->waiters, last, {}, poll);
-        if (outcome != Outcome::reached) return outcome;
+        try {
+            const Outcome outcome =
+                wait_until(lock, check, [&] { return stream.get(); }, stream->waiters, last, {}, poll);
+            if (outcome != Outcome::reached) return outcome;
+        } catch (const Refusal& refusal) {
+            if (!is_list || refusal.why != Why::own_callback) throw;
+        }
     }
     return Outcome::reached;
 }
