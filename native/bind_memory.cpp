@@ -52,7 +52,7 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
     view->obj = nullptr;
     try {
         char* host = memory->pin_view();
-        if (memory->has_other_uses()) {
+        if (memory->has_other_uses() || (memory->extent() && Scheduler::get().has_lists())) {
             Outcome outcome;
             try {
                 const GilReleased gil;

@@ -105,6 +105,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op) {
         throw;
     }
     stream.submitted.store(result.sequence, std::memory_order_relaxed);
+    if (op.kind == OpKind::descriptor) lists_.fetch_add(1, std::memory_order_relaxed);
     if (schedule == Schedule::eager && idle && is_control(op.kind)) {
         const StreamPtr held = stream.shared_from_this();
         Leave leave{.single = true};

@@ -70,7 +70,9 @@ class Scheduler {
     Outcome synchronize(Mark& mark, Deadline deadline, Poll poll);
     FailurePtr take_failure(Stream& stream);        // the first one not reported; the stream goes on
     // Until what is queued by now and writes there is over; throws Refusal if that cannot end.
+    // Lists name what they write when they start: one that cannot start yet is not waited for.
     Outcome settle_writes(const Extent* extent, Poll poll);
+    bool has_lists() const { return lists_.load(std::memory_order_relaxed) != 0; }
     // Until nothing more can run: for allocations that found no room.
     Outcome drain(Poll poll);
     int event_fd(Mark& mark);                       // throws Refusal
@@ -213,6 +215,7 @@ class Scheduler {
     bool watching_ = false;
     uint64_t watch_until_ = UINT64_MAX;                  // it sleeps until then; the largest: it is awake
 
+    std::atomic<uint64_t> lists_{0};                     // descriptor launches that are not over
     std::atomic<bool> has_released_{false};
     std::vector<void*> released_;                        // Python objects
     std::vector<uint64_t> released_tokens_;              // callbacks that will not run

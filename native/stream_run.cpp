@@ -231,6 +231,7 @@ void Scheduler::finish_head(Lock& lock, Stream& stream) {
             break;
     }
     if (op.keep) release(op.keep);
+    if (op.kind == OpKind::descriptor) lists_.fetch_sub(1, std::memory_order_relaxed);
     stream.queue.pop(1);
     complete(stream, 1, op.phase);
 }

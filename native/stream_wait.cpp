@@ -172,9 +172,10 @@ bool writes(const Op& op, const Extent* extent) {
         case OpKind::write_value:
         case OpKind::fill:
             return op.dst_extent == extent;
-        case OpKind::batch:
-        case OpKind::descriptor:   // what it writes is known when it starts
-            return true;
+        case OpKind::batch: {   // its pieces may just be cut by who runs it; what it only reads counts too
+            const auto& pins = static_cast<const Batch&>(*op.extra).pins;
+            return std::any_of(pins.begin(), pins.end(), [&](const Range& range) { return range.extent == extent; });
+        }
         default:
             return false;
     }
@@ -185,24 +186,36 @@ bool writes(const Op& op, const Extent* extent) {
 Outcome Scheduler::settle_writes(const Extent* extent, Poll poll) {
     Heap::get().check_usable();
     Lock lock(mutex_);
-    std::vector<std::pair<StreamPtr, uint64_t>> writers;
+    struct Writer {
+        StreamPtr stream;
+        uint64_t last;
+        bool is_list;
+    };
+    std::vector<Writer> writers;
     for (auto& [id, stream] : streams_) {
-        uint64_t last = 0;
+        uint64_t last = 0, last_list = 0;
         stream->queue.each([&](uint64_t i, const Op& op) {
+            if (op.kind == OpKind::descriptor) last_list = stream->head() + i;
             if (writes(op, extent)) last = stream->head() + i;
         });
-        if (last != 0) writers.emplace_back(stream, last);
+        if (last != 0) writers.push_back({stream, last, false});
+        if (last_list > last) writers.push_back({stream, last_list, true});
     }
-    for (auto& [stream, last] : writers) {
+    for (auto& [stream, last, is_list] : writers) {
         demand(*stream, last);
         const auto over = [&] { return stream->completed.load(std::memory_order_relaxed) >= last; };
         const auto check = [&] {
-            if (!over() && stream->park != Park::none && is_hopeless(*stream, true))
-                throw Refusal{.why = Why::pending_writes, .size = last, .id = stream->id, .device = stream->device};
-            return over();
+            if (over() || stream->park == Park::none || !is_hopeless(*stream, true)) return over();
+            if (is_list) return true;
+            throw Refusal{.why = Why::pending_writes, .size = last, .id = stream->id, .device = stream->device};
         };
-        const Outcome outcome = wait_until(lock, check, [&] { return stream.get(); }, stream->waiters, last, {}, poll);
-        if (outcome != Outcome::reached) return outcome;
+        try {
+            const Outcome outcome =
+                wait_until(lock, check, [&] { return stream.get(); }, stream->waiters, last, {}, poll);
+            if (outcome != Outcome::reached) return outcome;
+        } catch (const Refusal& refusal) {
+            if (!is_list || refusal.why != Why::own_callback) throw;
+        }
     }
     return Outcome::reached;
 }

@@ -484,3 +484,11 @@ def test_a_view_waits_for_a_queued_list_that_writes_its_memory(node: Node) -> No
     table = pl.CopyDescriptor.build(d0.allocate(64), [(a, b)])
     table.launch(s)
     assert untouched(a, 2)
+    gate, looked = parked(s), []
+    table.launch(s)
+    assert untouched(b, 2)  # nobody knows what a list writes that cannot start yet
+    gate.record()
+    s.launch_callback(lambda: looked.append(untouched(b, 2)))
+    table.launch(s)
+    s.sync(timeout=20)
+    assert looked == [True]
