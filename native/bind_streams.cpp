@@ -55,6 +55,20 @@ void told(const StreamHandle& self, const Op& op, const Submitted& done) {
     if (is_observed()) [[unlikely]] tell_submitted(self, op, done);
 }
 
+// The operation holds what it names until it is over.
+template <class Shared>
+void submit_holding(const StreamHandle& self, const Op& op, Shared& shared) {
+    shared.hold();
+    Submitted done;
+    try {
+        done = scheduler().submit(*self.stream, op);
+    } catch (...) {
+        shared.drop();
+        throw;
+    }
+    told(self, op, done);
+}
+
 }  // namespace
 
 StreamHandle::StreamHandle(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy)
@@ -146,40 +160,19 @@ static void bind_stream(nb::module_& m) {
         .def(
             "record_notify",
             [](const StreamHandle& self, const HeldNotify& notify) {
-                const Op op{.kind = OpKind::notify, .notify = notify.shared};
-                notify.shared->hold();
-                try {
-                    told(self, op, scheduler().submit(*self.stream, op));
-                } catch (...) {
-                    notify.shared->drop();
-                    throw;
-                }
+                submit_holding(self, {.kind = OpKind::notify, .notify = notify.shared}, *notify.shared);
             },
             "notify"_a)
         .def(
             "wait_notify",
             [](const StreamHandle& self, const HeldNotify& notify, uint64_t timeout_ns) {
-                const Op op{.kind = OpKind::wait_notify, .notify = notify.shared, .timeout_ns = timeout_ns};
-                notify.shared->hold();
-                try {
-                    told(self, op, scheduler().submit(*self.stream, op));
-                } catch (...) {
-                    notify.shared->drop();
-                    throw;
-                }
+                submit_holding(self, {.kind = OpKind::wait_notify, .notify = notify.shared, .timeout_ns = timeout_ns}, *notify.shared);
             },
             "notify"_a, "timeout_ns"_a)
         .def(
             "callback",
             [](const StreamHandle& self, const HeldCallbacks& queue, uint64_t token) {
-                const Op op{.kind = OpKind::callback, .callbacks = queue.shared, .value = token};
-                queue.shared->hold();
-                try {
-                    told(self, op, scheduler().submit(*self.stream, op));
-                } catch (...) {
-                    queue.shared->drop();
-                    throw;
-                }
+                submit_holding(self, {.kind = OpKind::callback, .callbacks = queue.shared, .value = token}, *queue.shared);
             },
             "queue"_a, "token"_a)
         .def(
