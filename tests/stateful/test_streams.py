@@ -432,7 +432,7 @@ def _settings(examples: int, steps: int) -> settings:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_any_program(machine: type[Streams]) -> None:
-    run_state_machine_as_test(machine, settings=_settings(25, 30))
+    run_state_machine_as_test(machine, settings=_settings(80, 40))
 
 
 @pytest.mark.soak

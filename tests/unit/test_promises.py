@@ -20,18 +20,8 @@ PROMISES = dict.fromkeys(re.findall(r"^\* `([a-z0-9_]+)`:", PAGE, re.MULTILINE))
 HEADINGS = {name.rstrip("`") for name in re.findall(r"^## `(.+)$", PAGE, re.MULTILINE)}
 
 THAT_CANNOT_FAIL = {
-    *(
-        "backend",
-        "caps",
-        "info",
-        "is_closed",
-        "is_recorded",
-        "name",
-        "ordinal",
-        "table",
-        "total_bytes",
-        "uuid",
-    )
+    *("backend", "caps", "info", "is_closed", "is_recorded"),
+    *("name", "ordinal", "table", "total_bytes", "uuid"),
 }
 CLASSES = {
     *("Buffer", "CopyDescriptor", "Device", "Event", "Host", "Notify", "PeerSet", "Stream", "StreamGroup")
