@@ -185,6 +185,16 @@ void bind_memory(nb::module_& m) {
         .def_prop_ro("is_live", &Memory::is_live)
         .def_prop_ro("is_read_only", &Memory::is_read_only)
         .def_prop_ro("is_peer", &Memory::is_peer, "Whether it was allocated for peer access.")
+        .def_prop_ro(
+            "spans",
+            [](const Memory& self) {
+                std::vector<Seen::Span> spans;
+                if (self.is_live() && self.view_address()) add_host_span(spans, self.view_address(), self.size(), false);
+                nb::list found;
+                for (const auto& span : spans) found.append(nb::make_tuple(span.block, span.offset, span.size, span.written));
+                return found;
+            },
+            nb::for_getter(nb::sig("def spans(self, /) -> list[typing.Any]")), "(block, offset, size, False): where its bytes lie.")
         .def("close", &Memory::close, nb::call_guard<GilReleased>(),
              "End this object; an owner's memory goes back when the last use of it ends.");
 

@@ -105,6 +105,10 @@ class Memory:
     def is_peer(self) -> bool:
         """Whether it was allocated for peer access."""
 
+    @property
+    def spans(self, /) -> list[Any]:
+        """(block, offset, size, False): where its bytes lie."""
+
     def close(self) -> None:
         """
         End this object; an owner's memory goes back when the last use of it ends.

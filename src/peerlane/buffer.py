@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from peerlane import _core, memory
+from peerlane import _core, memory, observers
 from peerlane.backend.interface import Block
 from peerlane.device import Device, Host
 from peerlane.errors import BadAddress, Closed, Fault, InvalidValue
@@ -73,6 +73,8 @@ class Buffer(_core.Memory):
     def _own(cls, block: Block, device: Device | Host, stream: Stream | None = None) -> Buffer:
         made = cls._make(block, device, block, 0, block.size, owns=True)
         made._stream = stream
+        if observers.active:
+            observers.tell("create", made)
         memory.remember(made, device.name)
         return made
 
@@ -85,8 +87,10 @@ class Buffer(_core.Memory):
         Closing a part, or a buffer made by :func:`as_buffer`, frees nothing: the host object is kept until
         the buffer, its views and its parts are gone.  In the child of a fork nothing happens.
         """
-        super().close()
         owner, owns = self._owner, self._owns
+        if owns and observers.active:
+            observers.tell("destroy", self)
+        super().close()
         self._owns = False
         if owns:
             assert isinstance(owner, _core.Memory)
@@ -222,6 +226,8 @@ class Buffer(_core.Memory):
     def __del__(self) -> None:
         # The native owner frees the memory; this only keeps the list of the living true.
         if getattr(self, "_owns", False) and memory is not None:
+            if observers.active:
+                observers.tell("destroy", self)
             memory.forget(self.id, "garbage collection")
             if self._stream is not None and isinstance(self._owner, _core.Memory):
                 self._free(self._owner)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, MutableSet
 from typing import TYPE_CHECKING
 
-from peerlane import _core, memory
+from peerlane import _core, memory, observers
 from peerlane.backend import registry
 from peerlane.backend.interface import Backend, Caps, DeviceInfo
 from peerlane.errors import AccessDenied, Fault, InvalidValue, OutOfMemory
@@ -385,6 +385,8 @@ def devices() -> tuple[Device, ...]:
 
 def leave_node() -> None:
     """Leave the node: all its allocations die, its devices and buffers become Closed.  Idempotent."""
+    if observers.active and registry.is_entered():
+        observers.tell_id("destroy", "Node", 0)
     memory.forget_node([record.id for record in memory.live_records()])
     registry.leave()
 
@@ -411,6 +413,8 @@ def enter_node(spec: str) -> tuple[Device, ...]:
     old = [record.id for record in memory.live_records()]
     entered = registry.enter(config)
     if entered is not before:
+        if before is not None and observers.active:
+            observers.tell_id("destroy", "Node", 0)
         memory.forget_node(old)
     return _devices_of(entered)
 

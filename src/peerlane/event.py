@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from peerlane.timeouts import checked_timeout
 
 if TYPE_CHECKING:
     from peerlane.device import Device
+
+
+_numbers = itertools.count(1)
 
 
 class Event:
@@ -23,12 +27,15 @@ class Event:
     ----------
     device : Device
         Whose streams record it.
+    id : int
+        Unique in the process.
     """
 
-    __slots__ = ("__weakref__", "_is_closed", "_mark", "device")
+    __slots__ = ("__weakref__", "_is_closed", "_mark", "device", "id")
 
     _mark: _core.Mark | None
     device: Device
+    id: int
 
     def __init__(self, *_: object) -> None:
         raise TypeError("an Event is made by Stream.record or Device.create_event")
@@ -36,10 +43,10 @@ class Event:
     @classmethod
     def _make(cls, device: Device, mark: _core.Mark | None) -> Event:
         made = cls.__new__(cls)
-        made.device, made._mark, made._is_closed = device, mark, False
+        made.device, made._mark, made._is_closed, made.id = device, mark, False, next(_numbers)
         if observers.active:
             observers.tell("create", made)
-            weakref.finalize(made, observers.tell_id, "destroy", "Event", id(made))
+            weakref.finalize(made, observers.tell_id, "destroy", "Event", made.id)
         return made
 
     @property
@@ -61,9 +68,10 @@ class Event:
         InvalidValue
             ``NOT_RECORDED``.
         """
-        done = self._recorded("Event.is_done").query()
+        mark = self._recorded("Event.is_done")
+        done = mark.query()
         if done and observers.active:
-            observers.tell("query", self)
+            observers.tell("query", self, stream=mark.stream_id, sequence=mark.sequence)
         return done
 
     @property
@@ -114,7 +122,7 @@ class Event:
                 device=self.device.name,
             )
         if observers.active:
-            observers.tell("sync", self)
+            observers.tell("sync", self, stream=mark.stream_id, sequence=mark.sequence)
         self._raise_failure(mark)
 
     def fileno(self) -> int:

@@ -67,9 +67,19 @@ class Operation:
 class Notice:
     """Something that is no operation.
 
-    ``kind`` is ``create``, ``destroy``, ``sync``, ``query``, ``view`` or ``unview``.
-    ``what`` is ``Stream``, ``Event``, ``Notify`` or ``Buffer`` with its ``id``; a sync or a query was successful.
-    ``spans`` are the bytes that a view lets the host touch.
+    Attributes
+    ----------
+    order : int
+        As of operations.
+    kind : str
+        ``create``, ``destroy``, ``sync``, ``query``, ``view`` or ``unview``; a sync or a query was successful.
+    what, id : str, int
+        ``Stream``, ``Event``, ``Notify`` or ``Buffer`` and its number in this process; ``Node`` 0 is destroyed,
+        with all that belongs to it, when it is left.
+    spans : tuple of Span
+        The bytes of a buffer that begins or ends, or that a view lets the host touch.
+    stream, sequence : int
+        Of a sync or a query: the operation that is over, and with it all before it in that stream.
     """
 
     order: int
@@ -77,6 +87,8 @@ class Notice:
     what: str
     id: int
     spans: tuple[Span, ...] = ()
+    stream: int = 0
+    sequence: int = 0
 
 
 class Observer(Protocol):
@@ -149,17 +161,20 @@ def flush() -> None:
             _hand(observer.started, _operation(started, ""))
 
 
-def tell(kind: str, what: Any, spans: tuple[Span, ...] = ()) -> None:
+def tell(kind: str, what: Any, *, stream: int = 0, sequence: int = 0) -> None:
     """Tell of something that is no operation."""
-    tell_id(kind, type(what).__name__, what.id if hasattr(what, "id") else id(what), spans)
+    spans = _spans(what.spans) if isinstance(what, _core.Memory) else ()
+    tell_id(kind, type(what).__name__, what.id, spans, stream, sequence)
 
 
-def tell_id(kind: str, what: str, number: int, spans: tuple[Span, ...] = ()) -> None:
+def tell_id(
+    kind: str, what: str, number: int, spans: tuple[Span, ...] = (), stream: int = 0, sequence: int = 0
+) -> None:
     """Tell of something of which only the number is left."""
     flush()
     observer = _observer
     if observer is not None:
-        _hand(observer.noticed, Notice(_core.next_order(), kind, what, number, spans))
+        _hand(observer.noticed, Notice(_core.next_order(), kind, what, number, spans, stream, sequence))
 
 
 class _Raised(NamedTuple):

@@ -82,9 +82,10 @@ class Stream(_core.Stream):
     @property
     def is_done(self) -> bool:
         """Whether everything submitted is over; does not block and reports no failure."""
+        sequence = self.submitted
         done = self.query()
         if done and observers.active:
-            observers.tell("query", self)
+            observers.tell("query", self, stream=self.id, sequence=sequence)
         return done
 
     def record(self, event: Event | None = None) -> Event:
@@ -202,6 +203,7 @@ class Stream(_core.Stream):
         Busy
             ``DEADLOCK``: the stream waits for itself, or for the callback that asks.
         """
+        sequence = self.submitted
         if not self.synchronize(checked_timeout("Stream.sync", timeout)):
             raise WaitTimeout(
                 f"stream {self.id} on {self.device.name} was not done after {timeout:g} s: {failures.waits()}",
@@ -209,7 +211,7 @@ class Stream(_core.Stream):
                 device=self.device.name,
             )
         if observers.active:
-            observers.tell("sync", self)
+            observers.tell("sync", self, stream=self.id, sequence=sequence)
         self._report()
 
     def abort(self) -> None:

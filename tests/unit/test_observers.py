@@ -206,14 +206,15 @@ def test_what_is_no_operation_is_noticed(node: Node, recorder: Recorder) -> None
     assert created == [
         ("Stream", s.id),
         ("Notify", signal.id),
-        ("Event", id(empty)),
-        ("Event", id(event)),
+        ("Event", empty.id),
+        ("Event", event.id),
     ]
     event.sync(timeout=20)
     s.sync(timeout=20)
     assert event.is_done
     assert s.is_done
     assert [each.what for each in recorder.notices("sync")] == ["Event", "Stream"]
+    assert [(each.stream, each.sequence) for each in recorder.notices("sync")] == [(s.id, 1), (s.id, 1)]
     assert [each.what for each in recorder.notices("query")] == ["Event", "Stream"]
     gate = parked(s)
     assert not s.is_done
@@ -226,13 +227,31 @@ def test_what_is_no_operation_is_noticed(node: Node, recorder: Recorder) -> None
         ("Stream", s.id),
         ("Notify", signal.id),
         ("Notify", gate.id),
-        ("Event", id(event)),
-        ("Event", id(empty)),
+        ("Event", event.id),
+        ("Event", empty.id),
     }
     del s, signal, event, empty, gate
     gc.collect()
     # The garbage of other tests may go now, too.
     assert {(each.what, each.id) for each in recorder.notices("destroy")} >= numbers
+
+
+def test_buffers_begin_and_end_with_their_bytes(node: Node, recorder: Recorder) -> None:
+    d0, _ = node()
+    a, b = d0.allocate(100), d0.allocate(3 << 20)
+    made = [(each.id, each.spans) for each in recorder.notices("create", "Buffer")]
+    assert [(number, span.size) for number, (span,) in made] == [(a.id, 100), (b.id, 3 << 20)]
+    a.fill(1)
+    (filled,) = recorder.operations("started", "fill")
+    assert (filled.spans[0].block, filled.spans[0].offset) == (made[0][1][0].block, made[0][1][0].offset)
+    a[:10].close()  # a part ends nothing
+    a.close()
+    a.close()
+    del b
+    assert [(each.id, each.spans) for each in recorder.notices("destroy", "Buffer")] == made
+    pl.leave_node()
+    pl.leave_node()
+    assert len(recorder.notices("destroy", "Node")) == 1
 
 
 def test_a_sync_that_reports_a_failure_is_one(node: Node, recorder: Recorder) -> None:
