@@ -10,8 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SANITIZERS = {"address": "address,undefined", "thread": "thread"}
-BUILD_SECONDS, RUN_SECONDS = 600, 200
+BUILD_SECONDS, RUN_SECONDS, SOAK_SECONDS = 600, 200, 1800
 SOURCES = sorted(path.stem for path in Path(__file__).parent.glob("test_*.cpp"))
+CAMPAIGNS = [name for name in SOURCES if "is_soak()" in (Path(__file__).parent / f"{name}.cpp").read_text()]
 
 
 def _command(*words: str, seconds: int, **extra: str) -> None:
@@ -44,6 +45,13 @@ def test_native(build: Path, name: str) -> None:
         UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1",
         TSAN_OPTIONS="halt_on_error=1",
     )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(BUILD_SECONDS + SOAK_SECONDS)
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_native_campaign(build: Path, name: str) -> None:
+    _command(str(build / name), seconds=SOAK_SECONDS, PEERLANE_SOAK="1", TSAN_OPTIONS="halt_on_error=1")
 
 
 def test_every_source_was_found() -> None:
