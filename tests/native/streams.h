@@ -18,8 +18,7 @@ using namespace peerlane;
 
 inline constexpr double kPatience = 60;   // seconds; what takes longer hangs
 
-inline bool is_soak() { return std::getenv("PEERLANE_SOAK") != nullptr; }
-inline int scaled(int usual, int soak) { return is_soak() ? soak : usual; }
+inline int scaled(int usual, int soak) { return std::getenv("PEERLANE_SOAK") ? soak : usual; }
 
 inline uint32_t new_device(bool routes_to_all = true) {
     static std::vector<uint32_t> open;
