@@ -34,24 +34,24 @@ def build(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
+def _run(build: Path, name: str, seconds: int, **extra: str) -> None:
+    if "thread" in build.name and name.startswith("test_faults"):
+        pytest.skip("TSan cannot leave a signal handler by a jump, which is what these tests do")
+    options = {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1"}
+    _command(str(build / name), seconds=seconds, **options, **extra)
+
+
 @pytest.mark.timeout(BUILD_SECONDS + RUN_SECONDS)
 @pytest.mark.parametrize("name", SOURCES)
 def test_native(build: Path, name: str) -> None:
-    if "thread" in build.name and name.startswith("test_faults"):
-        pytest.skip("TSan cannot leave a signal handler by a jump, which is what these tests do")
-    _command(
-        str(build / name),
-        seconds=RUN_SECONDS,
-        UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1",
-        TSAN_OPTIONS="halt_on_error=1",
-    )
+    _run(build, name, RUN_SECONDS)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(BUILD_SECONDS + SOAK_SECONDS)
 @pytest.mark.parametrize("name", CAMPAIGNS)
 def test_native_campaign(build: Path, name: str) -> None:
-    _command(str(build / name), seconds=SOAK_SECONDS, PEERLANE_SOAK="1", TSAN_OPTIONS="halt_on_error=1")
+    _run(build, name, SOAK_SECONDS, PEERLANE_SOAK="1")
 
 
 def test_every_source_was_found() -> None:
