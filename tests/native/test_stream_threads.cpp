@@ -82,7 +82,7 @@ void threads_that_close(std::mt19937_64& random) {
             std::lock_guard lock(mutex);
             return shared[mine() % kStreams];
         };
-        for (int i = 0; i < scaled(400, 8000); ++i) {
+        for (int i = 0; i < scaled(400, 4000); ++i) {
             const auto [one, memory] = any();
             const StreamPtr other = any().stream;
             try {
