@@ -143,6 +143,17 @@ def test_an_exception_is_swallowed_and_told(acl: ModuleType, message: Callable[[
     assert content(acl, target, 64) == bytes([1] * 64)
 
 
+def test_a_loop_without_reports_keeps_what_was_told(acl: ModuleType, message: Callable[[], str]) -> None:
+    stream = subscribed(acl)
+    ok(acl.rt.launch_callback(lambda _: 1 // 0, None, NO_BLOCK, stream))
+    ok(acl.rt.process_report(10_000))
+    for _ in range(100):
+        assert acl.rt.process_report(1) == 507012
+    told = message()
+    assert "ZeroDivisionError" in told
+    assert told.count("507012") == 1
+
+
 def test_codes(acl: ModuleType, message: Callable[[], str]) -> None:
     stream, me = ok(acl.rt.create_stream()), threading.get_ident()
     assert acl.rt.launch_callback(print, None, BLOCK, stream) == 107015
