@@ -244,6 +244,22 @@ def test_a_thread_that_has_ended(acl: ModuleType, message: Callable[[], str]) ->
     assert "callbacks of stream" in message()
 
 
+@pytest.mark.parametrize("end", ["destroy_stream", "reset_device"])
+def test_a_thread_that_ends_while_it_is_waited_for(
+    end: str, acl: ModuleType, message: Callable[[], str]
+) -> None:
+    go = threading.Event()
+    thread = ok(acl.util.start_thread(lambda _: go.wait(20), []))
+    stream = subscribed(acl, thread)
+    ok(acl.rt.launch_callback(print, None, BLOCK, stream))
+    threading.Timer(0.2, go.set).start()
+    ok(getattr(acl.rt, end)(stream if end == "destroy_stream" else 0))
+    assert "1 callbacks of stream" in message()
+    ok(acl.util.stop_thread(thread))
+    if end == "reset_device":
+        ok(acl.rt.set_device(0))
+
+
 def test_destroy_waits_for_a_callback_of_another_thread(acl: ModuleType, server: Server) -> None:
     stream, go, seen = subscribed(acl, server.thread), threading.Event(), list[bool]()
     ok(acl.rt.launch_callback(lambda _: seen.append(go.wait(20)), None, BLOCK, stream))
