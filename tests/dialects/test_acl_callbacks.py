@@ -212,6 +212,16 @@ def test_a_thread_that_would_wait_for_itself_is_refused(acl: ModuleType, message
     ok(acl.rt.synchronize_stream(stream))
 
 
+def test_the_device_is_not_waited_for_either(acl: ModuleType) -> None:
+    stream, other, event = subscribed(acl), ok(acl.rt.create_stream()), ok(acl.rt.create_event())
+    ok(acl.rt.launch_callback(print, None, BLOCK, stream))
+    ok(acl.rt.record_event(event, stream))
+    ok(acl.rt.stream_wait_event(other, event))
+    assert acl.rt.synchronize_device() == 507046
+    ok(acl.rt.process_report(10_000))
+    ok(acl.rt.synchronize_device())
+
+
 @pytest.mark.parametrize(
     "end", ["destroy_stream", "destroy_stream_force", "unsubscribe_report", "reset_device"]
 )

@@ -108,8 +108,12 @@ def stream_of(handle: int) -> AclStream:
 def wait_for_all(streams: Iterable[AclStream], timeout: float | None = None) -> None:
     """Wait for every stream, then report the first failure of them all."""
     until = None if timeout is None else time.monotonic() + timeout
+    waited_for = list(streams)
+    for stream in waited_for:  # before any wait: another stream may wait for this one, for ever
+        if stream.subscription is not None:
+            stream.subscription.refuse_own_wait()
     first: Refusal | Error | None = None
-    for stream in streams:
+    for stream in waited_for:
         try:
             stream.wait(None if until is None else max(0.0, until - time.monotonic()))
         except (Refusal, Error) as error:
