@@ -143,6 +143,17 @@ def test_an_exception_is_swallowed_and_told(acl: ModuleType, message: Callable[[
     assert content(acl, target, 64) == bytes([1] * 64)
 
 
+def test_a_loop_without_reports_keeps_what_was_told(acl: ModuleType, message: Callable[[], str]) -> None:
+    stream = subscribed(acl)
+    ok(acl.rt.launch_callback(lambda _: 1 // 0, None, NO_BLOCK, stream))
+    ok(acl.rt.process_report(10_000))
+    for _ in range(100):
+        assert acl.rt.process_report(1) == 507012
+    told = message()
+    assert "ZeroDivisionError" in told
+    assert told.count("507012") == 1
+
+
 def test_codes(acl: ModuleType, message: Callable[[], str]) -> None:
     stream, me = ok(acl.rt.create_stream()), threading.get_ident()
     assert acl.rt.launch_callback(print, None, BLOCK, stream) == 107015
@@ -201,6 +212,16 @@ def test_a_thread_that_would_wait_for_itself_is_refused(acl: ModuleType, message
     ok(acl.rt.synchronize_stream(stream))
 
 
+def test_the_device_is_not_waited_for_either(acl: ModuleType) -> None:
+    stream, other, event = subscribed(acl), ok(acl.rt.create_stream()), ok(acl.rt.create_event())
+    ok(acl.rt.launch_callback(print, None, BLOCK, stream))
+    ok(acl.rt.record_event(event, stream))
+    ok(acl.rt.stream_wait_event(other, event))
+    assert acl.rt.synchronize_device() == 507046
+    ok(acl.rt.process_report(10_000))
+    ok(acl.rt.synchronize_device())
+
+
 @pytest.mark.parametrize(
     "end", ["destroy_stream", "destroy_stream_force", "unsubscribe_report", "reset_device"]
 )
@@ -231,6 +252,22 @@ def test_a_thread_that_has_ended(acl: ModuleType, message: Callable[[], str]) ->
     assert acl.rt.synchronize_stream_with_timeout(stream, 50) == 507046
     ok(acl.rt.destroy_stream(stream))
     assert "callbacks of stream" in message()
+
+
+@pytest.mark.parametrize("end", ["destroy_stream", "reset_device"])
+def test_a_thread_that_ends_while_it_is_waited_for(
+    end: str, acl: ModuleType, message: Callable[[], str]
+) -> None:
+    go = threading.Event()
+    thread = ok(acl.util.start_thread(lambda _: go.wait(20), []))
+    stream = subscribed(acl, thread)
+    ok(acl.rt.launch_callback(print, None, BLOCK, stream))
+    threading.Timer(0.2, go.set).start()
+    ok(getattr(acl.rt, end)(stream if end == "destroy_stream" else 0))
+    assert "1 callbacks of stream" in message()
+    ok(acl.util.stop_thread(thread))
+    if end == "reset_device":
+        ok(acl.rt.set_device(0))
 
 
 def test_destroy_waits_for_a_callback_of_another_thread(acl: ModuleType, server: Server) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import peerlane
 from helpers.acl_calls import MIB, Held, content, filled, in_thread, ok
+from peerlane.dialects.acl import _state
 
 pytestmark = pytest.mark.timeout(60)
 UNKNOWN = 0xABC0
@@ -258,6 +259,34 @@ def test_destroy_of_a_stream_that_waits_in_vain_ends(acl: ModuleType) -> None:
     ok(acl.rt.wait_and_reset_notify(notify, stream, 0))
     assert acl.rt.destroy_stream(stream) == 107023
     assert acl.rt.stream_query(stream) == (0, 107000)
+
+
+@pytest.mark.parametrize("end", ["destroy_stream", "reset_device"])
+def test_what_that_cancels_is_told_to_every_wait(
+    end: str, acl: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, waits, inside = ok(acl.rt.create_stream()), 3, threading.Semaphore(0)
+    ok(acl.rt.wait_and_reset_notify(ok(acl.rt.create_notify(0)), stream, 0))
+    sync = peerlane.Stream.sync
+
+    def told(self: peerlane.Stream, timeout: float | None = None) -> None:
+        inside.release()
+        sync(self, timeout)
+
+    def wait(_: int) -> int:
+        _state.machine.here.context = own  # a reference more would keep the device
+        return int(acl.rt.synchronize_stream(stream))
+
+    own = _state.machine.here.context
+    monkeypatch.setattr(peerlane.Stream, "sync", told)
+    with ThreadPoolExecutor(waits) as pool:
+        waiting = pool.map(wait, range(waits), timeout=20)
+        for _ in range(waits):
+            assert inside.acquire(timeout=20)
+        assert getattr(acl.rt, end)(stream if end == "destroy_stream" else 0) == 107023
+        assert list(waiting) == [107023] * waits
+    if end == "reset_device":
+        ok(acl.rt.set_device(0))
 
 
 def test_destroy_reports_what_nobody_asked_for(acl: ModuleType) -> None:

@@ -321,8 +321,10 @@ class Messages:
         self._common: deque[str] = deque(maxlen=_REMEMBERED)
 
     def add(self, text: str) -> None:
-        """Put a text before the others."""
-        self._kept().appendleft(text)
+        """Put a text before the others, unless it repeats the newest: a loop that fails keeps what came before."""
+        kept = self._kept()
+        if next(iter(kept), None) != text:
+            kept.appendleft(text)
 
     def take(self) -> Iterable[str]:
         """Return the texts, newest first, and forget them."""

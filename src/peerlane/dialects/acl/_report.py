@@ -21,9 +21,10 @@ from peerlane import Event, Notify, Stream
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import machine, messages
-from peerlane.errors import Cancelled, Error
+from peerlane.errors import Cancelled, Error, WaitTimeout
 
 MOST_THREADS = 1024
+_LOOKS_AGAIN = 0.1  # seconds, for whether the thread that is waited for has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,14 @@ class Subscription:
         """
         self.has_ended = True
         try:
-            if wait and self.report.is_served_elsewhere() and self._blocks():
-                self._stream.sync()
+            while wait and self.report.is_served_elsewhere() and self._blocks():
+                try:
+                    self._stream.sync(_LOOKS_AGAIN)
+                except WaitTimeout as error:
+                    if error.call != "Stream.sync":  # an operation's own timeout
+                        raise
+                else:
+                    break
         finally:
             if not self.report.is_served_elsewhere():
                 self._abandon()

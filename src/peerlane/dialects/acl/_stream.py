@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Iterable
 
@@ -28,7 +30,7 @@ class AclStream(Thing):
         The thread that runs its callbacks, and those that it has not run; it may have ended.
     """
 
-    __slots__ = ("_aborts", "neutral", "subscription")
+    __slots__ = ("_aborts", "_ending", "_is_ending", "neutral", "subscription")
 
     name = "stream"
 
@@ -37,6 +39,8 @@ class AclStream(Thing):
         self.neutral = context.device.create_stream(on_error="continue")
         self.subscription: Subscription | None = None
         self._aborts = 0
+        self._ending = threading.Lock()
+        self._is_ending = False
 
     @property
     def is_default(self) -> bool:
@@ -58,6 +62,9 @@ class AclStream(Thing):
                 str(error),
                 "wait longer, or look at why the stream does not go on",
             ) from None
+        if self._is_ending:
+            with self._ending:  # it knows then whether something was cancelled
+                pass
         if aborts != self._aborts:  # the neutral stream tells only the first of those who wait
             raise Refusal(
                 Code.RT_STREAM_ABORT,
@@ -67,7 +74,8 @@ class AclStream(Thing):
 
     def abort(self, *, close: bool = False) -> None:
         """Cancel what is queued, without waiting."""
-        self._aborts += 1
+        if not self.neutral.is_closed:
+            self._aborts += 1
         self.neutral.cancel(close)
 
     def end(self) -> None:
@@ -78,10 +86,19 @@ class AclStream(Thing):
                 self.subscription.end(wait=True)
             except Error as error:
                 first = error
-        try:
-            self.neutral.close()
-        except Error as error:
-            first = first or error
+        with self._ending:
+            self._is_ending = True
+            last = None
+            with contextlib.suppress(Error):  # its node was left
+                last = None if self.neutral.is_done else self.neutral.record()
+            try:
+                self.neutral.close()
+                if last is not None and last.is_done:
+                    last.sync(0)  # who waits in another thread may have been told what was cancelled
+            except Error as error:
+                if error.fault is Fault.CANCELLED:
+                    self._aborts += 1
+                first = first or error
         if first is not None:
             raise first
 
@@ -108,8 +125,12 @@ def stream_of(handle: int) -> AclStream:
 def wait_for_all(streams: Iterable[AclStream], timeout: float | None = None) -> None:
     """Wait for every stream, then report the first failure of them all."""
     until = None if timeout is None else time.monotonic() + timeout
+    waited_for = list(streams)
+    for stream in waited_for:  # before any wait: another stream may wait for this one, for ever
+        if stream.subscription is not None:
+            stream.subscription.refuse_own_wait()
     first: Refusal | Error | None = None
-    for stream in streams:
+    for stream in waited_for:
         try:
             stream.wait(None if until is None else max(0.0, until - time.monotonic()))
         except (Refusal, Error) as error:
