@@ -130,10 +130,10 @@ static void bind_stream(nb::module_& m) {
              "The first failure that was not taken yet; the stream goes on.")
         .def(
             "close",
-            [](const StreamHandle& self) {
-                if (!self.stream->closed) waited([&](Poll poll) { return scheduler().close(*self.stream, true, poll); });
+            [](const StreamHandle& self, bool wait) {
+                if (!self.stream->closed) waited([&](Poll poll) { return scheduler().close(*self.stream, wait, poll); });
             },
-            "Wait for what can end, cancel waits that nothing submitted satisfies.")
+            nb::kw_only(), "wait"_a = true, "Let what can end end, cancel waits that nothing submitted satisfies.")
         .def(
             "cancel", [](const StreamHandle& self, bool close) { scheduler().abort(*self.stream, close); }, "close"_a,
             nb::call_guard<GilReleased>(), "Cancel what is queued; running copies end at their next chunk.")
@@ -247,6 +247,8 @@ static void bind_marks(nb::module_& m) {
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->line.consumed.load(); })
         .def("record", [](const HeldNotify& self) { scheduler().notify_recorded(*self.shared); },
              nb::call_guard<GilReleased>(), "Record now, outside of any stream.")
+        .def("promise", [](const HeldNotify& self) { self.shared->promised.store(true, std::memory_order_relaxed); },
+             "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
         .def("reset", [](const HeldNotify& self) { scheduler().reset(*self.shared); });
 
     nb::class_<HeldCallbacks>(m, "CallbackQueue", "Where callbacks wait for the thread that runs them.")

@@ -81,6 +81,7 @@ struct Notify {
     SignalLine& line;
     const NotifyKind kind;
     Doorbell* const far;    // of the consumer, when it is another process
+    std::atomic<bool> promised{false};   // the program will record it, whatever is cancelled
     uint64_t id = 0;        // unique in this process, for texts
     uint32_t device = 0;
     std::atomic<uint32_t> references{1};

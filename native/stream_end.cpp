@@ -112,6 +112,7 @@ bool Scheduler::seems_hopeful(const Stream& stream, bool alone) const {
         case Park::value:
             return !alone;   // anybody may write it
         case Park::notify:   // anybody may record it, once
+            if (stream.queue.front().notify->promised.load(std::memory_order_relaxed)) return true;
             return !alone && !(stream.queue.front().notify->is_local() && stream.recordable);
         default:
             return false;

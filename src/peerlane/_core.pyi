@@ -189,6 +189,11 @@ class Notify:
     def record(self) -> None:
         """Record now, outside of any stream."""
 
+    def promise(self) -> None:
+        """
+        Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.
+        """
+
     def reset(self) -> None: ...
 
 class CallbackQueue:
@@ -234,8 +239,8 @@ class Stream:
     def take_failure(self) -> Any:
         """The first failure that was not taken yet; the stream goes on."""
 
-    def close(self) -> None:
-        """Wait for what can end, cancel waits that nothing submitted satisfies."""
+    def close(self, *, wait: bool = True) -> None:
+        """Let what can end end, cancel waits that nothing submitted satisfies."""
 
     def cancel(self, close: bool) -> None:
         """Cancel what is queued; running copies end at their next chunk."""

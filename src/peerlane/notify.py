@@ -81,6 +81,16 @@ class Notify(_core.Notify):
         self._check_open("Notify.record")
         super().record()
 
+    def promise(self) -> None:
+        """Say that the program will record it, whatever is cancelled: closing a stream that waits for it waits too.
+
+        Raises
+        ------
+        Closed
+        """
+        self._check_open("Notify.promise")
+        super().promise()
+
     def close(self) -> None:
         """End it; idempotent.  What is queued already goes on."""
         self._is_closed = True

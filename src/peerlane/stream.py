@@ -221,19 +221,25 @@ class Stream(_core.Stream):
         """
         self.cancel(False)
 
-    def close(self) -> None:
+    def close(self, *, wait: bool = True) -> None:
         """Take no more operations and wait for what is queued; then report the first failure.  Idempotent.
 
         A wait that nothing submitted so far would satisfy is cancelled, with what is behind it.  Called by a
         callback of the stream itself, it does not wait.
+
+        Parameters
+        ----------
+        wait : bool
+            False returns at once and reports nothing; :meth:`sync`, or closing once more, still does.
 
         Raises
         ------
         Error
             As :meth:`sync`; the stream is closed all the same.
         """
-        super().close()
-        self._report()
+        super().close(wait=bool(wait))
+        if wait:
+            self._report()
 
     def __enter__(self) -> Stream:
         if self.is_closed:

@@ -279,6 +279,17 @@ def test_destroy_waits_for_a_callback_of_another_thread(acl: ModuleType, server:
     assert seen == [True, False]
 
 
+@pytest.mark.parametrize("end", ["destroy_stream", "reset_device"])
+def test_a_served_callback_behind_a_wait_that_nothing_ends(end: str, acl: ModuleType, server: Server) -> None:
+    stream, seen = subscribed(acl, server.thread), list[int]()
+    ok(acl.rt.wait_and_reset_notify(ok(acl.rt.create_notify(0)), stream, 0))
+    ok(acl.rt.launch_callback(seen.append, 1, BLOCK, stream))
+    assert getattr(acl.rt, end)(stream if end == "destroy_stream" else 0) == 107023
+    assert seen == []
+    if end == "reset_device":
+        ok(acl.rt.set_device(0))
+
+
 @pytest.mark.parametrize("unsubscribe", [False, True])
 def test_destroy_waits_for_the_one_that_runs(unsubscribe: bool, acl: ModuleType, server: Server) -> None:
     stream, begun, go, seen = (

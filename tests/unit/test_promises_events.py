@@ -232,6 +232,27 @@ def test_notify_is_made() -> None:
         pl.Notify()
 
 
+def test_notify_promise_closed(node: Node) -> None:
+    d0, _ = node()
+    kept, gone = d0.create_notify(), d0.create_notify()
+    gone.close()
+    with pytest.raises(pl.Closed, match=r"Notify\.promise"):
+        gone.promise()
+    kept.promise()
+    s = d0.create_stream()
+    s.wait(kept)
+    s.close(wait=False)
+    assert s.is_closed
+    with pytest.raises(pl.WaitTimeout):
+        s.sync(timeout=0.05)
+    kept.record()
+    s.close()
+    t, other = d0.create_stream(), d0.create_notify()
+    t.wait(other)
+    with pytest.raises(pl.Cancelled):
+        t.close()
+
+
 def test_notify_record_doubled(node: Node) -> None:
     d0, _ = node()
     signal, loose = d0.create_notify("strict"), d0.create_notify()

@@ -73,6 +73,8 @@ class Subscription:
         """Queue a callback."""
         with self._lock:
             returned = self._stream.device.create_notify() if blocks else None
+            if returned is not None:
+                returned.promise()  # also a callback that is not called lets its stream go on
             self._pending.append(_Callback(self._stream.record(), returned, function, user_data))
             if returned is not None:
                 self._stream.wait(returned)
@@ -113,6 +115,8 @@ class Subscription:
         ``wait``: the stream ends too, so wait for what blocks it; called in its own callback, let it go on.
         """
         self.has_ended = True
+        if wait:
+            self._stream.close(wait=False)  # from now on waits that nothing would end are cancelled
         try:
             while wait and self.report.is_served_elsewhere() and self._blocks():
                 try:

@@ -81,6 +81,9 @@ class AclStream(Thing):
     def end(self) -> None:
         """Wait for what is queued and take no more; report the first failure."""
         first: Error | None = None
+        last = None
+        with contextlib.suppress(Error):  # its node was left
+            last = None if self.neutral.is_done else self.neutral.record()
         if self.subscription is not None:
             try:
                 self.subscription.end(wait=True)
@@ -88,9 +91,6 @@ class AclStream(Thing):
                 first = error
         with self._ending:
             self._is_ending = True
-            last = None
-            with contextlib.suppress(Error):  # its node was left
-                last = None if self.neutral.is_done else self.neutral.record()
             try:
                 self.neutral.close()
                 if last is not None and last.is_done:
