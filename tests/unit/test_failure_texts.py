@@ -12,6 +12,37 @@ from helpers.promises import Node, fails, parked
 pytestmark = pytest.mark.timeout(60)
 
 
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class _Nameless:
+    def __call__(self) -> None:
+        raise ValueError("by hand")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no name")
+
+
+def test_a_callback_whose_name_or_failure_cannot_be_shown_is_reported(node: Node) -> None:
+    d0, _ = node()
+    s = d0.create_stream()
+
+    def raises() -> None:
+        raise _Unspeakable
+
+    s.launch_callback(raises)
+    with pytest.raises(
+        pl.DeviceFault, match=r"raises raised _Unspeakable \(its text raised RuntimeError"
+    ) as failed:
+        s.sync(timeout=20)
+    assert isinstance(failed.value.__cause__, _Unspeakable)
+    s.launch_callback(_Nameless())
+    with pytest.raises(pl.DeviceFault, match="a _Nameless raised ValueError: by hand"):
+        s.sync(timeout=20)
+
+
 def test_a_failure_that_passed_thousands_of_streams_names_the_first(node: Node) -> None:
     d0, _ = node()
     streams = [d0.create_stream() for _ in range(3000)]
