@@ -71,3 +71,21 @@ def test_a_failure_handed_on_for_ever_stays_short(node: Node) -> None:
         with pytest.raises(pl.Cancelled, match="cannot be touched") as refused:
             s.sync(timeout=20)
         assert len(str(refused.value)) < 5000
+
+
+def test_texts_name_what_is_asked_for_and_a_handful_of_others(node: Node) -> None:
+    d0, _ = node()
+    others = [d0.create_stream() for _ in range(500)]
+    s, t, u = (d0.create_stream() for _ in range(3))
+    gate = parked(*others, s)
+    t.wait(s)
+    u.wait(t)
+    with pytest.raises(pl.WaitTimeout) as late:
+        u.sync(timeout=0.01)
+    named = [str(late.value).find(f"stream {each.id} at operation 1 waits") for each in (u, t, s)]
+    assert -1 not in named
+    assert named == sorted(named)
+    assert "and 487 more streams" in str(late.value)
+    for _ in range(501):
+        gate.record()
+    u.sync(timeout=20)
