@@ -68,7 +68,7 @@ void bind_copies(nb::module_& m) {
             released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
             return true;
         },
-        "dst"_a, "src"_a, nb::sig("def copy_memory(dst: typing.Any, src: typing.Any) -> bool"),
+        "dst"_a.none(), "src"_a.none(), nb::sig("def copy_memory(dst: typing.Any, src: typing.Any) -> bool"),
         "Copy all of `src` to `dst`, which must be as large; False if one is no Memory, and then nothing happens.");
     m.def(
         "copy_memory_2d",

@@ -164,7 +164,7 @@ void bind_submissions(nb::module_& m) {
             submit_move(stream, {.kind = OpKind::copy, .size = to.size()}, target, source, kept(dst, src));
             return true;
         },
-        "stream"_a, "dst"_a, "src"_a,
+        "stream"_a, "dst"_a.none(), "src"_a.none(),
         nb::sig("def submit_copy(stream: Stream, dst: typing.Any, src: typing.Any) -> bool"),
         "Copy all of `src` to `dst`, which must be as large, in stream order; False if one is no Memory, and then "
         "nothing happens.");

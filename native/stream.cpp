@@ -4,7 +4,12 @@
 
 namespace peerlane {
 
+constexpr uint32_t kMostCauses = 16;
+
 FailurePtr Failure::keep(Failure&& failure) noexcept {
+    if (failure.cause && failure.cause->causes + 1 >= kMostCauses)
+        while (failure.cause->cause) failure.cause = FailurePtr(failure.cause->cause);   // a copy: it is held by what goes
+    failure.causes = failure.cause ? failure.cause->causes + 1 : 0;
     static const auto& none = *new FailurePtr(new Failure{.refusal = {.why = Why::system_memory}});
     try {
         return std::make_shared<const Failure>(std::move(failure));

@@ -26,9 +26,10 @@ struct Failure {
     uint64_t stream = 0, sequence = 0;
     OpKind kind = OpKind::copy;
     uint64_t token = 0;                        // of the callback that failed
-    std::shared_ptr<const Failure> cause;      // cancelled because of this one
+    std::shared_ptr<const Failure> cause{};    // cancelled because of this one
+    uint32_t causes = 0;                       // how many are behind it, one behind the other
 
-    // Without memory: one that says so.
+    // A chain that grows too long names the first cause instead of all between.  Without memory: one that says so.
     static std::shared_ptr<const Failure> keep(Failure&& failure) noexcept;
 };
 using FailurePtr = std::shared_ptr<const Failure>;

@@ -42,7 +42,7 @@ def run(queue: _core.CallbackQueue, token: int) -> BaseException | None:
         function(*args)
     except BaseException as error:  # noqa: BLE001 - the thread must live: an exit asked for is a failure too
         raised = error
-        _failed[token] = (getattr(function, "__qualname__", repr(function)), error)
+        _failed[token] = (_named(function), error)
         if len(_failed) > _REMEMBERED:
             _failed.popitem(last=False)
     finally:
@@ -53,12 +53,26 @@ def run(queue: _core.CallbackQueue, token: int) -> BaseException | None:
 def failed(token: int, what: str, device: str | None) -> Error:
     """Return the exception for a callback that raised; its cause is what it raised."""
     name, error = _failed.get(token, ("a callback", None))
-    raised = (
-        f"{type(error).__name__}: {error}" if error is not None else "an exception, too many failures ago"
-    )
+    raised = _described(error) if error is not None else "an exception, too many failures ago"
     made = DeviceFault(f"{what}: {name} raised {raised}", fault=Fault.CALLBACK_FAILED, device=device)
     made.__cause__ = error
     return made
+
+
+def _named(function: Callable[..., object]) -> str:
+    """Name a function, whatever its attributes do."""
+    try:
+        return str(getattr(function, "__qualname__", None) or repr(function))
+    except Exception:  # noqa: BLE001 - the program's own code; the failure itself must not be lost by it
+        return f"a {type(function).__name__}"
+
+
+def _described(error: BaseException) -> str:
+    """Say what was raised, whatever its ``__str__`` does."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as broken:  # noqa: BLE001 - as above
+        return f"{type(error).__name__} (its text raised {type(broken).__name__})"
 
 
 class Runner:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from peerlane import _core, memory, observers
 from peerlane.backend import registry
 from peerlane.backend.interface import Backend, Caps, DeviceInfo
-from peerlane.errors import AccessDenied, Fault, InvalidValue, OutOfMemory
+from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, OutOfMemory
 from peerlane.event import Event
 from peerlane.node.config import NodeConfig
 from peerlane.notify import Notify, NotifyKind
@@ -162,7 +162,12 @@ class Device:
         from peerlane.buffer import Buffer
 
         nbytes = checked_size(nbytes, "Device.allocate")
-        checked_stream("Device.allocate", stream)
+        if checked_stream("Device.allocate", stream) is not None and stream.is_closed:  # type: ignore[union-attr]
+            raise Closed(
+                f"Device.allocate: {stream!r} was closed; nothing could be freed in its order",
+                call="Device.allocate",
+                device=self.name,
+            )
         return Buffer._own(self._backend.allocate(self._info.ordinal, nbytes, bool(peer)), self, stream)
 
     def create_stream(self, *, on_error: str = "stop") -> Stream:
@@ -199,7 +204,7 @@ class Device:
         Closed, InvalidValue
         """
         kinds = {each.name.lower(): each for each in NotifyKind}
-        if kind not in kinds:
+        if not isinstance(kind, str) or kind not in kinds:
             raise InvalidValue(
                 f"create_notify: kind is {kind!r}; valid are {', '.join(kinds)}", call="Device.create_notify"
             )

@@ -117,7 +117,7 @@ class Event:
         mark = self._recorded("Event.sync")
         if not mark.synchronize(checked_timeout("Event.sync", timeout)):
             raise WaitTimeout(
-                f"{self!r} was not done after {timeout:g} s: {failures.waits()}",
+                f"{self!r} was not done after {timeout:g} s: {failures.waits(mark.stream_id)}",
                 call="Event.sync",
                 device=self.device.name,
             )

@@ -34,6 +34,7 @@ _REFUSALS = frozenset(
 #: (exception, stream, operation, kind, token, cause), as native code gives it.
 Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None]"
 
+_MOST_SHOWN = 16  # streams that a text names
 _KINDS = {
     "copy_2d": "2D copy",
     "wait_notify": "wait for a notify",
@@ -68,10 +69,20 @@ def as_error(failure: Failure) -> Error:
     return type(error)(f"{what}: {error}", fault=error.fault, call=error.call, device=error.device)
 
 
-def waits() -> str:
-    """Say in words what every stream that is not done waits for."""
-    lines = [_wait(*entry) for entry in _core.waiting()]
-    return "; ".join(lines) or "no stream has anything queued"
+def waits(stream: int) -> str:
+    """Say in words what a stream waits for, and what that waits for; then the others, as far as there is room."""
+    waiting = {entry[0]: entry for entry in _core.waiting()}
+    total = len(waiting)
+    shown: list[str] = []
+    following: int | None = stream
+    while waiting and len(shown) < _MOST_SHOWN:
+        entry = waiting.pop(following, None) if following is not None else None
+        entry = entry or waiting.pop(next(iter(waiting)))
+        following = entry[4] if entry[3] == "record" else None
+        shown.append(_wait(*entry))
+    if total > len(shown):
+        shown.append(f"and {total - len(shown):,} more streams")
+    return "; ".join(shown) or "no stream has anything queued"
 
 
 def _wait(
@@ -133,14 +144,15 @@ def explain(why: str, *numbers: Any) -> BaseException:
             )
         case "deadlock":
             return Busy(
-                f"stream {allocation} waits for itself, and nothing that was submitted ends that: {waits()}",
+                f"stream {allocation} waits for itself, and nothing that was submitted ends that: "
+                f"{waits(allocation)}",
                 fault=Fault.DEADLOCK,
                 device=where,
             )
         case _:  # pending_writes
             return Busy(
                 f"operation {size} of stream {allocation} writes this memory and waits for what nothing submitted "
-                f"would bring; synchronize before looking ({waits()})",
+                f"would bring; synchronize before looking ({waits(allocation)})",
                 fault=Fault.BUSY,
                 device=where,
             )

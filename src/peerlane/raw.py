@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from peerlane import _core
 from peerlane.backend import registry
 from peerlane.backend.interface import Location
-from peerlane.errors import InvalidValue
+from peerlane.errors import BadAddress, Fault, InvalidValue
 from peerlane.stream import Stream, checked_stream
 from peerlane.timeouts import in_nanoseconds
 
@@ -169,7 +169,7 @@ def wait_value(
 ) -> None:
     """Let what is submitted from now on wait until a word of memory holds what is wanted.
 
-    The word is looked at every 20 us to 1 ms, so an event or a notify is quicker.
+    The word is looked at every 20 us to 4 ms, so an event or a notify is quicker.
 
     Parameters
     ----------
@@ -201,7 +201,19 @@ def wait_value(
             f"raw.wait_value: compare is {compare!r}; valid are {', '.join(_COMPARES)}", call="raw.wait_value"
         )
     deadline = in_nanoseconds("raw.wait_value", timeout)
-    _core.submit_wait_value(stream, address, value, chosen & bits, _COMPARES.index(compare), width, deadline)
+    try:
+        _core.submit_wait_value(
+            stream, address, value, chosen & bits, _COMPARES.index(compare), width, deadline
+        )
+    except BadAddress:
+        if _core.locate(address) is not None:
+            raise
+        raise BadAddress(
+            f"raw.wait_value: {address:#x} is pageable host memory, which no stream can watch; allocate the word "
+            "with Host().allocate or on a device",
+            fault=Fault.UNKNOWN_ADDRESS,
+            call="raw.wait_value",
+        ) from None
 
 
 def _checked_word(call: str, stream: Stream, address: int, value: int, width: int) -> list[int]:

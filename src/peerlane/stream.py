@@ -46,7 +46,7 @@ class Stream(_core.Stream):
     def _make(
         cls, device: Device, on_error: str, group: _core.Group | None = None, *, legacy: bool = False
     ) -> Stream:
-        if on_error not in _ON_ERROR:
+        if not isinstance(on_error, str) or on_error not in _ON_ERROR:
             raise InvalidValue(
                 f"create_stream: on_error is {on_error!r}; valid are 'stop' and 'continue'",
                 call="create_stream",
@@ -67,7 +67,7 @@ class Stream(_core.Stream):
 
     @on_error.setter
     def on_error(self, value: str) -> None:
-        if value not in _ON_ERROR:
+        if not isinstance(value, str) or value not in _ON_ERROR:
             raise InvalidValue(
                 f"Stream.on_error: {value!r}; valid are 'stop' and 'continue'", call="Stream.on_error"
             )
@@ -107,8 +107,11 @@ class Stream(_core.Stream):
             raise TypeError(f"Stream.record: the event must be an Event, not {type(event).__name__}")
         event._check_open("Stream.record")
         if event.device is not self.device:
+            where = self.device.name
+            if event.device.is_closed:
+                where += " of the node that was entered since"
             raise InvalidValue(
-                f"Stream.record: the event belongs to {event.device.name}, the stream to {self.device.name}",
+                f"Stream.record: the event belongs to {event.device.name}, the stream to {where}",
                 fault=Fault.WRONG_DEVICE,
                 call="Stream.record",
                 device=self.device.name,
@@ -206,7 +209,7 @@ class Stream(_core.Stream):
         sequence = self.submitted
         if not self.synchronize(checked_timeout("Stream.sync", timeout)):
             raise WaitTimeout(
-                f"stream {self.id} on {self.device.name} was not done after {timeout:g} s: {failures.waits()}",
+                f"stream {self.id} on {self.device.name} was not done after {timeout:g} s: {failures.waits(self.id)}",
                 call="Stream.sync",
                 device=self.device.name,
             )
@@ -281,6 +284,8 @@ class StreamGroup:
     __slots__ = ("_group", "default", "device")
 
     def __init__(self, device: Device, *, on_error: str = "stop") -> None:
+        if not hasattr(type(device), "create_stream"):
+            raise TypeError(f"StreamGroup: the device must be a Device, not {type(device).__name__}")
         self.device = device
         self._group = _core.Group()
         self.default = Stream._make(device, on_error, self._group, legacy=True)

@@ -21,7 +21,10 @@ def checked_timeout(call: str, timeout: float | None) -> float:
         return FOREVER
     if isinstance(timeout, bool) or not hasattr(type(timeout), "__float__"):
         raise TypeError(f"{call}: timeout must be seconds or None, not {type(timeout).__name__}")
-    seconds = float(timeout)
+    try:
+        seconds = float(timeout)
+    except OverflowError:
+        seconds = math.inf if timeout > 0 else -math.inf
     if math.isnan(seconds) or seconds < 0:
         raise InvalidValue(
             f"{call}: timeout is {timeout}; valid are seconds from 0 on, or None to wait for ever", call=call

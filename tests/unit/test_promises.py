@@ -95,6 +95,12 @@ def test_copy_no_buffer(node: Node) -> None:
     d0, _ = node()
     with pytest.raises(TypeError, match="int has neither the buffer protocol nor DLPack"):
         pl.copy(d0.allocate(8), 5)
+    a, stream = d0.allocate(8), d0.create_stream()
+    for ends in ((None, a), (a, None)):
+        for where in (None, stream):
+            with pytest.raises(TypeError, match="NoneType has neither the buffer protocol nor DLPack"):
+                pl.copy(*ends, stream=where)
+    assert stream.submitted == 0
 
 
 def test_copy_2d_pitch_below_width(node: Node) -> None:

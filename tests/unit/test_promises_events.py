@@ -26,9 +26,9 @@ def test_create_event_after_leaving(node: Node) -> None:
 
 def test_create_notify_bad(node: Node) -> None:
     d0, _ = node()
-    for bad in ("Binary", "", "counter"):
+    for bad in ("Binary", "", "counter", [], None):
         with pytest.raises(pl.InvalidValue, match="valid are binary, fifo, strict"):
-            d0.create_notify(bad)
+            d0.create_notify(bad)  # type: ignore[arg-type]
     pl.leave_node()
     with pytest.raises(pl.Closed, match="left node"):
         d0.create_notify()
@@ -43,6 +43,10 @@ def test_record_wrong_device(node: Node) -> None:
     with pytest.raises(TypeError, match="must be an Event, not Notify"):
         s.record(d0.create_notify())  # type: ignore[arg-type]
     assert s.submitted == 0
+    old = d0.create_event()
+    pl.leave_node()
+    with pytest.raises(pl.InvalidValue, match="of the node that was entered since"):
+        pl.devices()[0].create_stream().record(old)
 
 
 def test_record_closed(node: Node) -> None:

@@ -17,9 +17,9 @@ pytestmark = pytest.mark.timeout(60)
 
 def test_create_stream_bad(node: Node) -> None:
     d0, _ = node()
-    for bad in ("ignore", "", "STOP"):
+    for bad in ("ignore", "", "STOP", [], None):
         with pytest.raises(pl.InvalidValue, match="valid are 'stop' and 'continue'"):
-            d0.create_stream(on_error=bad)
+            d0.create_stream(on_error=bad)  # type: ignore[arg-type]
     pl.leave_node()
     with pytest.raises(pl.Closed, match="left node"):
         d0.create_stream()
@@ -61,13 +61,14 @@ def test_wait_closed(node: Node) -> None:
 def test_wait_bad_timeout(node: Node) -> None:
     d0, _ = node()
     s = d0.create_stream()
-    for bad in (-1, float("nan"), -1e-9):
+    for bad in (-1, float("nan"), -1e-9, -(10**400)):
         with pytest.raises(pl.InvalidValue, match="seconds from 0 on"):
             s.wait(d0.create_notify(), timeout=bad)
     for wrong in ("1", True):
         with pytest.raises(TypeError, match="timeout must be seconds or None"):
             s.wait(d0.create_notify(), timeout=wrong)  # type: ignore[arg-type]
     assert s.submitted == 0
+    s.sync(10**400)  # more than a float holds: for ever
 
 
 def test_wait_ends_at_its_deadline(node: Node) -> None:
@@ -407,6 +408,8 @@ def test_group_bad(node: Node) -> None:
     d0, _ = node()
     with pytest.raises(pl.InvalidValue, match="valid are"):
         pl.StreamGroup(d0, on_error="no")
+    with pytest.raises(TypeError, match="must be a Device, not str"):
+        pl.StreamGroup("virtual:0")  # type: ignore[arg-type]
     pl.leave_node()
     with pytest.raises(pl.Closed, match="left node"):
         pl.StreamGroup(d0)

@@ -99,6 +99,9 @@ def test_allocate_in_stream_order(node: Node) -> None:
     assert untouched(out, 7)
     with pytest.raises(TypeError, match="stream must be a Stream or None, not str"):
         d0.allocate(8, stream="s")  # type: ignore[arg-type]
+    s.close()
+    with pytest.raises(pl.Closed, match="in its order"):
+        d0.allocate(8, stream=s)
     assert d0.free_bytes == 4 << 20
 
 

@@ -114,8 +114,10 @@ def test_wait_value_bad(node: Node) -> None:
             pl.raw.wait_value(word.address, 1, stream=s, width=1)
         with pytest.raises(pl.InvalidValue, match="timeout is -1"):
             pl.raw.wait_value(word.address, 1, stream=s, timeout=-1)
-        with pytest.raises(pl.BadAddress):
+        with pytest.raises(pl.BadAddress, match="pageable host memory"):
             pl.raw.wait_value(host.ctypes.data, 1, stream=s)
+        with pytest.raises(pl.BadAddress, match=f"address {word.address + 4096:#x}"):
+            pl.raw.wait_value(word.address + 4096, 1, stream=s)
         assert s.submitted == 0
 
 
