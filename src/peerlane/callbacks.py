@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 import threading
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -42,6 +43,9 @@ def run(queue: _core.CallbackQueue, token: int) -> BaseException | None:
         function(*args)
     except BaseException as error:  # noqa: BLE001 - the thread must live: an exit asked for is a failure too
         raised = error
+        traceback.clear_frames(
+            error.__traceback__
+        )  # else what it allocated would live as long as the failure
         _failed[token] = (_named(function), error)
         if len(_failed) > _REMEMBERED:
             _failed.popitem(last=False)

@@ -178,9 +178,11 @@ streams = [devices[i % 4].create_stream() for i in range(10_000)]
 for i, s in enumerate(streams): buffers[i % 4].fill(i & 255, stream=s)
 last = [s.record() for s in streams]
 for s in streams: s.sync(timeout=60)
-used = time.process_time(); start = time.monotonic()
-time.sleep(0.5)
-idle = (time.process_time() - used) / (time.monotonic() - start)
+def share():
+    used, start = time.process_time(), time.monotonic()
+    time.sleep(0.25)
+    return (time.process_time() - used) / (time.monotonic() - start)
+idle = min(share() for _ in range(4))   # a worker may still put aside what others have run
 print(json.dumps({"threads": len(os.listdir("/proc/self/task")), "idle": idle, "cores": len(os.sched_getaffinity(0)),
                   "bytes": (me.memory_info().rss - before) / len(streams), "done": all(e.is_done for e in last)}))
 for s in streams: s.close()
