@@ -1,8 +1,6 @@
 #include <algorithm>
 
-#include "bind.h"
-#include "copy_engine.h"
-#include "memory.h"
+#include "bind_operands.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -17,28 +15,7 @@ void released(uint64_t size, const Work& work) {
         work(Poll{});
         return;
     }
-    try {
-        const GilReleased gil;
-        work(poll_here());
-    } catch (const Refusal& refusal) {
-        if (refusal.why == Why::interrupted) throw nb::python_error();   // the signal handler's exception
-        throw;
-    }
-}
-
-Operand readable(const Memory& memory) {
-    return {"src", memory.last_address(), memory.size(), memory.pin()};
-}
-Operand writable(const Memory& memory) {
-    return {"dst", memory.last_address(), memory.size(), memory.pin_writable()};
-}
-
-void check_rectangle(const Operand& operand, uint64_t pitch, uint64_t width, uint64_t height) {
-    if (width == 0 || height == 0) return;
-    const uint64_t span = pitched_span(operand.role, pitch, width, height);
-    if (span > operand.size)
-        throw Refusal{.why = Why::out_of_bounds, .role = operand.role, .address = operand.address, .size = span,
-                      .base = operand.address, .extent_size = operand.size, .device = operand.range().device};
+    interruptible(work);
 }
 
 }  // namespace
@@ -74,8 +51,9 @@ void bind_copies(nb::module_& m) {
         "copy_memory_2d",
         [](const Memory& dst, uint64_t dst_pitch, const Memory& src, uint64_t src_pitch, uint64_t width, uint64_t height) {
             const Operand to = writable(dst), from = readable(src);
-            check_rectangle(to, dst_pitch, width, height);
-            check_rectangle(from, src_pitch, width, height);
+            if (width == 0 || height == 0) return;
+            checked_span(to, dst_pitch, width, height);
+            checked_span(from, src_pitch, width, height);
             if (is_observed()) [[unlikely]] tell_complete(OpKind::copy_2d, {&to}, {&from});
             released(to.size + from.size, [&](Poll poll) {
                 copy_2d(to, dst_pitch, from, src_pitch, width, height, false, poll);

@@ -303,11 +303,9 @@ void bind_streams(nb::module_& m) {
         "seed"_a, "`schedule`: 0 eager, 1 lazy, 2 seeded.");
     m.def("close_streams", [](uint32_t device) { scheduler().close_device(device); }, "device"_a,
           nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
-    m.def("release_kept", &release_kept, "Let go of the objects that finished operations kept alive.");
     m.def(
         "drain", [] { waited([&](Poll poll) { return scheduler().drain(poll); }); },
         "Run what can run, on all streams.");
-    m.def("native_threads", [] { return scheduler().threads(); });
     m.def(
         "waiting",
         [] {

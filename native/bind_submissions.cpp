@@ -1,8 +1,6 @@
 // Copies, fills, batches and descriptor launches given to a stream.
-#include "bind.h"
+#include "bind_operands.h"
 #include "descriptor.h"
-#include "memory.h"
-#include "scheduler.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -56,8 +54,8 @@ nb::object kept(nb::handle dst, nb::handle src) {
 void submit_move(const StreamHandle& stream, Op op, Operand& dst, Operand& src, nb::handle keep) {
     hold(op, dst.range(), src.range());
     submit(stream, op, keep);
-    dst.take();
-    src.take();
+    dst.hand_over();
+    src.hand_over();
 }
 
 void submit_rectangle(const StreamHandle& stream, Operand& dst, uint64_t dst_pitch, Operand& src, uint64_t src_pitch,
@@ -70,9 +68,6 @@ void submit_rectangle(const StreamHandle& stream, Operand& dst, uint64_t dst_pit
     submit_move(stream, {.kind = OpKind::copy_2d, .direct = direct, .size = dst.size, .extra = shape.get()}, dst, src, keep);
     shape.release();
 }
-
-Operand readable(const Memory& memory) { return {"src", memory.last_address(), memory.size(), memory.pin()}; }
-Operand writable(const Memory& memory) { return {"dst", memory.last_address(), memory.size(), memory.pin_writable()}; }
 
 // Types repeat: the same one is asked for once.
 class MemoryTest {
@@ -128,18 +123,7 @@ void run_now(Batch& batch, const Operand* table) {
         Scheduler::get().note(std::move(seen));
     }
     const Task task = plan_pieces(batch.pieces);
-    const GilReleased gil;
-    run_task(task, nullptr, 0, poll_here());
-}
-
-template <class Work>
-void interruptible(const Work& work) {
-    try {
-        work();
-    } catch (const Refusal& refusal) {
-        if (refusal.why == Why::interrupted) throw nb::python_error();   // the signal handler's exception
-        throw;
-    }
+    interruptible([&](Poll poll) { run_task(task, nullptr, 0, poll); });
 }
 
 std::unique_ptr<Launch> launch_of(uint64_t table_size, uint32_t only_device) {
@@ -182,13 +166,10 @@ void bind_submissions(nb::module_& m) {
         [](const StreamHandle& stream, MemoryObject dst, uint64_t dst_pitch, MemoryObject src, uint64_t src_pitch,
            uint64_t width, uint64_t height) {
             if (width == 0 || height == 0) return;
-            const uint64_t dst_span = pitched_span("dst", dst_pitch, width, height);
-            const uint64_t src_span = pitched_span("src", src_pitch, width, height);
             const Memory& to = memory_of(dst);
             const Memory& from = memory_of(src);
-            if (dst_span > to.size() || src_span > from.size())
-                throw Refusal{.why = Why::out_of_bounds, .role = "dst", .address = to.last_address(), .size = dst_span,
-                              .base = to.last_address(), .extent_size = to.size()};
+            const uint64_t dst_span = checked_span(writable(to), dst_pitch, width, height);
+            const uint64_t src_span = checked_span(readable(from), src_pitch, width, height);
             Operand target("dst", to.last_address(), dst_span, to.pin_writable());
             Operand source("src", from.last_address(), src_span, from.pin());
             submit_rectangle(stream, target, dst_pitch, source, src_pitch, width, height, false, kept(dst, src));
@@ -213,7 +194,7 @@ void bind_submissions(nb::module_& m) {
             Op op{.kind = OpKind::fill, .width = static_cast<uint8_t>(width), .size = to.size(), .value = value};
             hold(op, target.range(), {});
             submit(stream, op, kept(dst, nb::handle()));
-            target.take();
+            target.hand_over();
         },
         "stream"_a, "dst"_a, "value"_a, "width"_a);
     m.def(
@@ -228,7 +209,7 @@ void bind_submissions(nb::module_& m) {
             Op op{.kind = OpKind::fill, .width = static_cast<uint8_t>(width), .size = size, .value = value};
             hold(op, target.range(), {});
             submit(stream, op, nb::handle());
-            target.take();
+            target.hand_over();
         },
         "stream"_a, "dst"_a, "value"_a, "width"_a, "count"_a);
     m.def(
@@ -239,7 +220,7 @@ void bind_submissions(nb::module_& m) {
             Op op{.kind = OpKind::write_value, .width = static_cast<uint8_t>(width), .size = width, .value = value};
             hold(op, target.range(), {});
             submit(stream, op, nb::handle());
-            target.take();
+            target.hand_over();
         },
         "stream"_a, "address"_a, "value"_a, "width"_a);
     m.def(
@@ -257,7 +238,7 @@ void bind_submissions(nb::module_& m) {
             Op op{.kind = OpKind::wait_value, .width = static_cast<uint8_t>(width), .size = width, .extra = wanted.get()};
             hold(op, target.range(), {});
             submit(stream, op, nb::handle());
-            target.take();
+            target.hand_over();
             wanted.release();
         },
         "stream"_a, "address"_a, "value"_a, "mask"_a, "compare"_a, "width"_a, "timeout_ns"_a,
@@ -269,7 +250,7 @@ void bind_submissions(nb::module_& m) {
             auto batch = std::make_unique<Batch>();
             const nb::object keep = gather(*batch, dsts, srcs);
             if (!stream) {
-                interruptible([&] { run_now(*batch, nullptr); });
+                run_now(*batch, nullptr);
                 return;
             }
             Op op{.kind = OpKind::batch, .extra = batch.get()};
@@ -286,13 +267,13 @@ void bind_submissions(nb::module_& m) {
             auto launch = launch_of(size, only_device);
             if (!stream) {
                 launch->read(operand.host(), direct);
-                interruptible([&] { run_now(*launch, &operand); });
+                run_now(*launch, &operand);
                 return;
             }
             Op op{.kind = OpKind::descriptor, .direct = direct, .size = size, .extra = launch.get()};
             hold(op, operand.range(), {});
             submit(*stream, op, nb::handle());
-            operand.take();
+            operand.hand_over();
             launch.release();
         },
         "stream"_a.none(), "table"_a, "size"_a, "direct"_a, "only_device"_a, "Run the copy list that lies at `table` when it starts.");

@@ -25,12 +25,8 @@ class Operand {
     bool is_pageable() const { return range_.extent == nullptr; }
     const Range& range() const { return range_; }
     Side side() const { return {role, address, size, range_.host, is_pageable(), range_.device}; }
-    // The pins are the caller's from now on.
-    Range take() {
-        const Range taken = range_;
-        range_.extent = nullptr;
-        return taken;
-    }
+    // The pins are somebody else's from now on.
+    void hand_over() { range_.extent = nullptr; }
 
     const char* const role;
     const uint64_t address, size;

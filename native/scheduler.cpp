@@ -94,7 +94,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op) {
     if (schedule == Schedule::eager && idle && op.kind <= OpKind::fill && op.kind != OpKind::copy_2d &&
         op.size <= kAtOnce) {
         stream.submitted.store(result.sequence, std::memory_order_relaxed);
-        run_at_once(lock, stream, op);
+        run_at_once(stream, op);
         result.at_once = true;
         return result;
     }
@@ -295,11 +295,6 @@ void Scheduler::take_released(std::vector<void*>& objects, std::vector<uint64_t>
     objects.swap(released_);
     tokens.swap(released_tokens_);
     has_released_.store(false, std::memory_order_relaxed);
-}
-
-uint64_t Scheduler::threads() {
-    Lock lock(mutex_);
-    return workers_ + (watching_ ? 1 : 0);
 }
 
 }  // namespace peerlane

@@ -57,8 +57,8 @@ class Scheduler {
     Schedule schedule() const { return schedule_.load(std::memory_order_relaxed); }
 
     StreamPtr create(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy);
-    // Takes the operation over, its pins and references included; its sequence number.  When it throws Refusal
-    // it has taken nothing.  `seen` is filled if somebody observes.
+    // Takes the operation over, its pins and references included; its sequence number.  When it throws
+    // it has taken nothing.
     Submitted submit(Stream& stream, const Op& op);
     Mark* record(Stream& stream, Submitted* done = nullptr);   // the caller drops it
     Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns);
@@ -101,7 +101,6 @@ class Scheduler {
     uint64_t next_order() { return order_.fetch_add(1, std::memory_order_relaxed); }
     std::vector<Traced> take_trace(Stream& stream, uint64_t& lost);
 
-    uint64_t threads();
     std::vector<Waiting> waiting();
     void fork_prepare() { mutex_.lock(); }
     void fork_done() { mutex_.unlock(); }
@@ -118,7 +117,7 @@ class Scheduler {
 
     // scheduler.cpp: what is submitted, what is ready, the workers.  Throws before anything is taken over, or not.
     Submitted push(Lock& lock, Stream& stream, Op op);
-    void run_at_once(Lock& lock, Stream& stream, const Op& op);
+    void run_at_once(Stream& stream, const Op& op);
     void make_ready(Stream& stream);
     bool can_run(const Stream& stream) const;
     bool can_help(const Stream& stream) const { return stream.job ? stream.job->may_join() : can_run(stream); }

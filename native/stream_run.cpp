@@ -150,7 +150,7 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
     return true;
 }
 
-void Scheduler::run_at_once(Lock& lock, Stream& stream, const Op& op) {
+void Scheduler::run_at_once(Stream& stream, const Op& op) {
     const uint64_t sequence = stream.submitted.load(std::memory_order_relaxed);
     const bool timed = tracing.load(std::memory_order_relaxed);
     if (observing.load(std::memory_order_relaxed)) note_started(stream, sequence, op, nullptr);
@@ -160,7 +160,6 @@ void Scheduler::run_at_once(Lock& lock, Stream& stream, const Op& op) {
     unpin(op);
     if (timed) note_time(stream, sequence, op, start);
     complete(stream, 1, op.phase);
-    (void)lock;
 }
 
 void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {

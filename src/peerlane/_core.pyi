@@ -267,13 +267,8 @@ def configure_schedule(schedule: int, seed: int) -> None:
 def close_streams(device: int) -> None:
     """Abort and close the streams of a device."""
 
-def release_kept() -> None:
-    """Let go of the objects that finished operations kept alive."""
-
 def drain() -> None:
     """Run what can run, on all streams."""
-
-def native_threads() -> int: ...
 
 def waiting() -> list[tuple[int, int, int, str, int, int, int]]:
     """

@@ -6,7 +6,6 @@ takes the interpreter's lock.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
@@ -35,23 +34,22 @@ def forget(token: int) -> None:
     _queued.pop(token, None)
 
 
-def run(queue: _core.CallbackQueue, token: int) -> BaseException | None:
-    """Make a taken call and let its stream go on; return what it raised."""
+def run(queue: _core.CallbackQueue, token: int) -> None:
+    """Make a taken call and let its stream go on; what it raises is a failure of its stream."""
     function, args = _queued.pop(token)
-    raised: BaseException | None = None
+    raised = False
     try:
         function(*args)
-    except BaseException as error:  # noqa: BLE001 - the thread must live: an exit asked for is a failure too
-        raised = error
-        traceback.clear_frames(
-            error.__traceback__
-        )  # else what it allocated would live as long as the failure
+    # Were the thread to end by it, no other stream's calls would be made.
+    except BaseException as error:  # noqa: BLE001 - also an exit that was asked for
+        raised = True
+        # What it allocated must not live as long as the failure.
+        traceback.clear_frames(error.__traceback__)
         _failed[token] = (_named(function), error)
         if len(_failed) > _REMEMBERED:
             _failed.popitem(last=False)
     finally:
-        queue.finish(token, raised is not None)
-    return raised
+        queue.finish(token, raised)
 
 
 def failed(token: int, what: str, device: str | None) -> Error:
@@ -101,9 +99,7 @@ def _serve(queue: _core.CallbackQueue) -> None:
     while True:
         token = queue.take(-1.0)
         if token is not None:
-            # A failure of its stream; were the thread to end by it, no other stream's calls would be made.
-            with contextlib.suppress(BaseException):
-                run(queue, token)
+            run(queue, token)
 
 
 runner = Runner()

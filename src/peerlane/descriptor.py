@@ -10,7 +10,7 @@ from peerlane.buffer import Buffer, as_buffer
 from peerlane.errors import BadAddress, Fault, InvalidValue
 from peerlane.stream import Stream, checked_stream
 
-_HEADER = struct.Struct("<8sIIQQ")
+_HEADER = raw._LIST_HEADER
 _ENTRY = struct.Struct("<QQQQ")
 _MAGIC = b"PLCOPIES"
 _VERSION = 1

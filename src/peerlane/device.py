@@ -162,7 +162,8 @@ class Device:
         from peerlane.buffer import Buffer
 
         nbytes = checked_size(nbytes, "Device.allocate")
-        if checked_stream("Device.allocate", stream) is not None and stream.is_closed:  # type: ignore[union-attr]
+        stream = checked_stream("Device.allocate", stream)
+        if stream is not None and stream.is_closed:
             raise Closed(
                 f"Device.allocate: {stream!r} was closed; nothing could be freed in its order",
                 call="Device.allocate",

@@ -9,6 +9,7 @@ operation is over, pageable host memory is the caller's to keep.
 from __future__ import annotations
 
 import operator
+import struct
 from typing import TYPE_CHECKING
 
 from peerlane import _core
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _copy = _core.copy
 _submit_copy = _core.submit_copy_at
 _WORD = 1 << 64
-_LIST_HEADER = 32
+_LIST_HEADER = struct.Struct("<8sIIQQ")
 _COMPARES = ("geq", "eq", "and", "nor")
 
 
@@ -258,9 +259,9 @@ def launch_descriptor(
     """
     checked_stream("raw.launch_descriptor", stream)
     table, nbytes = _checked("raw.launch_descriptor", table=table, nbytes=nbytes)
-    if nbytes < _LIST_HEADER:
+    if nbytes < _LIST_HEADER.size:
         raise InvalidValue(
-            f"raw.launch_descriptor: {nbytes} bytes cannot hold a list, whose header has {_LIST_HEADER}",
+            f"raw.launch_descriptor: {nbytes} bytes cannot hold a list, whose header has {_LIST_HEADER.size}",
             call="raw.launch_descriptor",
         )
     only = 0 if device is None else device._native_number()

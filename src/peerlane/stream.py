@@ -284,7 +284,9 @@ class StreamGroup:
     __slots__ = ("_group", "default", "device")
 
     def __init__(self, device: Device, *, on_error: str = "stop") -> None:
-        if not hasattr(type(device), "create_stream"):
+        from peerlane.device import Device
+
+        if not isinstance(device, Device):
             raise TypeError(f"StreamGroup: the device must be a Device, not {type(device).__name__}")
         self.device = device
         self._group = _core.Group()

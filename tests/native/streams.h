@@ -74,8 +74,8 @@ inline Submitted move(Stream& on, Op op, Operand& dst, Operand* src) {
         op.src_extent = src->range().extent;
     }
     const Submitted done = engine().submit(on, op);
-    dst.take();
-    if (src) src->take();
+    dst.hand_over();
+    if (src) src->hand_over();
     return done;
 }
 

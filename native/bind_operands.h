@@ -1,0 +1,32 @@
+// What the bindings of copies have in common: operands from Python's memory, and Ctrl-C.
+#pragma once
+#include "bind.h"
+
+inline peerlane::Operand readable(const peerlane::Memory& memory) {
+    return {"src", memory.last_address(), memory.size(), memory.pin()};
+}
+inline peerlane::Operand writable(const peerlane::Memory& memory) {
+    return {"dst", memory.last_address(), memory.size(), memory.pin_writable()};
+}
+
+// The span of a pitched rectangle, which must lie in the operand.
+inline uint64_t checked_span(const peerlane::Operand& operand, uint64_t pitch, uint64_t width, uint64_t height) {
+    const uint64_t span = peerlane::pitched_span(operand.role, pitch, width, height);
+    if (span > operand.size)
+        throw peerlane::Refusal{.why = peerlane::Why::out_of_bounds, .role = operand.role, .address = operand.address,
+                                .size = span, .base = operand.address, .extent_size = operand.size,
+                                .device = operand.range().device};
+    return span;
+}
+
+// Run what gives the GIL away and may be interrupted: then the signal handler's exception is what Python sees.
+template <class Work>
+void interruptible(const Work& work) {
+    try {
+        const GilReleased gil;
+        work(poll_here());
+    } catch (const peerlane::Refusal& refusal) {
+        if (refusal.why == peerlane::Why::interrupted) throw nanobind::python_error();
+        throw;
+    }
+}
