@@ -15,7 +15,7 @@ constexpr const char* kWhyNames[] = {
     "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
     "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
     "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
-    "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "pending_writes"};
+    "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "shared_blocks", "pending_writes"};
 
 // The account outlives the Python object: blocks may be refunded after it is gone.
 struct LedgerHandle {
@@ -126,7 +126,24 @@ void bind_memory(nb::module_& m) {
             },
             "fd"_a, "devices"_a, "slots"_a, "slot"_a)
         .def(
+            "leave", [](const LedgerHandle& self) { self.ledger->leave(); }, "Write nothing any more: the slot is given back.")
+        .def(
+            "set_peer",
+            [](const LedgerHandle& self, uint64_t from, uint64_t to, bool enabled) { self.ledger->set_peer(from, to, enabled); },
+            "origin"_a, "target"_a, "enabled"_a, "Say whether this process enabled the peer.")
+        .def(
+            "is_peer", [](const LedgerHandle& self, uint64_t from, uint64_t to) { return self.ledger->is_peer(from, to); },
+            "origin"_a, "target"_a, "Whether any process of the node enabled the peer.")
+        .def(
             "used", [](const LedgerHandle& self, uint64_t device) { return self.ledger->used(device); }, "device"_a, "Bytes of `device` held by all processes of the node.");
+
+    m.def(
+        "ledger_layout",
+        [](uint64_t devices, uint64_t slots) {
+            const LedgerLayout layout{devices, slots};
+            return std::make_tuple(layout.file_size(), layout.holdings_at(), layout.holdings());
+        },
+        "devices"_a, "slots"_a, "Return the bytes of a ledger's file, where its holdings begin, and how long a slot's are.");
 
     m.def(
         "add_device",

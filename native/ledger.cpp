@@ -9,6 +9,28 @@
 
 namespace peerlane {
 
+namespace {
+
+constexpr unsigned kDeviceShift = 48;
+
+template <class Touch>
+void touch_file(const Touch& touch) {
+    FaultGuard guard;
+    if (!guarded(guard, touch)) throw Refusal{.why = Why::node_file, .error = ENOSPC};
+}
+
+uint64_t plus(uint64_t a, uint64_t b) { return a + b < a ? UINT64_MAX : a + b; }   // a hostile slot must not wrap it
+
+void raise(std::atomic<uint64_t>* mark, uint64_t to) {
+    uint64_t before = mark->load(std::memory_order_relaxed);
+    while (before < to && !mark->compare_exchange_weak(before, to, std::memory_order_acq_rel)) {
+    }
+}
+
+uint64_t bit_of(uint64_t index) { return uint64_t{1} << (index % 64); }
+
+}  // namespace
+
 Ledger::Ledger(int fd, LedgerLayout layout, uint64_t slot) : layout_(layout), slot_(slot) {
     struct stat facts {};
     if (slot >= layout.slots || fstat(fd, &facts) != 0 ||
@@ -19,27 +41,33 @@ Ledger::Ledger(int fd, LedgerLayout layout, uint64_t slot) : layout_(layout), sl
         throw Refusal{.why = Why::system_memory, .size = layout.file_size(), .error = errno};
     base_ = static_cast<char*>(got);
     madvise(base_, layout.file_size(), MADV_DONTFORK);
+    try {
+        touch_file([this] { raise(slots_used(), slot_ + 1); });
+    } catch (const Refusal&) {
+        munmap(base_, layout.file_size());
+        throw;
+    }
 }
 
 Ledger::~Ledger() { munmap(base_, layout_.file_size()); }
 
-std::atomic<uint64_t>* Ledger::field(uint64_t slot, uint64_t index) const {
-    return reinterpret_cast<std::atomic<uint64_t>*>(base_ + LedgerLayout::kHeader + slot * layout_.stride() +
-                                                    index * 8);
+Ledger::Word* Ledger::field(uint64_t slot, uint64_t index) const {
+    return at(LedgerLayout::kHeader + slot * layout_.stride() + index * 8);
 }
 
-namespace {
-
-template <class Touch>
-void touch_file(const Touch& touch) {
-    FaultGuard guard;
-    if (!guarded(guard, touch)) throw Refusal{.why = Why::node_file, .error = ENOSPC};
+Ledger::Word* Ledger::holding(uint64_t slot, uint64_t bit) const {
+    return at(layout_.holdings_at() + slot * layout_.holdings() + bit / 64 * 8);
 }
 
-}  // namespace
+Ledger::Word* Ledger::peer(uint64_t slot, uint64_t from, uint64_t to, uint64_t& mask) const {
+    const uint64_t bit = LedgerLayout::kEntries + from * layout_.devices + to;
+    mask = bit_of(bit);
+    return holding(slot, bit);
+}
 
 bool Ledger::charge(uint64_t device, uint64_t bytes, uint64_t capacity) {
-    std::atomic<uint64_t>* mine = field(slot_, LedgerLayout::kFields + device);
+    if (is_left()) return false;
+    Word* mine = field(slot_, LedgerLayout::kFields + device);
     touch_file([=] { mine->fetch_add(bytes, std::memory_order_seq_cst); });
     try {
         if (used(device) <= capacity) return true;
@@ -52,20 +80,123 @@ bool Ledger::charge(uint64_t device, uint64_t bytes, uint64_t capacity) {
 }
 
 void Ledger::refund(uint64_t device, uint64_t bytes) {
-    std::atomic<uint64_t>* mine = field(slot_, LedgerLayout::kFields + device);
+    if (is_left()) return;
+    Word* mine = field(slot_, LedgerLayout::kFields + device);
     touch_file([=] { mine->fetch_sub(bytes, std::memory_order_seq_cst); });
 }
 
 uint64_t Ledger::used(uint64_t device) const {
     uint64_t total = 0;
     touch_file([this, device, &total] {
-        for (uint64_t slot = 0; slot < layout_.slots; ++slot) {
-            if (field(slot, 0)->load(std::memory_order_relaxed) == 0) continue;
-            const uint64_t bytes = field(slot, LedgerLayout::kFields + device)->load(std::memory_order_seq_cst);
-            total = total + bytes < total ? UINT64_MAX : total + bytes;   // a hostile slot must not wrap it
-        }
+        for (uint64_t slot = 0, count = slots(); slot < count; ++slot)
+            if (is_live(slot))
+                total = plus(total, field(slot, LedgerLayout::kFields + device)->load(std::memory_order_seq_cst));
+        total = plus(total, shared(device));
     });
     return total;
+}
+
+uint64_t Ledger::held_by_others(uint64_t word) const {
+    uint64_t held = 0;
+    for (uint64_t slot = 0, count = slots(); slot < count; ++slot)
+        if (slot != slot_ && is_live(slot)) held |= holding(slot, word * 64)->load(std::memory_order_seq_cst);
+    return held;
+}
+
+uint64_t Ledger::shared(uint64_t device) const {
+    uint64_t total = 0;
+    const uint64_t used = entries_used()->load(std::memory_order_acquire);
+    const uint64_t words = (used < LedgerLayout::kEntries ? used + 63 : LedgerLayout::kEntries) / 64;
+    for (uint64_t word = 0; word < words; ++word) {
+        uint64_t held = held_by_others(word) | holding(slot_, word * 64)->load(std::memory_order_seq_cst);
+        for (; held != 0; held &= held - 1) {
+            const uint64_t index = word * 64 + static_cast<uint64_t>(__builtin_ctzll(held));
+            const uint64_t facts = entry(index)[1].load(std::memory_order_acquire);
+            if (facts >> kDeviceShift == device) total = plus(total, facts & ((uint64_t{1} << kDeviceShift) - 1));
+        }
+    }
+    return total;
+}
+
+// The bit is the claim: who finds another's bit beside the own one steps back, and so does the other.
+uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
+    if (is_left()) throw Refusal{.why = Why::closed};
+    uint64_t found = LedgerLayout::kNone;
+    touch_file([&, this] {
+        for (uint64_t word = cursor_.load(std::memory_order_relaxed) / 64; word < LedgerLayout::kEntries / 64; ++word) {
+            Word* mine = holding(slot_, word * 64);
+            uint64_t held = held_by_others(word) | mine->load(std::memory_order_relaxed);
+            while (~held != 0) {
+                const auto bit = static_cast<uint64_t>(__builtin_ctzll(~held));
+                const uint64_t mask = uint64_t{1} << bit;
+                if (mine->fetch_or(mask, std::memory_order_seq_cst) & mask) {   // another thread's
+                    held |= mask;
+                    continue;
+                }
+                if (held_by_others(word) & mask) {
+                    mine->fetch_and(~mask, std::memory_order_seq_cst);
+                    held |= mask;
+                    continue;
+                }
+                found = word * 64 + bit;
+                cursor_.store(found, std::memory_order_relaxed);
+                entry(found)[1].store(device << kDeviceShift | bytes, std::memory_order_relaxed);
+                entry(found)->store(block, std::memory_order_release);
+                raise(entries_used(), found + 1);
+                return;
+            }
+        }
+    });
+    if (found == LedgerLayout::kNone) throw Refusal{.why = Why::shared_blocks, .size = LedgerLayout::kEntries};
+    return found;
+}
+
+bool Ledger::hold(uint64_t index, uint64_t block) {
+    if (is_left() || index >= LedgerLayout::kEntries) return false;
+    bool held = false;
+    touch_file([&, this] {
+        holding(slot_, index)->fetch_or(bit_of(index), std::memory_order_seq_cst);
+        held = entry(index)->load(std::memory_order_acquire) == block;
+        if (!held) holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst);
+    });
+    return held;
+}
+
+void Ledger::let_go(uint64_t index) {
+    if (is_left()) return;
+    touch_file([=, this] {
+        holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst);
+        uint64_t lowest = cursor_.load(std::memory_order_relaxed);
+        while (index < lowest && !cursor_.compare_exchange_weak(lowest, index, std::memory_order_relaxed)) {
+        }
+    });
+}
+
+uint64_t Ledger::holders(uint64_t index) const {
+    uint64_t found = 0;
+    touch_file([&, this] {
+        for (uint64_t slot = 0, count = slots(); slot < count; ++slot)
+            found += is_live(slot) && (holding(slot, index)->load(std::memory_order_seq_cst) & bit_of(index)) != 0;
+    });
+    return found;
+}
+
+void Ledger::set_peer(uint64_t from, uint64_t to, bool enabled) {
+    if (is_left()) return;
+    uint64_t mask;
+    Word* word = peer(slot_, from, to, mask);
+    touch_file([=] { enabled ? word->fetch_or(mask) : word->fetch_and(~mask); });
+}
+
+bool Ledger::is_peer(uint64_t from, uint64_t to) const {
+    bool found = false;
+    touch_file([&, this] {
+        for (uint64_t slot = 0, count = slots(); slot < count && !found; ++slot) {
+            uint64_t mask;
+            if (is_live(slot)) found = peer(slot, from, to, mask)->load(std::memory_order_acquire) & mask;
+        }
+    });
+    return found;
 }
 
 }  // namespace peerlane

@@ -6,13 +6,24 @@
 namespace peerlane {
 
 // Layout of the file (all little-endian, 8-byte fields); node/state.py writes the header and claims slots.
-//   0      header page, opaque to native code
-//   4096   slots x { owner, pid namespace, used[devices] }: owner is 0 when the slot is free
+//   0          header page, opaque to native code but for its last fields: slots and entries ever used
+//   4096       slots x { owner, pid namespace, used[devices] }: owner is 0 when the slot is free
+//   (page)     entries x { block id, device in the upper 16 bits and bytes below }: the blocks that processes share
+//   (page)     slots x { a bit an entry: this process holds the block; a bit a pair of devices: it enabled the peer }
+// What all processes use is derived from what each says of itself, so a crash leaves nothing to put right but
+// its slot.
 struct LedgerLayout {
-    static constexpr uint64_t kHeader = 4096, kFields = 2;
+    static constexpr uint64_t kPage = 4096, kHeader = kPage, kFields = 2, kEntries = 1 << 16, kNone = UINT64_MAX;
     uint64_t devices, slots;
+
     uint64_t stride() const { return (kFields + devices) * 8; }
-    uint64_t file_size() const { return kHeader + slots * stride(); }
+    uint64_t entries_at() const { return pages(kHeader + slots * stride()); }
+    uint64_t holdings_at() const { return entries_at() + kEntries * 16; }
+    uint64_t holdings() const { return pages(kEntries / 8 + (devices * devices + 63) / 64 * 8); }   // bytes of a slot's bits
+    uint64_t file_size() const { return holdings_at() + slots * holdings(); }
+
+  private:
+    static uint64_t pages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 };
 
 class Ledger {
@@ -27,14 +38,46 @@ class Ledger {
     // All throw Refusal when the file has no page behind it: its directory is full, or it was cut.
     bool charge(uint64_t device, uint64_t bytes, uint64_t capacity);
     void refund(uint64_t device, uint64_t bytes);
-    uint64_t used(uint64_t device) const;   // over all slots that have an owner
+    uint64_t used(uint64_t device) const;   // over all slots that have an owner; a shared block counts once
+
+    // Enter a block that is about to be shared; its place in the list, which this process holds from now on.
+    uint64_t list(uint64_t block, uint64_t device, uint64_t bytes);
+    // Hold a block that another process listed; False when its place is another's by now.
+    bool hold(uint64_t entry, uint64_t block);
+    void let_go(uint64_t entry);
+    uint64_t holders(uint64_t entry) const;   // processes
+
+    void set_peer(uint64_t from, uint64_t to, bool enabled);
+    bool is_peer(uint64_t from, uint64_t to) const;   // for any process
+
+    uint64_t slot() const { return slot_; }
+    // The process gives its slot back: nothing is written any more.
+    void leave() { left_.store(true, std::memory_order_release); }
 
   private:
-    std::atomic<uint64_t>* field(uint64_t slot, uint64_t index) const;
+    using Word = std::atomic<uint64_t>;
+
+    Word* at(uint64_t offset) const { return reinterpret_cast<Word*>(base_ + offset); }
+    Word* field(uint64_t slot, uint64_t index) const;
+    Word* holding(uint64_t slot, uint64_t bit) const;
+    Word* peer(uint64_t slot, uint64_t from, uint64_t to, uint64_t& mask) const;
+    Word* slots_used() const { return at(LedgerLayout::kHeader - 16); }
+    Word* entries_used() const { return at(LedgerLayout::kHeader - 8); }
+    uint64_t slots() const {   // beyond it no process has ever been
+        const uint64_t used = slots_used()->load(std::memory_order_acquire);
+        return used < layout_.slots ? used : layout_.slots;
+    }
+    Word* entry(uint64_t index) const { return at(layout_.entries_at() + index * 16); }
+    bool is_live(uint64_t slot) const { return field(slot, 0)->load(std::memory_order_relaxed) != 0; }
+    bool is_left() const { return left_.load(std::memory_order_acquire); }
+    uint64_t held_by_others(uint64_t word) const;
+    uint64_t shared(uint64_t device) const;
 
     LedgerLayout layout_;
     uint64_t slot_;
     char* base_;
+    std::atomic<uint64_t> cursor_{0};   // no entry below it was free lately
+    std::atomic<bool> left_{false};
 };
 
 }  // namespace peerlane

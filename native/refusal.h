@@ -32,6 +32,7 @@ enum class Why : int {
     notify_doubled,    // a strict notify was recorded again before it was consumed
     own_callback,      // a callback would wait for itself
     deadlock,          // what is waited for waits for the waiter
+    shared_blocks,     // the node's list of shared blocks is full: `size` of them
     pending_writes,    // a host view of memory that operation `size` of stream `id` will write, and it cannot run
 };
 

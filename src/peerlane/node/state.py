@@ -2,11 +2,14 @@
 
 Layout (little-endian, 8-byte fields)::
 
-    0      magic, version, devices, slots, shape digest (32 ASCII bytes), length of the shape text, the text
+    0      magic, version, devices, slots, shape digest (32 ASCII bytes), length of the shape text, the text;
+           in its last fields the slots and the entries ever used
     4096   slots x { owner, pid namespace, bytes held of each device }
+    ...    entries x { block, device and bytes }: what processes share; slots x { a bit an entry, a bit a pair of
+           peers }, laid out by ``native/ledger.h``
 
 ``owner`` is the pid in the low half and the low half of its start time in the high half, so that a pid
-used again is not taken for its predecessor; 0 is a free slot.  A slot's counters are written by its
+used again is not taken for its predecessor; 0 is a free slot.  A slot's counters and bits are written by its
 process alone (through ``_core.Ledger``); claiming and reaping happen under an exclusive lock of the file.
 """
 
@@ -19,7 +22,7 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from peerlane import _core
@@ -28,10 +31,11 @@ from peerlane.node.config import NodeConfig
 from peerlane.node.runtime import runtime_directory
 
 SLOTS = 1024
-_MAGIC = b"PLNODE\x00\x01"
+_MAGIC = b"PLNODE\x00\x02"
 _HEADER = struct.Struct("<8sQQQ32sQ")
 _AGREED_BYTES = 64  # all but the text, which is for people
 _HEADER_BYTES = 4096
+_MARKS_BYTES = 16  # the slots and the entries ever used
 _SLOT = struct.Struct("<QQ")
 _LOCK_SECONDS = 5.0
 
@@ -64,7 +68,9 @@ class NodeState:
     Attributes
     ----------
     ledger : _core.Ledger
-        The slot's counters, for the back-end to charge.
+        The slot's counters and lists, for the back-end to write.
+    slot : int
+        This process's place, 0..1023.
 
     Raises
     ------
@@ -79,14 +85,17 @@ class NodeState:
     def __init__(self, config: NodeConfig, directory: Path | None = None) -> None:
         self._config = config
         self._path = _path(config, directory)
-        self._fd = _open(config, self._path)
-        self._slot = -1
         self._pid = os.getpid()
+        self._exit = ExitStack()
+        self._fd = _open(config, self._path)
+        self._exit.callback(os.close, self._fd)
         try:
             with _locked(self._fd, config, self._path):
                 self._agree()
-                self._slot = self._claim()
-            self.ledger = _core.Ledger(self._fd, config.devices, SLOTS, self._slot)
+                self.slot = self._claim()
+            self._exit.callback(self._give_back)
+            self.ledger = _core.Ledger(self._fd, config.devices, SLOTS, self.slot)
+            self._exit.callback(self.ledger.leave)
         except OSError as error:
             self.close()
             raise _no_file(config, self._path, error) from error
@@ -101,7 +110,7 @@ class NodeState:
         with _locked(self._fd, self._config, self._path):
             dead = [slot for slot, fields in self._occupied() if not _is_running(*fields)]
             for slot in dead:
-                self._write_slot(slot, bytes(self._stride))
+                self._clear_slot(slot)
         return len(dead)
 
     def processes(self) -> tuple[int, ...]:
@@ -110,12 +119,11 @@ class NodeState:
 
     def close(self) -> None:
         """Give the slot back; idempotent.  In a forked child nothing happens: the slot is its parent's."""
-        fd, self._fd = self._fd, -1
-        if fd < 0:
-            return
-        if self._slot >= 0 and self._pid == os.getpid():
-            self._write_slot(self._slot, bytes(self._stride), fd)
-        os.close(fd)
+        self._exit.close()
+
+    def _give_back(self) -> None:
+        if self._pid == os.getpid():
+            self._clear_slot(self.slot)
 
     @property
     def _stride(self) -> int:
@@ -125,19 +133,20 @@ class NodeState:
         return _HEADER_BYTES + slot * self._stride
 
     def _agree(self) -> None:
-        shape = self._config.describe().encode()[: _HEADER_BYTES - _HEADER.size]
+        shape = self._config.describe().encode()[: _HEADER_BYTES - _HEADER.size - _MARKS_BYTES]
         ours = (
             _HEADER.pack(_MAGIC, 1, self._config.devices, SLOTS, self._config.digest.encode(), len(shape))
             + shape
         )
-        size = _HEADER_BYTES + SLOTS * self._stride
+        size = _core.ledger_layout(self._config.devices, SLOTS)[0]
         present = os.fstat(self._fd).st_size
         if os.pread(self._fd, _AGREED_BYTES, 0) == ours[:_AGREED_BYTES]:
             os.ftruncate(self._fd, max(size, present))
             return
         _refuse_shape(self._config, _other_shape(self._fd, besides=0))
         # Never shrunk: a process that is unknown here may have it mapped, and would get a SIGBUS.
-        _write(self._fd, bytes(min(present, size)), 0)
+        # What lies behind the slots means nothing without an owner.
+        _write(self._fd, bytes(min(present, _HEADER_BYTES + SLOTS * self._stride)), 0)
         os.ftruncate(self._fd, max(size, present))
         _write(self._fd, ours, 0)
 
@@ -153,14 +162,24 @@ class NodeState:
         fields = _SLOT.pack(_owner(self._pid), _pid_namespace())
         # The pages must be there before native code counts in them: a full directory is found out here.
         os.posix_fallocate(self._fd, self._offset(free), self._stride)
-        self._write_slot(free, fields.ljust(self._stride, b"\0"))
+        os.posix_fallocate(self._fd, *self._holdings(free))
+        self._clear_slot(free)
+        _write(self._fd, fields, self._offset(free))
         return free
 
     def _occupied(self) -> Iterator[tuple[int, tuple[int, int]]]:
         yield from _owners(self._fd, SLOTS, self._stride)
 
-    def _write_slot(self, slot: int, content: bytes, fd: int | None = None) -> None:
-        _write(self._fd if fd is None else fd, content, self._offset(slot))
+    def _holdings(self, slot: int) -> tuple[int, int]:
+        _, start, size = _core.ledger_layout(self._config.devices, SLOTS)
+        return start + slot * size, size
+
+    def _clear_slot(self, slot: int) -> None:
+        start, size = self._holdings(slot)
+        # The owner goes last: a slot that looks free has nothing left in it.
+        _write(self._fd, bytes(size), start)
+        _write(self._fd, bytes(self._stride - _SLOT.size), self._offset(slot) + _SLOT.size)
+        _write(self._fd, bytes(_SLOT.size), self._offset(slot))
 
 
 def refuse_other_shape(config: NodeConfig, directory: Path | None = None) -> None:
