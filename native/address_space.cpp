@@ -75,6 +75,27 @@ uint64_t AddressSpace::take(uint64_t span, uint64_t alignment) {
     throw Refusal{.why = Why::address_space, .size = span};
 }
 
+bool AddressSpace::take_at(uint64_t offset, uint64_t span) {
+    auto after = free_by_offset_.upper_bound(offset);
+    if (after == free_by_offset_.begin()) return false;
+    const auto [start, room] = *--after;
+    if (offset - start > room || span > room - (offset - start)) return false;
+    erase_free(after);
+    if (offset > start) insert_free(start, offset - start);
+    if (start + room > offset + span) insert_free(offset + span, start + room - offset - span);
+    return true;
+}
+
+uint64_t AddressSpace::take_apart(uint64_t span, uint64_t alignment) {
+    if (!free_by_span_.empty()) {
+        const auto [room, start] = *free_by_span_.rbegin();
+        const uint64_t offset = (start + room / 2 + alignment - 1) & ~(alignment - 1);
+        // Where room is scarce it is better not cut in two.
+        if (room / 16 >= span && room / 16 >= alignment && take_at(offset, span)) return offset;
+    }
+    return take(span, alignment);
+}
+
 void AddressSpace::give(uint64_t offset, uint64_t span) {
     auto after = free_by_offset_.lower_bound(offset);
     if (after != free_by_offset_.end() && after->first == offset + span) {

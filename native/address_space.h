@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <utility>
 #include <vector>
@@ -19,23 +20,38 @@ namespace peerlane {
 constexpr unsigned kGranuleShift = 21;
 constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;
 
+// What a mapping is beyond its extent.
+struct Mapping {
+    static constexpr unsigned kRead = 1, kWrite = 2;
+
+    uint64_t reservation = 0;   // neighbours of the same one continue each other
+    uint32_t devices = 0;
+    std::unique_ptr<std::atomic<uint64_t>[]> words;   // two bits a device number
+
+    unsigned rights(uint32_t device) const {
+        return device < devices ? words[device / 32].load(std::memory_order_relaxed) >> (device % 32 * 2) & 3 : 0;
+    }
+};
+
 // One allocation, or one mapping of a block into a reservation.  All zeros is a free one.  One cache line: a
 // look-up among many allocations is a miss here, and two would be two.
 struct alignas(64) Extent {
     static constexpr uint64_t kLive = uint64_t{1} << 63;
     static constexpr uint64_t kDying = uint64_t{1} << 62;
     static constexpr uint64_t kGivenUp = uint64_t{1} << 61;   // its owner closed it, a stream will free it
-    static constexpr uint64_t kPins = kGivenUp - 1;
+    static constexpr uint64_t kMoving = uint64_t{1} << 60;    // to other bytes; it will be live again
+    static constexpr uint64_t kPins = kMoving - 1;
 
     std::atomic<uint64_t> state{0};
     uint64_t offset = 0;        // from the start of a window
     uint64_t size = 0;          // requested bytes: the bounds
     std::atomic<uint64_t> id{0};   // unique in this process
     Block* block = nullptr;
-    uint64_t reservation = 0;   // not 0: a mapping, and neighbours of the same reservation continue it
+    Mapping* mapping = nullptr;    // owned; null for an allocation
     uint32_t device = 0;
-    uint32_t slot : 31 = 0;     // its place in a slab
+    uint32_t slot : 30 = 0;     // its place in a slab
     uint32_t peer : 1 = 0;      // allocated for peer access
+    uint32_t moved : 1 = 0;     // its bytes left the slab for a block of their own
     struct Slab* slab = nullptr;
 
     // True when it is live.  Either way an unpin is owed: a reader who came too late may be the last one out.
@@ -122,6 +138,9 @@ class AddressSpace {
 
     // The callers below hold the heap's lock.
     uint64_t take(uint64_t span, uint64_t alignment = kGranule);   // an offset; throws Refusal
+    bool take_at(uint64_t offset, uint64_t span);            // false: it is not free
+    // With room behind it to grow into, as far as there is some.
+    uint64_t take_apart(uint64_t span, uint64_t alignment);   // throws Refusal
     void give(uint64_t offset, uint64_t span);
     void set(uint64_t offset, uint64_t span, Extent* extent);
     void set(uint64_t offset, Slab* slab);

@@ -15,7 +15,8 @@ constexpr const char* kWhyNames[] = {
     "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
     "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
     "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
-    "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "shared_blocks", "pending_writes"};
+    "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "no_access", "not_mapped", "imported",
+    "imported_read_only", "in_use", "shared_blocks", "pending_writes"};
 
 // The account outlives the Python object: blocks may be refunded after it is gone.
 struct LedgerHandle {
@@ -47,27 +48,38 @@ nb::object as_exception(const Refusal& refusal) {
 
 namespace {
 
+// Wait for the operations that will write what is viewed; false: interrupted.  Gives the pin back when it throws.
+bool settle_for_view(Memory& memory) {
+    const bool lists = Scheduler::get().has_lists();
+    std::vector<const Extent*> used;
+    Heap::get().each_extent(memory.viewed(), [&](const Extent* extent) {
+        const bool has_other_uses = (extent->state.load(std::memory_order_acquire) & Extent::kPins) > 1;
+        if (lists || has_other_uses || extent->mapping) used.push_back(extent);
+    });
+    try {
+        for (const Extent* extent : used) {
+            const GilReleased gil;
+            if (Scheduler::get().settle_writes(extent, poll_here()) == Outcome::interrupted) return false;
+        }
+    } catch (const Refusal&) {
+        memory.unpin_view();
+        throw;
+    }
+    return true;
+}
+
 int get_view(PyObject* self, Py_buffer* view, int flags) {
     Memory* memory = nb::inst_ptr<Memory>(self);
     view->obj = nullptr;
     try {
-        char* host = memory->pin_view();
-        if (memory->has_other_uses() || (memory->extent() && Scheduler::get().has_lists())) {
-            Outcome outcome;
-            try {
-                const GilReleased gil;
-                outcome = Scheduler::get().settle_writes(memory->extent(), poll_here());
-            } catch (const Refusal&) {
-                memory->unpin_view();
-                throw;
-            }
-            if (outcome == Outcome::interrupted) {   // the signal handler's exception is set
-                memory->unpin_view();
-                return -1;
-            }
+        char* const host = memory->pin_view();
+        if (!settle_for_view(*memory)) {   // the signal handler's exception is set
+            memory->unpin_view();
+            return -1;
         }
-        if (PyBuffer_FillInfo(view, self, host, static_cast<Py_ssize_t>(memory->size()), memory->is_read_only(),
-                              flags) != 0) {
+        bool read_only = memory->is_read_only();
+        Heap::get().each_extent(memory->viewed(), [&](const Extent* extent) { read_only |= extent->block->read_only; });
+        if (PyBuffer_FillInfo(view, self, host, static_cast<Py_ssize_t>(memory->size()), read_only, flags) != 0) {
             memory->unpin_view();
             return -1;
         }

@@ -12,7 +12,9 @@ using MemoryObject = nb::handle_t<Memory>;
 
 const Memory& memory_of(nb::handle object) { return *nb::inst_ptr<Memory>(object); }
 
-void hold(Op& op, const Range& dst, const Range& src) {
+void hold(const StreamHandle& stream, Op& op, const Range& dst, const Range& src) {
+    const bool is_read = op.kind == OpKind::wait_value || op.kind == OpKind::descriptor;
+    Heap::get().check_access(is_read ? Range{} : dst, is_read ? dst : src, stream.stream->device);
     op.dst = dst.host;
     op.dst_extent = dst.extent;
     op.src = src.host;
@@ -52,7 +54,7 @@ nb::object kept(nb::handle dst, nb::handle src) {
 }
 
 void submit_move(const StreamHandle& stream, Op op, Operand& dst, Operand& src, nb::handle keep) {
-    hold(op, dst.range(), src.range());
+    hold(stream, op, dst.range(), src.range());
     submit(stream, op, keep);
     dst.hand_over();
     src.hand_over();
@@ -192,7 +194,7 @@ void bind_submissions(nb::module_& m) {
             const Memory& to = memory_of(dst);
             Operand target = writable(to);
             Op op{.kind = OpKind::fill, .width = static_cast<uint8_t>(width), .size = to.size(), .value = value};
-            hold(op, target.range(), {});
+            hold(stream, op, target.range(), {});
             submit(stream, op, kept(dst, nb::handle()));
             target.hand_over();
         },
@@ -207,7 +209,7 @@ void bind_submissions(nb::module_& m) {
             if (size == 0) return;
             Operand target("dst", dst, size);
             Op op{.kind = OpKind::fill, .width = static_cast<uint8_t>(width), .size = size, .value = value};
-            hold(op, target.range(), {});
+            hold(stream, op, target.range(), {});
             submit(stream, op, nb::handle());
             target.hand_over();
         },
@@ -218,7 +220,7 @@ void bind_submissions(nb::module_& m) {
             Heap::get().check_usable();
             Operand target("dst", address, width);
             Op op{.kind = OpKind::write_value, .width = static_cast<uint8_t>(width), .size = width, .value = value};
-            hold(op, target.range(), {});
+            hold(stream, op, target.range(), {});
             submit(stream, op, nb::handle());
             target.hand_over();
         },
@@ -236,7 +238,7 @@ void bind_submissions(nb::module_& m) {
             wanted->timeout_ns = timeout_ns;
             wanted->compare = static_cast<Compare>(compare);
             Op op{.kind = OpKind::wait_value, .width = static_cast<uint8_t>(width), .size = width, .extra = wanted.get()};
-            hold(op, target.range(), {});
+            hold(stream, op, target.range(), {});
             submit(stream, op, nb::handle());
             target.hand_over();
             wanted.release();
@@ -248,6 +250,7 @@ void bind_submissions(nb::module_& m) {
         [](const StreamHandle* stream, nb::list dsts, nb::list srcs) {
             Heap::get().check_usable();
             auto batch = std::make_unique<Batch>();
+            if (stream) batch->actor = stream->stream->device;
             const nb::object keep = gather(*batch, dsts, srcs);
             if (!stream) {
                 run_now(*batch, nullptr);
@@ -265,13 +268,15 @@ void bind_submissions(nb::module_& m) {
             Heap::get().check_usable();
             Operand operand("address", table, size);
             auto launch = launch_of(size, only_device);
+            if (stream) launch->actor = stream->stream->device;
             if (!stream) {
+                Heap::get().check_access({}, operand.range(), kHost);
                 launch->read(operand.host(), direct);
                 run_now(*launch, &operand);
                 return;
             }
             Op op{.kind = OpKind::descriptor, .direct = direct, .size = size, .extra = launch.get()};
-            hold(op, operand.range(), {});
+            hold(*stream, op, operand.range(), {});
             submit(*stream, op, nb::handle());
             operand.hand_over();
             launch.release();

@@ -7,6 +7,7 @@
 #include <new>
 #include <set>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -16,7 +17,18 @@ namespace peerlane {
 
 namespace {
 
-std::atomic<uint64_t> next_block_id{1};
+constexpr uint64_t kForOthers = uint64_t{1} << 32;
+
+// Processes of a node draw from ranges of their own.
+uint64_t next_block_id() {
+    static std::atomic<uint64_t> next{[] {
+        uint64_t random = 0;
+        if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+            random = static_cast<uint64_t>(getpid()) * 0x9E3779B97F4A7C15u;
+        return random >> 25 << 24 | 1;   // 39 bits, and room for 16 million blocks
+    }()};
+    return next.fetch_add(1, std::memory_order_relaxed);
+}
 
 // Leaked on purpose: a forked child and late threads may still look.
 std::set<int>& descriptors() {
@@ -25,13 +37,6 @@ std::set<int>& descriptors() {
 }
 std::mutex descriptors_mutex;
 
-bool raise_descriptor_limit() {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
-    limit.rlim_cur = limit.rlim_max;
-    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
 int create_memfd() {
     int fd = memfd_create("peerlane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 && errno == EMFILE && raise_descriptor_limit())
@@ -39,7 +44,67 @@ int create_memfd() {
     return fd;
 }
 
+// Takes `fd` over, also when this throws.
+Block* make_block(int fd, uint64_t size, uint64_t id, uint32_t device) {
+    try {
+        auto block = std::make_unique<Block>();
+        block->fd = fd;
+        block->size = size;
+        block->device = device;
+        block->id = id;
+        std::lock_guard lock(descriptors_mutex);
+        descriptors().insert(fd);
+        return block.release();
+    } catch (const std::bad_alloc&) {
+        close(fd);
+        throw Refusal{.why = Why::system_memory, .size = size, .error = ENOMEM};
+    }
+}
+
+void destroy(Block* block) {
+    {
+        std::lock_guard lock(descriptors_mutex);
+        descriptors().erase(block->fd);
+    }
+    close(block->fd);
+    delete block;
+}
+
 }  // namespace
+
+void (*abandoned)(uint64_t block_id) = [](uint64_t) {};
+
+bool raise_descriptor_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+Account::~Account() {
+    try {
+        if (entry_ == LedgerLayout::kNone)
+            ledger_->refund(device_, bytes_);
+        else
+            ledger_->let_go(entry_);
+    } catch (const Refusal&) {
+        // Somebody cut the node's file: there is no account left to put right.
+    }
+}
+
+void Account::share(uint64_t block) {
+    if (entry_ != LedgerLayout::kNone) return;
+    entry_ = ledger_->list(block, device_, bytes_);
+    ledger_->refund(device_, bytes_);
+}
+
+std::unique_ptr<Account> held_with_others(std::shared_ptr<Ledger> ledger, uint64_t device, uint64_t bytes, uint64_t block,
+                                          uint64_t entry) {
+    const uint64_t place = ledger->hold(entry, block) ? entry : ledger->list(block, device, bytes);
+    auto account = std::make_unique<Account>(std::move(ledger), device, bytes);
+    account->entry_ = place;
+    return account;
+}
 
 Block* create_block(uint64_t size, uint32_t device) {
     const int fd = create_memfd();
@@ -54,31 +119,31 @@ Block* create_block(uint64_t size, uint32_t device) {
         close(fd);
         throw Refusal{.why = Why::system_memory, .size = size, .error = error};
     }
-    try {
-        auto block = std::make_unique<Block>();
-        block->fd = fd;
-        block->size = size;
-        block->device = device;
-        block->id = next_block_id.fetch_add(1, std::memory_order_relaxed);
-        std::lock_guard lock(descriptors_mutex);
-        descriptors().insert(fd);
-        return block.release();
-    } catch (const std::bad_alloc&) {
-        close(fd);
-        throw Refusal{.why = Why::system_memory, .size = size, .error = ENOMEM};
-    }
+    return make_block(fd, size, next_block_id(), device);
 }
 
-void hold(Block* block) { block->references.fetch_add(1, std::memory_order_relaxed); }
+Block* adopt_block(int fd, uint64_t size, uint64_t id, uint32_t device, bool read_only, std::unique_ptr<Origin> origin) {
+    Block* block = make_block(fd, size, id, device);
+    block->read_only = read_only;
+    block->origin = std::move(origin);
+    return block;
+}
+
+void hold(Block* block) { block->holders.fetch_add(1, std::memory_order_relaxed); }
 
 void drop(Block* block) {
-    if (block->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    {
-        std::lock_guard lock(descriptors_mutex);
-        descriptors().erase(block->fd);
-    }
-    close(block->fd);
-    delete block;
+    const uint64_t id = block->id;
+    const uint64_t left = block->holders.fetch_sub(1, std::memory_order_acq_rel) - 1;
+    if (left == 0)
+        destroy(block);
+    else if (left % kForOthers == left / kForOthers)
+        abandoned(id);
+}
+
+void hold_for_others(Block* block) { block->holders.fetch_add(kForOthers + 1, std::memory_order_relaxed); }
+
+void drop_for_others(Block* block) {
+    if (block->holders.fetch_sub(kForOthers + 1, std::memory_order_acq_rel) == kForOthers + 1) destroy(block);
 }
 
 void close_all_descriptors() {
@@ -87,7 +152,8 @@ void close_all_descriptors() {
 }
 
 void map_block(const Block* block, void* at, bool inherited_by_fork) {
-    void* got = mmap(at, block->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, block->fd, 0);
+    const int rights = block->read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+    void* got = mmap(at, block->size, rights, MAP_SHARED | MAP_FIXED, block->fd, 0);
     if (got == MAP_FAILED) throw Refusal{.why = Why::system_memory, .size = block->size, .error = errno};
     if (!inherited_by_fork) madvise(at, block->size, MADV_DONTFORK);
 }

@@ -109,7 +109,8 @@ void run_task(const Task& task, const Side* sides, unsigned count, Poll poll) {
 
 void copy(const Operand& dst, const Operand& src, uint64_t size, bool direct, Poll poll) {
     if (size == 0) return;
-    const bool staged = needs_staging(dst.range().extent, src.range().extent, direct);
+    Heap::get().check_access(dst.range(), src.range(), kHost);
+    const bool staged = needs_staging(dst.range(), src.range(), direct);
     if (size <= kBrief && !staged) {
         if (dst.is_pageable() || src.is_pageable()) rearm_fault_handlers();
         FaultGuard guard;
@@ -132,7 +133,8 @@ void copy(uint64_t dst, uint64_t src, uint64_t size, bool direct, Poll poll) {
 void copy_2d(const Operand& dst, uint64_t dst_pitch, const Operand& src, uint64_t src_pitch, uint64_t width,
              uint64_t height, bool direct, Poll poll) {
     if (width == 0 || height == 0) return;
-    const bool staged = needs_staging(dst.range().extent, src.range().extent, direct);
+    Heap::get().check_access(dst.range(), src.range(), kHost);
+    const bool staged = needs_staging(dst.range(), src.range(), direct);
     const Side sides[] = {dst.side(), src.side()};
     run_task(plan_copy_2d(dst.host(), dst_pitch, src.host(), src_pitch, width, height, staged), sides, 2, poll);
 }
@@ -147,6 +149,7 @@ void copy_2d(uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch,
 }
 
 void fill(const Operand& dst, uint64_t value, unsigned width, uint64_t count, Poll poll) {
+    Heap::get().check_access(dst.range(), {}, kHost);
     const Side side = dst.side();
     run_task(plan_fill(dst.host(), value, width, count * width), &side, 1, poll);
 }

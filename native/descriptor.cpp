@@ -35,15 +35,15 @@ Range PinList::end(const char* role, uint64_t address, uint64_t size, Extent*& l
     if (last) {
         const uint64_t at = address - heap.address_of(last);
         if (at < last->size && size <= last->size - at && last->is_live()) {
-            const uint64_t offset = last->offset + at;
-            return {heap.space().shadow(offset), last, offset + size, last->device};
+            return {heap.host_of(last, at), last, last->offset + at + size, last->device};
         }
     }
     return keep(heap.resolve(role, address, size), last);
 }
 
 void PinList::add(const Range& dst, const Range& src, uint64_t size, bool direct) {
-    batch_.pieces.push_back({dst.host, src.host, size, needs_staging(dst.extent, src.extent, direct)});
+    Heap::get().check_access(dst, src, batch_.actor);
+    batch_.pieces.push_back({dst.host, src.host, size, needs_staging(dst, src, direct)});
 }
 
 namespace {

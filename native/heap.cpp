@@ -10,10 +10,6 @@ namespace peerlane {
 namespace {
 constexpr int kFreshByte = 0xCB, kFreedByte = 0xDD;
 
-constexpr uint64_t kLargest = uint64_t{1} << 62;   // no capacity is larger, and rounding up cannot wrap
-
-uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
-
 void prepare_fork() { Heap::get().fork_prepare(); }
 void parent_after_fork() { Heap::get().fork_parent(); }
 void child_after_fork() { Heap::get().fork_child(); }
@@ -65,8 +61,11 @@ uint32_t Heap::add_device(const DeviceSettings& settings, std::shared_ptr<Ledger
 void Heap::close_device(uint32_t number) {
     check_usable();
     std::vector<std::pair<Extent*, uint64_t>> doomed;
+    std::vector<PlacePtr> places;
     {
         std::lock_guard lock(mutex_);
+        for (const auto& [offset, place] : places_)
+            if (place->device == number) places.push_back(place);
         Device& closing = device(number);
         closing.open = false;
         for (auto& word : closing.routes) word.store(0, std::memory_order_relaxed);
@@ -83,6 +82,7 @@ void Heap::close_device(uint32_t number) {
         }
     }
     for (auto& [extent, id] : doomed) retire(extent, id);
+    for (const PlacePtr& place : places) release(*place);
     std::lock_guard lock(mutex_);
     device(number).ledger.reset();   // the process gives its slot back: what a view still holds is nobody's charge
     for (auto entry = cache_.begin(); entry != cache_.end();) {
@@ -173,8 +173,8 @@ Heap::Cached Heap::obtain_fresh(uint32_t number, uint64_t span) {
 }
 
 void Heap::put_away(uint32_t number, Cached entry) {
-    refund(device(number), entry.block->size);
-    const bool shared = entry.block->references.load(std::memory_order_acquire) != 1;
+    const bool shared = entry.block->is_shared();
+    if (!entry.block->account && !entry.block->origin) refund(device(number), entry.block->size);
     if (shared || !device(number).open || entry.block->size > settings_.cache_bytes) {
         destroy(entry);
         return;
@@ -194,7 +194,7 @@ void Heap::put_away(uint32_t number, Cached entry) {
 }
 
 void Heap::destroy(const Cached& entry) {
-    const uint64_t span = entry.block->size;
+    const uint64_t span = round_up(entry.block->size, kGranule);
     unmap_range(space_.shadow(entry.offset), span);
     drop(entry.block);
     or_lose([&] { space_.give(entry.offset, span); });
@@ -241,7 +241,8 @@ Extent* Heap::allocate(uint32_t number, uint64_t size, bool peer) {
     Extent* extent = size < kGranule ? allocate_slot(number, size) : allocate_large(number, size);
     extent->size = size;
     extent->device = number;
-    extent->reservation = 0;
+    extent->mapping = nullptr;
+    extent->moved = 0;
     extent->peer = peer;
     extent->id.store(next_id_.fetch_add(1), std::memory_order_relaxed);
     ++device(number).live;
@@ -270,7 +271,7 @@ Extent* Heap::allocate_large(uint32_t number, uint64_t size) {
 
 void Heap::poison(const Extent* extent, int byte) {
     FaultGuard guard;
-    char* start = space_.shadow(extent->offset);
+    char* start = host_of(extent, 0);
     const uint64_t size = extent->size;
     (void)guarded(guard, [=] { memset(start, byte, size); });   // no page: the first user will hear of it
 }
@@ -292,27 +293,23 @@ void Heap::retire(Extent* extent, uint64_t id) {
 void Heap::reclaim(Extent* extent) {
     if (forked_.load(std::memory_order_relaxed)) return;   // a child's view of its parent's memory: not ours to free
     std::lock_guard lock(mutex_);
-    const bool shared = extent->reservation != 0 || extent->block->references.load(std::memory_order_acquire) != 1;
-    if (poison_.load(std::memory_order_relaxed) && !shared) poison(extent, kFreedByte);
     --device(extent->device).live;
+    if (extent->mapping) {
+        reclaim_mapping(extent);
+        return;
+    }
+    if (poison_.load(std::memory_order_relaxed) && !extent->block->is_shared()) poison(extent, kFreedByte);
+    if (extent->moved) drop_moved(extent);
     if (extent->slab) {
         release_slot(extent);
         return;
     }
-    const uint64_t span = extent->block->size;
-    space_.clear(extent->offset, span);
-    regions_.erase(extent->offset);
     const Cached entry{extent->offset, extent->block};
-    const bool mapping = extent->reservation != 0;
-    const uint32_t number = extent->device;
+    space_.clear(entry.offset, round_up(entry.block->size, kGranule));
+    regions_.erase(entry.offset);
     extent->block = nullptr;
     or_lose([&] { spare_extents_.push_back(extent); });
-    if (mapping) {
-        unmap_range(space_.shadow(entry.offset), span);
-        drop(entry.block);
-    } else {
-        put_away(number, entry);
-    }
+    put_away(extent->device, entry);
 }
 
 uint64_t Heap::address_of(const Extent* extent) const {

@@ -13,7 +13,10 @@
 
 namespace peerlane {
 
+inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
 constexpr uint32_t kHost = 0;             // the device number of pinned host memory
+constexpr uint64_t kLargest = uint64_t{1} << 62;   // no capacity is larger, and rounding up cannot wrap
 constexpr uint32_t kMaxDevices = 1 << 14;  // at one time; the numbers of closed, empty devices are used again
 
 struct HeapSettings {
@@ -40,6 +43,24 @@ struct Range {
     Extent* extent = nullptr;     // null: pageable host memory
     uint64_t end_offset = 0;      // window offset of the end, for ranges over several mappings
     uint32_t device = kHost;
+};
+
+// Reserved addresses, into which blocks are mapped side by side.
+struct Place {
+    const uint64_t id, offset;
+    const uint32_t device;               // whose addresses they are
+    std::atomic<uint64_t> span;
+    std::atomic<bool> closed{false};
+    uint64_t mapped = 0;                 // under the heap's lock
+
+    Place(uint64_t id, uint64_t offset, uint32_t device, uint64_t span) : id(id), offset(offset), device(device), span(span) {}
+};
+using PlacePtr = std::shared_ptr<Place>;
+
+// What a device may do with a mapping: bits of Mapping::kRead and kWrite.
+struct Access {
+    uint32_t device;
+    unsigned rights;
 };
 
 // Losing a spare object is better than failing to give memory back.
@@ -72,19 +93,59 @@ class Heap {
     }
     // False, and nothing to undo, when the extent is no longer live.
     bool pin(Extent* extent) {
-        if (extent->pin()) return true;
-        unpin(extent);
-        return false;
+        if (extent->pin()) [[likely]] return true;
+        return pin_slowly(extent);
     }
     uint64_t address_of(const Extent* extent) const;
 
-    // A place made of several blocks side by side.
-    uint64_t reserve(uint64_t span, uint64_t alignment, uint32_t device);   // an address
-    void release(uint64_t address);
-    Extent* map(uint64_t address, Block* block);  // throws Refusal; holds the block until the last unpin
+    // A block that lives by itself, charged to the device.  The caller drops it.  Throws Refusal.
+    Block* create_physical(uint32_t device, uint64_t size);
+    // Make the bytes of an extent that the caller has pinned a block that other processes may map, and hold it;
+    // they start at `within` of it.  Throws Refusal: in_use when they would have to move while something else uses them.
+    Block* share(Extent* extent, uint64_t& within);
+
+    // Addresses that several blocks share side by side.  `wanted` (0: any) is taken if it is free.
+    PlacePtr reserve(uint64_t span, uint64_t alignment, uint32_t device, uint64_t wanted = 0);
+    bool grow(Place& place, uint64_t span);   // false: what lies behind it is in use
+    void release(Place& place);               // and what is mapped there, each after its last pin; idempotent
+    // Throws Refusal; holds the block until the last unpin.  Devices not named have the rights `others`.
+    Extent* map(Place& place, uint64_t at, Block* block, unsigned others = 3, const std::vector<Access>& named = {});
+    void unmap(Place& place, uint64_t at);    // what was mapped at exactly `at`
+    void set_access(Place& place, uint64_t at, uint64_t size, Access access);   // of whole mappings
+    unsigned rights(Place& place, uint64_t at, uint32_t device);
+    // Refuse what no device that takes part may do: the two ends' own, and `actor`, the stream's (kHost: none).
+    void check_access(const Range& dst, const Range& src, uint32_t actor) const {
+        const bool guarded = (dst.extent && dst.extent->mapping) || (src.extent && src.extent->mapping);
+        if (guarded) [[unlikely]] check_mappings(dst, src, actor);
+    }
+
+    uint64_t address_of(const Place& place) const;
+    // Where the host finds byte `within` of an extent, which is pinned or cannot move.
+    char* host_of(const Extent* extent, uint64_t within) const {
+        return extent->moved ? extent->block->at + within : space_.shadow(extent->offset + within);
+    }
+    // The extent whose bytes the host finds at `offset` of the shadow window, and the place there; null: none.
+    const Extent* extent_of_host(uint64_t offset, uint64_t& within) const {
+        const Extent* extent = space_.peek(offset);
+        if (!extent) return nullptr;
+        const uint64_t start = extent->moved ? static_cast<uint64_t>(extent->block->at - space_.shadow(0)) : extent->offset;
+        within = offset - start;
+        return within < extent->size ? extent : nullptr;
+    }
 
     Range resolve(const char* role, uint64_t address, uint64_t size);   // throws Refusal
     void unpin(const Range& range);
+    // Each extent of a pinned range.
+    template <class Visit>
+    void each_extent(const Range& range, const Visit& visit) const {
+        if (!range.extent) return;
+        visit(range.extent);
+        for (uint64_t reached = range.extent->offset + range.extent->size; reached < range.end_offset;) {
+            const Extent* next = space_.peek(reached);
+            reached += next->size;
+            visit(next);
+        }
+    }
 
     bool route_open(uint32_t a, uint32_t b) const;
     // The route between two devices' extents; `why` says what is missing.
@@ -116,10 +177,6 @@ class Heap {
     struct Cached {
         uint64_t offset;
         Block* block;
-    };
-    struct Reservation {
-        uint64_t span, id;
-        uint32_t device;
     };
     struct Device {
         DeviceSettings settings;
@@ -156,6 +213,14 @@ class Heap {
     void unlist_slab(Slab* slab);
     void release_slot(Extent* extent);
     void reclaim(Extent* extent);
+    void reclaim_mapping(Extent* extent);
+    void give_place(Place& place);
+    Extent* mapped_at(const Place& place, uint64_t at);   // throws Refusal
+    void check_mappings(const Range& dst, const Range& src, uint32_t actor) const;
+    void move_out(Extent* extent);
+    void drop_moved(Extent* extent);
+    Block* charged_block(uint32_t number, uint64_t size);
+    bool pin_slowly(Extent* extent);
     void poison(const Extent* extent, int byte);
     [[noreturn]] void refuse_range(Why why, const char* role, uint64_t address, uint64_t size, Extent* extent);
 
@@ -168,7 +233,7 @@ class Heap {
     uint32_t device_count_ = 0;
     std::unique_ptr<std::atomic<Device*>[]> devices_{new std::atomic<Device*>[kMaxDevices]()};
     std::map<uint64_t, Region> regions_;
-    std::map<uint64_t, Reservation> reservations_;
+    std::map<uint64_t, PlacePtr> places_;
     std::vector<Extent*> spare_extents_;
     std::array<std::vector<Slab*>, kClasses> spare_slabs_;
     std::list<Cached> cache_;                    // oldest first

@@ -14,7 +14,7 @@ Memory Memory::allocate(uint32_t device, uint64_t size, bool peer) {
 }
 
 Memory::Memory(const Memory& whole, uint64_t offset, uint64_t size)
-    : extent_(whole.extent_), id_(whole.id_), address_(whole.address_ + offset), size_(size),
+    : extent_(whole.extent_), place_(whole.place_), id_(whole.id_), address_(whole.address_ + offset), size_(size),
       read_only_(whole.read_only_), host_view_(whole.host_view_) {
     if (offset > whole.size_ || size > whole.size_ - offset)
         throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = whole.address_ + offset, .size = size,
@@ -24,8 +24,16 @@ Memory::Memory(const Memory& whole, uint64_t offset, uint64_t size)
 Memory::Memory(uint64_t address, uint64_t size, bool read_only, bool host_view)
     : address_(address), size_(size), read_only_(read_only), host_view_(host_view) {}
 
+Memory::Memory(PlacePtr place, uint64_t offset, uint64_t size, bool read_only)
+    : place_(std::move(place)), id_(place_->id), address_(Heap::get().address_of(*place_) + offset), size_(size), read_only_(read_only) {
+    const uint64_t span = place_->span.load(std::memory_order_acquire);
+    if (offset > span || size > span - offset)
+        throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = address_, .size = size,
+                      .base = address_ - offset, .extent_size = span, .id = id_};
+}
+
 Memory::Memory(Memory&& other) noexcept
-    : extent_(other.extent_), id_(other.id_), address_(other.address_), size_(other.size_), owner_(other.owner_.exchange(false)),
+    : extent_(other.extent_), place_(std::move(other.place_)), id_(other.id_), address_(other.address_), size_(other.size_), owner_(other.owner_.exchange(false)),
       read_only_(other.read_only_), host_view_(other.host_view_) {}
 
 Memory::~Memory() {
@@ -82,6 +90,11 @@ Range Memory::pin() const {
     Heap& heap = Heap::get();
     heap.check_usable();
     if (closed_.load(std::memory_order_relaxed)) [[unlikely]] refuse_closed();
+    if (place_) {
+        if (place_->closed) [[unlikely]] refuse_closed();
+        if (size_ == 0) return {};
+        return heap.resolve("address", address_, size_);   // nothing else can lie there before the last of them is gone
+    }
     if (!extent_) return {.host = reinterpret_cast<char*>(address_)};
     if (!heap.pin(extent_)) [[unlikely]] refuse_closed();
     // Used again by another allocation, or about to be freed by a stream.
@@ -94,24 +107,35 @@ Range Memory::pin() const {
 
 Range Memory::range() const {
     const Heap& heap = Heap::get();
-    const uint64_t offset = extent_->offset + (address_ - heap.address_of(extent_));
-    return {heap.space().shadow(offset), extent_, offset + size_, extent_->device};
+    const uint64_t within = address_ - heap.address_of(extent_);
+    return {heap.host_of(extent_, within), extent_, extent_->offset + within + size_, extent_->device};
 }
 
 char* Memory::pin_view() {
-    if (!extent_ && !host_view_)
+    if (is_foreign() && !host_view_)
         throw Refusal{.why = Why::unknown_address, .role = "address", .address = address_, .size = size_};
     return pin().host;
 }
 
-const char* Memory::view_address() const {
-    if (!extent_) return nullptr;
+Range Memory::viewed() const {
+    if (extent_) return range();
+    if (!place_ || size_ == 0) return {};
     const Heap& heap = Heap::get();
-    return heap.space().shadow(extent_->offset + (address_ - heap.address_of(extent_)));
+    uint64_t offset = 0;
+    heap.space().contains(address_, offset);
+    Extent* extent = heap.space().peek(offset);
+    return {heap.space().shadow(offset), extent, offset + size_, extent->device};
 }
 
-void Memory::unpin_view() {
-    if (extent_) Heap::get().unpin(extent_);
+const char* Memory::view_address() const {
+    if (place_) {
+        uint64_t offset = 0;
+        Heap::get().space().contains(address_, offset);
+        return Heap::get().space().shadow(offset);
+    }
+    return extent_ ? range().host : nullptr;
 }
+
+void Memory::unpin_view() { Heap::get().unpin(viewed()); }
 
 }  // namespace peerlane

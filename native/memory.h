@@ -12,15 +12,18 @@ class Memory {
     static Memory allocate(uint32_t device, uint64_t size, bool peer);
     Memory(const Memory& whole, uint64_t offset, uint64_t size);               // a part: does not own
     Memory(uint64_t address, uint64_t size, bool read_only, bool host_view);   // foreign
+    Memory(PlacePtr place, uint64_t offset, uint64_t size, bool read_only);    // what is mapped there, whenever it is used
     Memory(Memory&& other) noexcept;
     ~Memory();
     Memory& operator=(Memory&&) = delete;
 
     uint64_t size() const { return size_; }
     uint64_t id() const { return id_; }
-    bool is_live() const { return !closed_ && (!extent_ || Heap::get().is_current(extent_, id_)); }
+    bool is_live() const {
+        return !closed_ && (extent_ ? Heap::get().is_current(extent_, id_) : !place_ || !place_->closed);
+    }
     bool is_read_only() const { return read_only_; }
-    bool is_foreign() const { return !extent_; }   // host memory that somebody else keeps alive
+    bool is_foreign() const { return !extent_ && !place_; }   // host memory that somebody else keeps alive
     bool is_peer() const { return extent_ && extent_->peer; }
     uint64_t address() const;            // throws Refusal when it is closed
     uint64_t writable_address() const;   // throws Refusal when it is closed or read-only
@@ -41,16 +44,15 @@ class Memory {
     Range range() const;
     char* pin_view();                    // host pointer; throws Refusal.  Keeps the bytes until unpin_view
     void unpin_view();
-    // While a view holds it: whether anything else does, a queued operation perhaps.
-    bool has_other_uses() const { return extent_ && (extent_->state.load(std::memory_order_acquire) & Extent::kPins) > 1; }
-    const Extent* extent() const { return extent_; }
-    const char* view_address() const;    // while a view holds it; null for what nobody else reaches
+    Range viewed() const;                // while a view holds it: its range, without a pin
+    const char* view_address() const;    // where the host would find it; null for what nobody else reaches
 
   private:
     Memory() = default;
     [[noreturn]] void refuse_closed() const;
 
-    Extent* extent_ = nullptr;           // null: foreign
+    Extent* extent_ = nullptr;           // null: foreign, or a place's
+    PlacePtr place_;
     uint64_t id_ = 0, address_ = 0, size_ = 0;
     std::atomic<bool> owner_{false}, closed_{false};   // two threads may close one object
     bool read_only_ = false, host_view_ = true;

@@ -37,6 +37,7 @@ struct ValueWait : Extra {
 struct Batch : Extra {
     std::vector<Piece> pieces;
     std::vector<Range> pins;
+    uint32_t actor = kHost;   // the stream's device
     ~Batch() override {
         for (const Range& range : pins) Heap::get().unpin(range);
     }
@@ -87,6 +88,7 @@ struct Op {
   private:
     static Range range(const char* host, Extent* extent, uint64_t size) {
         if (!extent) return {.host = const_cast<char*>(host)};
+        if (!extent->mapping) return {const_cast<char*>(host), extent, 0, extent->device};
         const uint64_t offset = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(host)) -
                                 Heap::get().space().shadow_base();
         return {const_cast<char*>(host), extent, offset + size, extent->device};

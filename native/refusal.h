@@ -32,6 +32,11 @@ enum class Why : int {
     notify_doubled,    // a strict notify was recorded again before it was consumed
     own_callback,      // a callback would wait for itself
     deadlock,          // what is waited for waits for the waiter
+    no_access,         // no device that takes part may do that with the mapping: `device` its own, `other_device` the stream's
+    not_mapped,        // nothing is mapped at `address`
+    imported,          // only who made a block gives it to others
+    imported_read_only,   // another process gave it to be read
+    in_use,            // it would have to move, and something uses it
     shared_blocks,     // the node's list of shared blocks is full: `size` of them
     pending_writes,    // a host view of memory that operation `size` of stream `id` will write, and it cannot run
 };

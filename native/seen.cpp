@@ -19,12 +19,13 @@ void add_host_span(std::vector<Seen::Span>& spans, const char* host, uint64_t si
     }
     // Two mappings of one block are the same bytes: spans are told by block.
     while (size != 0) {
-        const Extent* extent = space.peek(offset);
+        uint64_t within;
+        const Extent* extent = Heap::get().extent_of_host(offset, within);
         if (!extent) return;
-        const Block* block = extent->slab ? extent->slab->block : extent->block;
-        const uint64_t start = extent->slab ? extent->slab->offset.load(std::memory_order_acquire) : extent->offset;
-        const uint64_t part = std::min(size, extent->offset + extent->size - offset);
-        spans.push_back({block->id, offset - start, part, written});
+        const bool in_slab = extent->slab && !extent->moved;
+        const uint64_t before = in_slab ? extent->offset - extent->slab->offset.load(std::memory_order_acquire) : 0;
+        const uint64_t part = std::min(size, extent->size - within);
+        spans.push_back({extent->block->id, before + within, part, written});
         offset += part;
         size -= part;
     }
@@ -52,7 +53,7 @@ void add_spans(std::vector<Seen::Span>& spans, const Op& op) {
             add_host_span(spans, op.dst, op.size, false);
             return;
         case OpKind::free:
-            add_host_span(spans, Heap::get().space().shadow(op.dst_extent->offset), op.dst_extent->size, true);
+            add_host_span(spans, Heap::get().host_of(op.dst_extent, 0), op.dst_extent->size, true);
             return;
         case OpKind::batch:
             add_spans(spans, static_cast<const Batch*>(op.extra)->pieces);

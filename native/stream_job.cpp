@@ -37,13 +37,13 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
         switch (op.kind) {
             case OpKind::copy:
                 sides(op.size);
-                job->task = plan_copy(op.dst, op.src, op.size, needs_staging(op.dst_extent, op.src_extent, op.direct));
+                job->task = plan_copy(op.dst, op.src, op.size, needs_staging(op.dst_range(), op.src_range(), op.direct));
                 break;
             case OpKind::copy_2d: {
                 const auto& shape = static_cast<const Rectangle&>(*op.extra);
                 sides(op.src_size());
                 job->task = plan_copy_2d(op.dst, shape.dst_pitch, op.src, shape.src_pitch, shape.width, shape.height,
-                                         needs_staging(op.dst_extent, op.src_extent, op.direct));
+                                         needs_staging(op.dst_range(), op.src_range(), op.direct));
                 break;
             }
             case OpKind::fill:

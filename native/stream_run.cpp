@@ -49,7 +49,7 @@ bool run_small_op(const Op& op, Refusal& why) {
             why = explain_fault(guard.address, &side, 1);
             return false;
         }
-        if (needs_staging(op.dst_extent, op.src_extent, op.direct)) {
+        if (needs_staging(op.dst_range(), op.src_range(), op.direct)) {
             prepare_staging();
             const Task task = plan_copy(op.dst, op.src, op.size, true);
             if (guarded(guard, [&] { task.step(0); })) return true;

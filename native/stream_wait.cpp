@@ -165,16 +165,25 @@ FailurePtr Scheduler::take_failure(Stream& stream) {
 
 namespace {
 
+// The same bytes may be mapped twice.
+bool shares_bytes(const Range& range, const Extent* extent) {
+    bool found = false;
+    Heap::get().each_extent(range, [&](const Extent* other) {
+        found |= other == extent || (other->block == extent->block && (other->mapping || extent->mapping));
+    });
+    return found;
+}
+
 bool writes(const Op& op, const Extent* extent) {
     switch (op.kind) {
         case OpKind::copy:
         case OpKind::copy_2d:
         case OpKind::write_value:
         case OpKind::fill:
-            return op.dst_extent == extent;
+            return shares_bytes(op.dst_range(), extent);
         case OpKind::batch: {   // its pieces may just be cut by who runs it; what it only reads counts too
             const auto& pins = static_cast<const Batch&>(*op.extra).pins;
-            return std::any_of(pins.begin(), pins.end(), [&](const Range& range) { return range.extent == extent; });
+            return std::any_of(pins.begin(), pins.end(), [&](const Range& range) { return shares_bytes(range, extent); });
         }
         default:
             return false;

@@ -28,12 +28,26 @@ void prepare_staging() {
     if (!staging) staging.reset(new char[kChunk]);
 }
 
-bool needs_staging(const Extent* dst, const Extent* src, bool direct) {
-    if (!dst || !src || dst->device == src->device || dst->device == kHost || src->device == kHost) return false;
+namespace {
+
+bool is_staged(const Extent& dst, const Extent& src, bool direct) {
+    if (dst.device == src.device || dst.device == kHost || src.device == kHost) return false;
     Why why;
-    if (Heap::get().may_go_direct(*dst, *src, why)) return false;
-    if (direct) throw Refusal{.why = why, .role = "dst", .device = dst->device, .other_device = src->device};
+    if (Heap::get().may_go_direct(dst, src, why)) return false;
+    if (direct) throw Refusal{.why = why, .role = "dst", .device = dst.device, .other_device = src.device};
     return true;
+}
+
+}  // namespace
+
+bool needs_staging(const Range& dst, const Range& src, bool direct) {
+    if (!dst.extent || !src.extent) return false;
+    if (!dst.extent->mapping && !src.extent->mapping) [[likely]] return is_staged(*dst.extent, *src.extent, direct);
+    bool staged = false;   // blocks of several devices may lie side by side
+    Heap::get().each_extent(dst, [&](const Extent* to) {
+        Heap::get().each_extent(src, [&](const Extent* from) { staged |= is_staged(*to, *from, direct); });
+    });
+    return staged;
 }
 
 void Task::move(char* to, const char* from, uint64_t n) const {
@@ -209,8 +223,9 @@ Side side_at(const char* role, const char* host, uint64_t size) {
     const uint64_t offset = at - heap.space().shadow_base();
     if (!heap.space().is_open() || offset >= heap.space().window()) return side;
     side.pageable = false;
-    if (const Extent* extent = heap.space().peek(offset)) {
-        side.address = heap.address_of(extent) + (offset - extent->offset);
+    uint64_t within;
+    if (const Extent* extent = heap.extent_of_host(offset, within)) {
+        side.address = heap.address_of(extent) + within;
         side.device = extent->device;
     }
     return side;

@@ -59,7 +59,7 @@ struct Task {
 void prepare_staging();
 
 // True when the bytes must go through the host; refuses when that is not wanted (`direct`).
-bool needs_staging(const Extent* dst, const Extent* src, bool direct);
+bool needs_staging(const Range& dst, const Range& src, bool direct);
 
 Task plan_copy(char* dst, const char* src, uint64_t size, bool staged);
 Task plan_copy_2d(char* dst, uint64_t dst_pitch, const char* src, uint64_t src_pitch, uint64_t width, uint64_t height,

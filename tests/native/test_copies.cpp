@@ -113,42 +113,6 @@ void fills_repeat_their_pattern(uint32_t device) {
     CHECK(refuses(Why::overflow, [&] { fill(16, 0, 4, UINT64_MAX / 2); }));
 }
 
-void ranges_of_several_blocks_are_one(std::mt19937_64& random, uint32_t device) {
-    Heap& heap = Heap::get();
-    const uint64_t blocks = 5, span = blocks * kGranule;
-    const uint64_t base = heap.reserve((blocks + 1) * kGranule, 0, device);
-    std::vector<Extent*> mapped;
-    Block* first = create_block(kGranule, device);
-    mapped.push_back(heap.map(base, first));
-    for (uint64_t i = 1; i + 1 < blocks; ++i) {
-        Block* block = create_block(kGranule, device);
-        mapped.push_back(heap.map(base + i * kGranule, block));
-        drop(block);
-    }
-    mapped.push_back(heap.map(base + (blocks - 1) * kGranule, first));   // one block twice
-    drop(first);
-    const auto data = noise(random, span);
-    copy(base + kGranule - 9, address(data.data()), 3 * kGranule);   // over three seams
-    CHECK(std::equal(data.begin(), data.begin() + 3 * kGranule, read(base + kGranule - 9, 3 * kGranule).begin()));
-    copy(base + 5, address("twice"), 5);
-    CHECK(memcmp(read(base + (blocks - 1) * kGranule + 5, 5).data(), "twice", 5) == 0);
-    const auto beyond = refused([&] { copy(base + kGranule, base, span); });
-    CHECK(beyond && beyond->why == Why::out_of_bounds && beyond->extent_size == span - kGranule);
-    CHECK(refuses(Why::overlap, [&] { heap.map(base + kGranule, mapped[0]->block); }));
-    CHECK(refuses(Why::out_of_bounds, [&] { heap.map(base + (blocks + 1) * kGranule, mapped[0]->block); }) ||
-          refuses(Why::unknown_address, [&] { heap.map(base + (blocks + 1) * kGranule, mapped[0]->block); }));
-    CHECK(refuses(Why::overlap, [&] { heap.release(base); }));
-
-    // Retired in the middle of a use: the bytes stay until the last pin goes.
-    const Range range = heap.resolve("x", base, span);
-    for (Extent* extent : mapped) heap.retire(extent, extent->id.load());
-    CHECK(refuses(Why::unknown_address, [&] { heap.resolve("x", base + kGranule, 1); }));
-    CHECK(memcmp(range.host + 5, "twice", 5) == 0);
-    heap.unpin(range);
-    heap.release(base);
-    CHECK(refuses(Why::unknown_address, [&] { heap.release(base); }));
-}
-
 void without_a_route_bytes_are_staged_or_refused(std::mt19937_64& random, uint32_t a, uint32_t b) {
     Heap& heap = Heap::get();
     const auto data = noise(random, 3 * kChunk + 5);
@@ -196,7 +160,6 @@ int main() {
     overlaps_behave_as_memmove(random, a);
     rectangles_arrive(random, a, b);
     fills_repeat_their_pattern(a);
-    ranges_of_several_blocks_are_one(random, a);
     without_a_route_bytes_are_staged_or_refused(random, a, b);
     a_poll_stops_a_long_copy(a);
     return 0;

@@ -1,0 +1,212 @@
+// Addresses reserved first, and blocks mapped into them later.
+#include <cerrno>
+
+#include "heap.h"
+
+namespace peerlane {
+
+namespace {
+constexpr uint64_t kMostAlignment = uint64_t{1} << 30;   // of the windows themselves
+
+// Under the lock that a mapping is changed under; who reads sees the old rights or the new.
+void set_rights(Mapping& mapping, Access access) {
+    auto& word = mapping.words[access.device / 32];
+    const unsigned shift = access.device % 32 * 2;
+    uint64_t value = word.load(std::memory_order_relaxed);
+    value = (value & ~(uint64_t{3} << shift)) | uint64_t{access.rights & 3} << shift;
+    word.store(value, std::memory_order_release);
+}
+
+std::unique_ptr<Mapping> new_mapping(uint64_t reservation, uint32_t devices, unsigned others,
+                                     const std::vector<Access>& named) {
+    auto mapping = std::make_unique<Mapping>();
+    const uint32_t words = (devices + 31) / 32;
+    mapping->reservation = reservation;
+    mapping->devices = devices;
+    mapping->words.reset(new std::atomic<uint64_t>[words]);
+    for (uint32_t i = 0; i < words; ++i) mapping->words[i].store((others & 3) * 0x5555555555555555u);
+    for (const Access& access : named)
+        if (access.device < devices) set_rights(*mapping, access);
+    return mapping;
+}
+}  // namespace
+
+PlacePtr Heap::reserve(uint64_t span, uint64_t alignment, uint32_t number, uint64_t wanted) {
+    check_usable();
+    std::lock_guard lock(mutex_);
+    if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
+    if (span == 0 || span > space_.window() || alignment > kMostAlignment)
+        throw Refusal{.why = Why::address_space, .size = span};
+    span = round_up(span, kGranule);
+    uint64_t offset;
+    const bool hinted = space_.contains(wanted, offset) && offset % std::max(alignment, kGranule) == 0 &&
+                        span <= space_.window() - offset && space_.take_at(offset, span);
+    if (!hinted) offset = space_.take_apart(span, std::max(alignment, kGranule));
+    try {
+        auto place = std::make_shared<Place>(next_id_.fetch_add(1), offset, number, span);
+        places_[offset] = place;
+        return place;
+    } catch (const std::bad_alloc&) {
+        space_.give(offset, span);
+        throw;
+    }
+}
+
+uint64_t Heap::address_of(const Place& place) const {
+    return (device(place.device).settings.host_access ? space_.shadow_base() : space_.guard_base()) + place.offset;
+}
+
+bool Heap::grow(Place& place, uint64_t span) {
+    check_usable();
+    std::lock_guard lock(mutex_);
+    if (place.closed) throw Refusal{.why = Why::closed, .device = place.device};
+    if (span > space_.window()) return false;
+    span = round_up(span, kGranule);
+    const uint64_t before = place.span.load(std::memory_order_relaxed);
+    if (span <= before) return true;
+    if (!space_.take_at(place.offset + before, span - before)) return false;
+    place.span.store(span, std::memory_order_release);
+    return true;
+}
+
+void Heap::release(Place& place) {
+    check_usable();
+    std::vector<std::pair<Extent*, uint64_t>> doomed;
+    {
+        std::lock_guard lock(mutex_);
+        if (place.closed.load(std::memory_order_relaxed)) return;
+        const uint64_t end = place.offset + place.span.load(std::memory_order_relaxed);
+        for (auto at = regions_.lower_bound(place.offset); at != regions_.end() && at->first < end; ++at)
+            doomed.emplace_back(at->second.extent, at->second.extent->id.load(std::memory_order_relaxed));
+        place.closed.store(true, std::memory_order_release);
+        if (place.mapped == 0) give_place(place);
+    }
+    for (auto& [extent, id] : doomed) retire(extent, id);
+}
+
+void Heap::give_place(Place& place) {
+    or_lose([&] { space_.give(place.offset, place.span.load(std::memory_order_relaxed)); });
+    places_.erase(place.offset);
+}
+
+Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, const std::vector<Access>& named) {
+    check_usable();
+    std::lock_guard lock(mutex_);
+    const uint64_t base = address_of(place), span = place.span.load(std::memory_order_relaxed);
+    if (place.closed) throw Refusal{.why = Why::closed, .device = place.device};
+    if (at > span || block->size > span - at || at % kGranule != 0)
+        throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = base + at, .size = block->size,
+                      .base = base, .extent_size = span, .device = place.device};
+    const uint64_t offset = place.offset + at;
+    for (uint64_t granule = offset; granule < offset + block->size; granule += kGranule)
+        if (space_.peek(granule)) throw Refusal{.why = Why::overlap, .address = base + at, .size = block->size};
+    auto mapping = new_mapping(place.id, device_count_, others, named);
+    Extent* extent = new_extent();
+    try {
+        map_block(block, space_.shadow(offset), false);
+        regions_[offset] = {extent, nullptr};
+    } catch (...) {
+        unmap_range(space_.shadow(offset), block->size);
+        spare_extents_.push_back(extent);
+        throw;
+    }
+    hold(block);
+    extent->offset = offset;
+    extent->size = block->size;
+    extent->block = block;
+    extent->slab = nullptr;
+    extent->device = block->device;
+    extent->mapping = mapping.release();
+    extent->moved = 0;
+    extent->peer = true;
+    extent->id.store(next_id_.fetch_add(1), std::memory_order_relaxed);
+    ++device(block->device).live;
+    ++place.mapped;
+    space_.set(offset, block->size, extent);
+    extent->revive();
+    return extent;
+}
+
+Extent* Heap::mapped_at(const Place& place, uint64_t at) {
+    const auto found = regions_.find(place.offset + at);
+    const bool inside = at < place.span.load(std::memory_order_relaxed);
+    if (place.closed || !inside || found == regions_.end() || !found->second.extent->is_live())
+        throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + at, .device = place.device};
+    return found->second.extent;
+}
+
+void Heap::unmap(Place& place, uint64_t at) {
+    check_usable();
+    Extent* extent;
+    uint64_t id;
+    {
+        std::lock_guard lock(mutex_);
+        extent = mapped_at(place, at);
+        id = extent->id.load(std::memory_order_relaxed);
+    }
+    retire(extent, id);
+}
+
+void Heap::set_access(Place& place, uint64_t at, uint64_t size, Access access) {
+    check_usable();
+    std::lock_guard lock(mutex_);
+    std::vector<Mapping*> found;
+    for (uint64_t reached = at; reached < at + size;) {
+        const Extent* extent = mapped_at(place, reached);
+        reached += extent->size;
+        if (reached > at + size || access.device >= extent->mapping->devices)
+            throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + at + size,
+                          .device = place.device};
+        found.push_back(extent->mapping);
+    }
+    for (Mapping* mapping : found) set_rights(*mapping, access);
+}
+
+unsigned Heap::rights(Place& place, uint64_t at, uint32_t number) {
+    check_usable();
+    std::lock_guard lock(mutex_);
+    uint64_t within;
+    const Extent* extent = at < place.span.load() ? extent_of_host(place.offset + at, within) : nullptr;
+    if (!extent || !extent->mapping || !extent->is_live())
+        throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + at, .device = place.device};
+    return extent->mapping->rights(number);
+}
+
+void Heap::reclaim_mapping(Extent* extent) {
+    const uint64_t offset = extent->offset;
+    Block* block = extent->block;
+    const auto place = std::prev(places_.upper_bound(offset));
+    unmap_range(space_.shadow(offset), block->size);
+    space_.clear(offset, block->size);
+    regions_.erase(offset);
+    delete extent->mapping;
+    extent->mapping = nullptr;
+    extent->block = nullptr;
+    or_lose([&] { spare_extents_.push_back(extent); });
+    if (--place->second->mapped == 0 && place->second->closed) {
+        const PlacePtr last = place->second;
+        give_place(*last);
+    }
+    drop(block);
+}
+
+void Heap::check_mappings(const Range& dst, const Range& src, uint32_t actor) const {
+    const auto check = [&](const char* role, const Range& range, const Range& other, unsigned wanted) {
+        each_extent(range, [&](const Extent* extent) {
+            if (wanted == Mapping::kWrite && extent->block->read_only)
+                throw Refusal{.why = Why::imported_read_only, .role = role, .address = address_of(extent),
+                              .size = extent->size, .device = extent->device};
+            if (!extent->mapping) return;
+            const auto may = [&](uint32_t number) { return number != kHost && extent->mapping->rights(number) & wanted; };
+            bool granted = may(extent->device) || may(actor);
+            each_extent(other, [&](const Extent* end) { granted = granted || may(end->device); });
+            if (!granted)
+                throw Refusal{.why = Why::no_access, .role = role, .address = address_of(extent), .size = extent->size,
+                              .device = extent->device, .other_device = actor};
+        });
+    };
+    check("dst", dst, src, Mapping::kWrite);
+    check("src", src, dst, Mapping::kRead);
+}
+
+}  // namespace peerlane

@@ -1,0 +1,124 @@
+// Blocks that live by themselves: physical memory, and allocations that were given to other processes.
+#include <cstring>
+#include <thread>
+
+#include "fault_guard.h"
+#include "heap.h"
+
+namespace peerlane {
+
+namespace {
+constexpr uint64_t kPage = 4096;
+}
+
+Block* Heap::charged_block(uint32_t number, uint64_t size) {
+    Device& payer = device(number);
+    charge(payer, number, size, size);
+    payer.held -= size;   // the block's account has it from here on
+    try {
+        std::unique_ptr<Account> account;
+        if (payer.ledger) account = std::make_unique<Account>(payer.ledger, payer.index, size);
+        Block* block;
+        try {
+            block = create_block(size, number);
+        } catch (const Refusal&) {
+            if (trim_locked() == 0) throw;
+            block = create_block(size, number);
+        }
+        block->account = std::move(account);
+        return block;
+    } catch (const std::bad_alloc&) {
+        if (payer.ledger) payer.ledger->refund(payer.index, size);
+        throw;
+    }
+}
+
+Block* Heap::create_physical(uint32_t number, uint64_t size) {
+    check_usable();
+    std::lock_guard lock(mutex_);
+    if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
+    if (size == 0 || size > kLargest)
+        throw Refusal{.why = Why::out_of_memory, .size = size, .extent_size = device(number).settings.capacity, .device = number};
+    return charged_block(number, round_up(size, kGranule));
+}
+
+Block* Heap::share(Extent* extent, uint64_t& within) {
+    check_usable();
+    std::lock_guard lock(mutex_);
+    if (extent->block->origin)
+        throw Refusal{.why = Why::imported, .address = address_of(extent), .size = extent->size, .device = extent->device};
+    if (extent->slab && !extent->moved) {
+        move_out(extent);
+    } else if (!extent->block->account) {
+        Device& payer = device(extent->device);
+        if (payer.ledger) {
+            extent->block->account = std::make_unique<Account>(payer.ledger, payer.index, extent->block->size);
+            payer.held -= extent->block->size;
+        }
+    }
+    if (extent->block->account) extent->block->account->share(extent->block->id);
+    within = 0;
+    hold(extent->block);
+    return extent->block;
+}
+
+// The caller's pin is the only one allowed: what others hold is a pointer to where the bytes are now.
+void Heap::move_out(Extent* extent) {
+    uint64_t expected = Extent::kLive | 1;
+    if (!extent->state.compare_exchange_strong(expected, Extent::kMoving | 1, std::memory_order_acq_rel))
+        throw Refusal{.why = Why::in_use, .address = address_of(extent), .size = extent->size,
+                      .id = extent->id.load(std::memory_order_relaxed), .device = extent->device};
+    const auto stay = [&] {
+        extent->state.fetch_add(Extent::kLive - Extent::kMoving, std::memory_order_acq_rel);
+    };
+    Block* block = nullptr;
+    uint64_t offset = 0;
+    bool taken = false;
+    try {
+        block = charged_block(extent->device, round_up(extent->size, kPage));
+        offset = space_.take(kGranule);
+        taken = true;
+        map_block(block, space_.shadow(offset), extent->device == kHost);
+        FaultGuard guard;
+        char* const to = space_.shadow(offset);
+        const char* const from = host_of(extent, 0);
+        const uint64_t size = extent->size;
+        if (!guarded(guard, [=] { memcpy(to, from, size); }))
+            throw Refusal{.why = Why::device_fault, .size = size, .device = extent->device};
+    } catch (...) {
+        if (taken) {
+            unmap_range(space_.shadow(offset), kGranule);
+            or_lose([&] { space_.give(offset, kGranule); });
+        }
+        if (block) drop(block);
+        stay();
+        throw;
+    }
+    block->at = space_.shadow(offset);
+    extent->block = block;
+    extent->moved = 1;
+    space_.set(offset, kGranule, extent);
+    stay();
+}
+
+void Heap::drop_moved(Extent* extent) {
+    const auto offset = static_cast<uint64_t>(extent->block->at - space_.shadow(0));
+    space_.clear(offset, kGranule);
+    unmap_range(extent->block->at, kGranule);
+    or_lose([&] { space_.give(offset, kGranule); });
+    drop(extent->block);
+    extent->moved = 0;
+    extent->block = extent->slab->block;
+}
+
+bool Heap::pin_slowly(Extent* extent) {
+    while (extent->state.load(std::memory_order_acquire) & Extent::kMoving) {
+        unpin(extent);
+        std::this_thread::yield();
+        if (extent->pin()) return true;
+    }
+    unpin(extent);
+    return false;
+}
+
+}  // namespace peerlane

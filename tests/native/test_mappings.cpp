@@ -1,0 +1,237 @@
+// Physical blocks mapped into reserved addresses, their rights, and allocations made fit to be given to others.
+#include <cstring>
+#include <sys/mman.h>
+
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "copy_engine.h"
+
+using namespace peerlane;
+
+namespace {
+
+uint64_t address(const void* host) { return reinterpret_cast<uint64_t>(host); }
+
+std::vector<char> noise(std::mt19937_64& random, uint64_t size) {
+    std::vector<char> bytes(size);
+    for (char& byte : bytes) byte = static_cast<char>(random() >> 11);
+    return bytes;
+}
+
+std::vector<char> read(uint64_t from, uint64_t size) {
+    std::vector<char> out(size);
+    copy(address(out.data()), from, size);
+    return out;
+}
+
+uint32_t device_of(uint64_t capacity) { return Heap::get().add_device({.capacity = capacity}, nullptr, 0); }
+
+void blocks_side_by_side_are_one_range(std::mt19937_64& random, uint32_t device) {
+    Heap& heap = Heap::get();
+    const uint64_t blocks = 5, span = blocks * kGranule;
+    const PlacePtr place = heap.reserve((blocks + 1) * kGranule, 0, device);
+    const uint64_t base = heap.address_of(*place);
+    std::vector<Extent*> mapped;
+    Block* first = heap.create_physical(device, kGranule);
+    mapped.push_back(heap.map(*place, 0, first));
+    for (uint64_t i = 1; i + 1 < blocks; ++i) {
+        Block* block = heap.create_physical(device, kGranule);
+        mapped.push_back(heap.map(*place, i * kGranule, block));
+        drop(block);
+    }
+    mapped.push_back(heap.map(*place, (blocks - 1) * kGranule, first));   // one block twice
+    const auto data = noise(random, span);
+    copy(base + kGranule - 9, address(data.data()), 3 * kGranule);   // over three seams
+    CHECK(std::equal(data.begin(), data.begin() + 3 * kGranule, read(base + kGranule - 9, 3 * kGranule).begin()));
+    copy(base + 5, address("twice"), 5);
+    CHECK(memcmp(read(base + (blocks - 1) * kGranule + 5, 5).data(), "twice", 5) == 0);
+    const auto beyond = refused([&] { copy(base + kGranule, base, span); });
+    CHECK(beyond && beyond->why == Why::out_of_bounds && beyond->extent_size == span - kGranule);
+    CHECK(refuses(Why::overlap, [&] { heap.map(*place, kGranule, first); }));
+    CHECK(refuses(Why::out_of_bounds, [&] { heap.map(*place, (blocks + 1) * kGranule, first); }));
+    CHECK(refuses(Why::out_of_bounds, [&] { heap.map(*place, UINT64_MAX & ~(kGranule - 1), first); }));
+    CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*place, 64); }));
+    CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*place, blocks * kGranule); }));
+    drop(first);
+
+    // Unmapped in the middle of a use: the bytes stay until the last pin goes, and so do the addresses.
+    const Range range = heap.resolve("x", base, span);
+    heap.unmap(*place, kGranule);
+    CHECK(refuses(Why::not_mapped, [&] { heap.unmap(*place, kGranule); }));
+    CHECK(refuses(Why::unknown_address, [&] { heap.resolve("x", base + kGranule, 1); }));
+    heap.release(*place);
+    CHECK(refuses(Why::unknown_address, [&] { heap.resolve("x", base, 1); }));
+    CHECK(memcmp(range.host + 5, "twice", 5) == 0);
+    heap.unpin(range);
+    CHECK(refuses(Why::closed, [&] { heap.map(*place, 0, first); }));
+    heap.release(*place);
+}
+
+void a_range_grows_in_place(uint32_t device) {
+    Heap& heap = Heap::get();
+    const PlacePtr one = heap.reserve(kGranule, 0, device);
+    CHECK(heap.grow(*one, 3 * kGranule) && one->span == 3 * kGranule && heap.grow(*one, 1));
+    const PlacePtr next = heap.reserve(kGranule, 0, device, heap.address_of(*one) + one->span);
+    CHECK(heap.address_of(*next) == heap.address_of(*one) + one->span);   // the wanted address was free
+    CHECK(!heap.grow(*one, 4 * kGranule) && one->span == 3 * kGranule);
+    heap.release(*next);
+    CHECK(heap.grow(*one, 4 * kGranule));
+    const PlacePtr aligned = heap.reserve(kGranule, uint64_t{1} << 30, device, heap.address_of(*one));
+    CHECK(heap.address_of(*aligned) % (uint64_t{1} << 30) == 0);
+    heap.release(*one);
+    heap.release(*aligned);
+    CHECK(refuses(Why::address_space, [&] { heap.reserve(UINT64_MAX, 0, device); }));
+    CHECK(refuses(Why::address_space, [&] { heap.reserve(kGranule, uint64_t{1} << 31, device); }));
+}
+
+void rights_are_those_of_a_device_that_takes_part(uint32_t a, uint32_t b) {
+    Heap& heap = Heap::get();
+    const PlacePtr place = heap.reserve(2 * kGranule, 0, a);
+    const uint64_t at = heap.address_of(*place);
+    for (uint64_t i = 0; i < 2; ++i) {
+        Block* block = heap.create_physical(a, kGranule);
+        heap.map(*place, i * kGranule, block, 0, {{b, Mapping::kRead}});
+        drop(block);
+    }
+    char bytes[8] = {};
+    const uint64_t host = address(bytes), on_b = heap.address_of(heap.allocate(b, 64, false));
+    copy(on_b, at, 8);                                                             // b may read
+    CHECK(refuses(Why::no_access, [&] { copy(at, on_b, 8); }));                    // and not write
+    const auto refusal = refused([&] { copy(host, at, 8); });                      // nor may a, which owns it
+    CHECK(refusal && refusal->why == Why::no_access && refusal->device == a && refusal->address == at);
+    CHECK(refuses(Why::no_access, [&] { fill(at, 1, 1, 8); }));
+    heap.set_access(*place, 0, kGranule, {a, 3});
+    fill(at, 1, 1, 8);
+    CHECK(refuses(Why::no_access, [&] { fill(at + kGranule - 4, 1, 1, 8); }));     // over the seam
+    CHECK(heap.rights(*place, 77, a) == 3 && heap.rights(*place, kGranule, a) == 0 && heap.rights(*place, 5, b) == 1);
+    CHECK(refuses(Why::not_mapped, [&] { heap.set_access(*place, 0, kGranule + 1, {a, 3}); }));
+    CHECK(refuses(Why::not_mapped, [&] { heap.set_access(*place, 0, 3 * kGranule, {a, 3}); }));
+    CHECK(heap.rights(*place, kGranule, a) == 0);                                  // nothing was half done
+    heap.set_access(*place, 0, 2 * kGranule, {a, 3});
+    fill(at + kGranule - 4, 7, 1, 8);
+    const Range dst = heap.resolve("dst", at, 8);
+    heap.set_access(*place, 0, kGranule, {a, 0});
+    heap.check_access({}, dst, b);                                                 // the stream's device counts
+    CHECK(refuses(Why::no_access, [&] { heap.check_access(dst, {}, b); }));
+    heap.unpin(dst);
+    heap.release(*place);
+}
+
+void a_small_allocation_moves_out_of_its_slab(std::mt19937_64& random, uint32_t device) {
+    Heap& heap = Heap::get();
+    Extent* const mine = heap.allocate(device, 5000, false);
+    Extent* const neighbour = heap.allocate(device, 5000, false);
+    const uint64_t at = heap.address_of(mine);
+    const auto data = noise(random, 5000);
+    copy(at, address(data.data()), 5000);
+    uint64_t within = 1;
+
+    const Range other = heap.resolve("x", at, 1);
+    CHECK(heap.pin(mine));
+    CHECK(refuses(Why::in_use, [&] { heap.share(mine, within); }));   // somebody holds a pointer to the bytes
+    heap.unpin(other);
+    Block* const block = heap.share(mine, within);
+    heap.unpin(mine);
+    CHECK(within == 0 && block->size == 8192 && heap.address_of(mine) == at && read(at, 5000) == data);
+    CHECK(block != neighbour->block);
+    void* const again = mmap(nullptr, block->size, PROT_READ, MAP_SHARED, block->fd, 0);
+    copy(at + 10, address("seen"), 4);
+    CHECK(memcmp(static_cast<char*>(again) + 10, "seen", 4) == 0);
+    munmap(again, block->size);
+
+    CHECK(heap.pin(mine));
+    CHECK(heap.share(mine, within) == block);   // it does not move twice
+    heap.unpin(mine);
+    drop(block);
+    drop(block);
+    heap.retire(mine, mine->id.load());
+    CHECK(refuses(Why::unknown_address, [&] { heap.resolve("x", at, 1); }));
+    copy(heap.address_of(neighbour), address("here"), 4);
+    heap.retire(neighbour, neighbour->id.load());
+}
+
+// Under TSan and ASan the most telling: others use it all the time while it moves.
+void copies_meet_a_move(uint32_t device) {
+    Heap& heap = Heap::get();
+    for (int round = 0; round < 200; ++round) {
+        Extent* const extent = heap.allocate(device, 4096, false);
+        const uint64_t at = heap.address_of(extent);
+        fill(at, 1, 1, 4096);
+        std::atomic<bool> stop{false};
+        std::thread user([&] {
+            while (!stop) {
+                char bytes[64] = {};
+                copy(address(bytes), at + 128, 64);
+                for (char byte : bytes) CHECK(byte == 1);
+            }
+        });
+        CHECK(heap.pin(extent));
+        uint64_t within;
+        Block* block = nullptr;
+        while (!block) {
+            try {
+                block = heap.share(extent, within);
+            } catch (const Refusal& refusal) {
+                CHECK(refusal.why == Why::in_use);
+            }
+        }
+        heap.unpin(extent);
+        stop = true;
+        user.join();
+        drop(block);
+        heap.retire(extent, extent->id.load());
+    }
+}
+
+void a_large_allocation_shares_the_block_it_has(uint32_t device) {
+    Heap& heap = Heap::get();
+    Extent* const extent = heap.allocate(device, 3 * kGranule - 5, false);
+    uint64_t within;
+    CHECK(heap.pin(extent));
+    Block* const block = heap.share(extent, within);
+    heap.unpin(extent);
+    CHECK(block == extent->block && block->size == 3 * kGranule && within == 0);
+    const uint64_t cached = heap.cached_bytes();
+    heap.retire(extent, extent->id.load());
+    CHECK(heap.cached_bytes() == cached);   // somebody may still write into it
+    drop(block);
+}
+
+int told;
+void nobody_else_holds_it(uint32_t device) {
+    static uint64_t last;
+    abandoned = [](uint64_t id) {
+        ++told;
+        last = id;
+    };
+    Block* const block = Heap::get().create_physical(device, kGranule);
+    const uint64_t id = block->id;
+    hold_for_others(block);
+    hold_for_others(block);
+    hold(block);
+    drop(block);
+    CHECK(told == 0);
+    drop(block);
+    CHECK(told == 1 && last == id);
+    drop_for_others(block);
+    drop_for_others(block);
+    CHECK(told == 1);
+}
+
+}  // namespace
+
+int main() {
+    auto random = seeded("test_mappings");
+    Heap::get().configure({.window_bytes = kTestWindow});
+    const uint32_t a = device_of(uint64_t{1} << 40), b = device_of(uint64_t{1} << 40);
+    blocks_side_by_side_are_one_range(random, a);
+    a_range_grows_in_place(a);
+    rights_are_those_of_a_device_that_takes_part(a, b);
+    a_small_allocation_moves_out_of_its_slab(random, a);
+    copies_meet_a_move(a);
+    a_large_allocation_shares_the_block_it_has(a);
+    nobody_else_holds_it(a);
+    return 0;
+}
