@@ -6,6 +6,7 @@
 #include "scheduler.h"
 
 void bind_memory(nanobind::module_& m);
+void bind_mappings(nanobind::module_& m);
 void bind_copies(nanobind::module_& m);
 void bind_reference(nanobind::module_& m);
 void bind_streams(nanobind::module_& m);
@@ -29,6 +30,34 @@ struct StreamHandle {
 };
 struct GroupHandle {
     std::shared_ptr<peerlane::Group> group = std::make_shared<peerlane::Group>();
+};
+// What Python holds of a block; two threads may close it.
+class BlockHandle {
+  public:
+    explicit BlockHandle(peerlane::Block* held) : block_(held) {}
+    ~BlockHandle();
+    BlockHandle(const BlockHandle&) = delete;
+
+    peerlane::Block& get() const;   // throws Refusal when it is closed
+    void close();
+
+  private:
+    std::atomic<peerlane::Block*> block_;
+};
+struct PlaceHandle {
+    peerlane::PlacePtr place;
+    explicit PlaceHandle(peerlane::PlacePtr reserved) : place(std::move(reserved)) {}
+    ~PlaceHandle() {
+        try {
+            close();
+        } catch (const peerlane::Refusal&) {
+            // Forked: nothing of it is here.
+        }
+    }
+    PlaceHandle(const PlaceHandle&) = delete;
+    void close() {
+        if (!peerlane::Heap::get().is_forked()) peerlane::Heap::get().release(*place);
+    }
 };
 template <class Shared>
 struct Held {   // a reference to what is counted by hold() and drop()

@@ -16,7 +16,8 @@ constexpr const char* kWhyNames[] = {
     "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
     "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
     "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "no_access", "not_mapped", "imported",
-    "imported_read_only", "in_use", "shared_blocks", "pending_writes"};
+    "imported_read_only", "in_use", "shared_blocks", "pending_writes",
+    "handle", "peer_lost"};
 
 // The account outlives the Python object: blocks may be refunded after it is gone.
 struct LedgerHandle {
@@ -206,6 +207,12 @@ void bind_memory(nb::module_& m) {
                 new (self) Memory(address, size, read_only, host_view);
             },
             "address"_a, "size"_a, "read_only"_a, "host_view"_a)
+        .def(
+            "__init__",
+            [](Memory* self, const PlaceHandle& place, uint64_t offset, uint64_t size) {
+                new (self) Memory(place.place, offset, size, false);
+            },
+            "place"_a, "offset"_a, "size"_a)
         .def_prop_ro("address", &Memory::address, "The address; raises when the memory is closed.")
         .def_prop_ro("writable_address", &Memory::writable_address, "The address; raises when it may not be written.")
         .def_prop_ro("last_address", &Memory::last_address, "The address it has or had.")

@@ -67,10 +67,11 @@ void hold_for_others(Block* block);
 void drop_for_others(Block* block);
 extern void (*abandoned)(uint64_t block_id);
 
-bool raise_descriptor_limit();
-
 // Close every block's descriptor: for a forked child, which must not keep its parent's memory alive.
 void close_all_descriptors();
+
+// False when it is as high as this process may have it.
+bool raise_descriptor_limit();
 
 // Map the whole block at exactly `at`, or put the inaccessible reservation back.
 void map_block(const Block* block, void* at, bool inherited_by_fork);
