@@ -39,6 +39,7 @@ class BlockHandle {
     BlockHandle(const BlockHandle&) = delete;
 
     peerlane::Block& get() const;   // throws Refusal when it is closed
+    bool is_closed() const { return block_.load(std::memory_order_acquire) == nullptr; }
     void close();
 
   private:

@@ -35,6 +35,7 @@ Block& BlockHandle::get() const {
 
 void bind_mappings(nb::module_& m) {
     m.attr("GRANULE") = kGranule;
+    m.attr("ALL_DEVICES") = Access::kAll;
 
     nb::class_<BlockHandle>(m, "Block", "A hold on physical memory.")
         .def(
@@ -46,6 +47,7 @@ void bind_mappings(nb::module_& m) {
         .def_prop_ro("device", [](const BlockHandle& self) { return self.get().device; }, "Native code's number of its device.")
         .def_prop_ro("is_read_only", [](const BlockHandle& self) { return self.get().read_only; })
         .def_prop_ro("is_imported", [](const BlockHandle& self) { return self.get().origin != nullptr; })
+        .def_prop_ro("is_closed", &BlockHandle::is_closed)
         .def("close", &BlockHandle::close, nb::call_guard<GilReleased>(), "Let go; idempotent.");
 
     nb::class_<PlaceHandle>(m, "Place", "Reserved addresses.")

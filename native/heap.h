@@ -59,6 +59,7 @@ using PlacePtr = std::shared_ptr<Place>;
 
 // What a device may do with a mapping: bits of Mapping::kRead and kWrite.
 struct Access {
+    static constexpr uint32_t kAll = UINT32_MAX;
     uint32_t device;
     unsigned rights;
 };

@@ -10,6 +10,11 @@ constexpr uint64_t kMostAlignment = uint64_t{1} << 30;   // of the windows thems
 
 // Under the lock that a mapping is changed under; who reads sees the old rights or the new.
 void set_rights(Mapping& mapping, Access access) {
+    if (access.device == Access::kAll) {
+        for (uint32_t i = 0; i < (mapping.devices + 31) / 32; ++i)
+            mapping.words[i].store((access.rights & 3) * 0x5555555555555555u, std::memory_order_release);
+        return;
+    }
     auto& word = mapping.words[access.device / 32];
     const unsigned shift = access.device % 32 * 2;
     uint64_t value = word.load(std::memory_order_relaxed);
@@ -24,7 +29,7 @@ std::unique_ptr<Mapping> new_mapping(uint64_t reservation, uint32_t devices, uns
     mapping->reservation = reservation;
     mapping->devices = devices;
     mapping->words.reset(new std::atomic<uint64_t>[words]);
-    for (uint32_t i = 0; i < words; ++i) mapping->words[i].store((others & 3) * 0x5555555555555555u);
+    set_rights(*mapping, {Access::kAll, others});
     for (const Access& access : named)
         if (access.device < devices) set_rights(*mapping, access);
     return mapping;
@@ -154,7 +159,7 @@ void Heap::set_access(Place& place, uint64_t at, uint64_t size, Access access) {
     for (uint64_t reached = at; reached < at + size;) {
         const Extent* extent = mapped_at(place, reached);
         reached += extent->size;
-        if (reached > at + size || access.device >= extent->mapping->devices)
+        if (reached > at + size || (access.device >= extent->mapping->devices && access.device != Access::kAll))
             throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + at + size,
                           .device = place.device};
         found.push_back(extent->mapping);

@@ -24,7 +24,7 @@ class Memory {
     }
     bool is_read_only() const { return read_only_; }
     bool is_foreign() const { return !extent_ && !place_; }   // host memory that somebody else keeps alive
-    bool is_peer() const { return extent_ && extent_->peer; }
+    bool is_peer() const { return place_ || (extent_ && extent_->peer); }
     uint64_t address() const;            // throws Refusal when it is closed
     uint64_t writable_address() const;   // throws Refusal when it is closed or read-only
     uint64_t last_address() const { return address_; }   // for texts: also of what is closed

@@ -3,6 +3,7 @@
 from peerlane import _interpreter as _interpreter  # first: it may refuse
 from peerlane import failures as failures  # the texts of native refusals
 from peerlane import raw, trace
+from peerlane.address_range import AddressRange
 from peerlane.backend.interface import Caps, DeviceInfo, Kind, Location
 from peerlane.buffer import Buffer, Route, as_buffer
 from peerlane.copies import copy, copy_2d, copy_batch, fill
@@ -27,10 +28,12 @@ from peerlane.errors import (
 from peerlane.event import Event
 from peerlane.notify import Notify, NotifyKind
 from peerlane.observers import Observer, set_observer
+from peerlane.physical import Physical
 from peerlane.stream import Stream, StreamGroup
 
 __all__ = [
     "AccessDenied",
+    "AddressRange",
     "BadAddress",
     "BadHandle",
     "Buffer",
@@ -55,6 +58,7 @@ __all__ = [
     "OutOfMemory",
     "PeerLost",
     "PeerSet",
+    "Physical",
     "Route",
     "Stream",
     "StreamGroup",

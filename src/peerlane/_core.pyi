@@ -2,7 +2,7 @@
 The virtual machine's hardware: address windows, blocks, copies.  No policy, no texts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, overload
 
 import numpy
@@ -24,8 +24,22 @@ class Ledger:
 
     def __init__(self, fd: int, devices: int, slots: int, slot: int) -> None: ...
 
+    def leave(self) -> None:
+        """Write nothing any more: the slot is given back."""
+
+    def set_peer(self, origin: int, target: int, enabled: bool) -> None:
+        """Say whether this process enabled the peer."""
+
+    def is_peer(self, origin: int, target: int) -> bool:
+        """Whether any process of the node enabled the peer."""
+
     def used(self, device: int) -> int:
         """Bytes of `device` held by all processes of the node."""
+
+def ledger_layout(devices: int, slots: int) -> tuple[int, int, int]:
+    """
+    Return the bytes of a ledger's file, where its holdings begin, and how long a slot's are.
+    """
 
 def add_device(capacity: int, host_access: bool, routes_peer_memory_only: bool, ledger: Ledger, index: int) -> int:
     """Return the number of a new device."""
@@ -74,6 +88,9 @@ class Memory:
 
     @overload
     def __init__(self, address: int, size: int, read_only: bool, host_view: bool) -> None: ...
+
+    @overload
+    def __init__(self, place: Place, offset: int, size: int) -> None: ...
 
     @property
     def address(self) -> int:
@@ -124,6 +141,74 @@ def nearest(address: int) -> tuple[int, int, int, int] | None:
     """
     Return (device, address, size, id) of the live allocation nearest to a window address.
     """
+
+GRANULE: int = 2097152
+
+ALL_DEVICES: int = 4294967295
+
+class Block:
+    """A hold on physical memory."""
+
+    def __init__(self, device: int, size: int) -> None: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def id(self) -> int:
+        """Unique in the node."""
+
+    @property
+    def device(self) -> int:
+        """Native code's number of its device."""
+
+    @property
+    def is_read_only(self) -> bool: ...
+
+    @property
+    def is_imported(self) -> bool: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def close(self) -> None:
+        """Let go; idempotent."""
+
+class Place:
+    """Reserved addresses."""
+
+    def __init__(self, device: int, size: int, alignment: int, wanted: int) -> None: ...
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def id(self) -> int:
+        """Unique in the process."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def grow(self, size: int) -> bool:
+        """Reserve more behind what there is; False when that is in use."""
+
+    def map(self, at: int, block: Block, others: int, named: Sequence[tuple[int, int]]) -> None:
+        """Rights: 1 read, 2 write; those of devices not named are `others`."""
+
+    def unmap(self, at: int) -> None:
+        """End the mapping that starts at `at`; it stays until its last use ends."""
+
+    def set_access(self, at: int, size: int, device: int, rights: int) -> None: ...
+
+    def rights(self, at: int, device: int) -> int: ...
+
+    def close(self) -> None:
+        """
+        Unmap everything and give the addresses back after the last use; idempotent.
+        """
 
 def copy(dst: int, src: int, size: int, direct: bool = False) -> None:
     """Copy between any two addresses; the GIL is released above 256 KiB."""

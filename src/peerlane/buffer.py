@@ -189,22 +189,7 @@ class Buffer(_core.Memory):
 
     def __getitem__(self, index: slice) -> Buffer:
         """Return a part, ``buffer[start:stop]``, without a copy.  Unlike a list it is not clipped."""
-        if not isinstance(index, slice):
-            raise TypeError(f"Buffer: take a part with buffer[start:stop], not with {type(index).__name__}")
-        if index.step not in (None, 1):
-            raise InvalidValue(f"Buffer: a part must be contiguous; step is {index.step}", call="Buffer[]")
-        start = 0 if index.start is None else operator.index(index.start)
-        stop = self.size if index.stop is None else operator.index(index.stop)
-        first = start + self.size if start < 0 else start
-        last = stop + self.size if stop < 0 else stop
-        if not 0 <= first <= last <= self.size:
-            raise BadAddress(
-                f"part [{start}:{stop}] is not inside the buffer's {self.size:,} bytes"
-                + (f": it ends {last - self.size:,} bytes beyond" if last > self.size else ""),
-                fault=Fault.OUT_OF_BOUNDS,
-                call="Buffer[]",
-                device=self.device.name,
-            )
+        first, last = checked_part("Buffer", index, self.size, self.device)
         self.address  # noqa: B018 - raises the text that names who closed it
         return Buffer._make(self, self.device, self, first, last - first)
 
@@ -243,6 +228,27 @@ class Buffer(_core.Memory):
     def __repr__(self) -> str:
         state = " closed" if self.is_closed else ""
         return f"<Buffer {self.size:,} bytes at {self.last_address:#x} on {self.device.name}{state}>"
+
+
+def checked_part(what: str, index: object, size: int, device: Device | Host) -> tuple[int, int]:
+    """Return the first byte of a slice and the one after its last; refuse what is not inside."""
+    if not isinstance(index, slice):
+        raise TypeError(f"{what}: take a part with [start:stop], not with {type(index).__name__}")
+    if index.step not in (None, 1):
+        raise InvalidValue(f"{what}: a part must be contiguous; step is {index.step}", call=f"{what}[]")
+    start = 0 if index.start is None else operator.index(index.start)
+    stop = size if index.stop is None else operator.index(index.stop)
+    first = start + size if start < 0 else start
+    last = stop + size if stop < 0 else stop
+    if not 0 <= first <= last <= size:
+        raise BadAddress(
+            f"part [{start}:{stop}] is not inside the {what.lower()}'s {size:,} bytes"
+            + (f": it ends {last - size:,} bytes beyond" if last > size else ""),
+            fault=Fault.OUT_OF_BOUNDS,
+            call=f"{what}[]",
+            device=device.name,
+        )
+    return first, last
 
 
 def as_buffer(obj: Any) -> Buffer:

@@ -122,6 +122,11 @@ class Device:
         return self._backend.free_bytes(self._info.ordinal)
 
     @property
+    def granularity(self) -> int:
+        """Bytes of which physical blocks are multiples, and address ranges and their mappings begin at."""
+        return _core.GRANULE
+
+    @property
     def is_closed(self) -> bool:
         """Whether the node was left."""
         return self._backend.is_closed

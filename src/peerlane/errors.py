@@ -29,6 +29,7 @@ class Fault(enum.Enum):
     PEER_SELF = "peer access to self"
     PEER_UNREACHABLE = "peer unreachable"
     PEER_NOT_ENABLED = "peer access not enabled"
+    NO_ACCESS = "no access to the mapping"
     CLOSED = "closed"
     FORKED = "used after fork"
     BUSY = "busy"

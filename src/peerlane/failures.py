@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from peerlane import _core, callbacks, memory
+from peerlane import _core, callbacks, memory, sharing_failures
 from peerlane.errors import (
     Busy,
     Cancelled,
@@ -107,7 +107,9 @@ def _wait(
 
 def explain(why: str, *numbers: Any) -> BaseException:
     """Return the exception of a native refusal: hook of the native module."""
-    _, address, size, _, _, allocation, _, error, entry, device, _ = numbers
+    role, address, size, _, _, allocation, _, error, entry, device, other = numbers
+    if why in sharing_failures.REFUSALS:
+        return _in_list(entry, sharing_failures.explain(why, role, address, size, allocation, device, other))
     if why not in _REFUSALS:
         return _in_list(entry, memory.explain(why, *numbers))
     where = memory.label(device)

@@ -72,10 +72,12 @@ class Record:
     made_at: Site | None
     freed_at: Site | None = None
     freed_by: str = field(default="")
+    is_range: bool = False
 
     def __str__(self) -> str:
-        made = f", allocated at {self.made_at}" if self.made_at else ""
-        return f"allocation {self.id} ({self.size:,} bytes at {self.address:#x} on {self.device}{made})"
+        what, how = ("address range", "reserved") if self.is_range else ("allocation", "allocated")
+        made = f", {how} at {self.made_at}" if self.made_at else ""
+        return f"{what} {self.id} ({self.size:,} bytes at {self.address:#x} on {self.device}{made})"
 
     @property
     def end(self) -> str:
@@ -93,6 +95,17 @@ def remember(memory: _core.Memory, device: str) -> None:
     address = memory.last_address
     offset = _core.window_offset(address) or 0
     _live[memory.id] = Record(memory.id, address, offset, memory.size, device, call_site())
+
+
+def remember_range(place: _core.Place, device: str) -> None:
+    """Note new reserved addresses and the caller's place."""
+    offset = _core.window_offset(place.address) or 0
+    _live[place.id] = Record(place.id, place.address, offset, place.size, device, call_site(), is_range=True)
+
+
+def grown(place: _core.Place) -> None:
+    """Note that reserved addresses have become more."""
+    _live[place.id].size = place.size
 
 
 def forget(allocation: int, freed_by: str) -> None:
@@ -157,6 +170,10 @@ def _role(role: str) -> str:
 
 def explain_address(role: str, address: int, size: int) -> BadAddress:
     """Return the exception for a device-window address where nothing lives."""
+    offset = _core.window_offset(address) or 0
+    for record in _live.copy().values():
+        if record.is_range and record.offset <= offset < record.offset + record.size:
+            return not_mapped(address, record.device, role)
     freed = _freed_at_address(address)
     if freed is not None:
         return BadAddress(
@@ -169,6 +186,16 @@ def explain_address(role: str, address: int, size: int) -> BadAddress:
         f"{_role(role)}address {address:#x} (asked for {size:,} bytes) is a device address where nothing is "
         f"allocated; {_nearest_text(address)}",
         fault=Fault.UNKNOWN_ADDRESS,
+    )
+
+
+def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
+    """Return the exception for an address in an address range where no mapping is, or none begins."""
+    return BadAddress(
+        f"{_role(role)}address {address:#x} is reserved on {device}, but no mapping is there; map a Physical with "
+        "AddressRange.map",
+        fault=Fault.UNKNOWN_ADDRESS,
+        device=device,
     )
 
 

@@ -23,8 +23,19 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("node",),
     ("backend",),
     (
-        *("memory", "timeouts", "observers", "callbacks", "failures", "notify", "event", "trace", "stream"),
-        *("device", "buffer", "copies", "descriptor", "raw", ""),
+        *(
+            "memory",
+            "sharing_failures",
+            "timeouts",
+            "observers",
+            "callbacks",
+            "failures",
+            "notify",
+            "event",
+            "trace",
+            "stream",
+        ),
+        *("address_range", "physical", "device", "buffer", "copies", "descriptor", "raw", ""),
     ),
     ("dialects", "cli", "testing", "__main__"),
 )

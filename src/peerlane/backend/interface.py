@@ -12,6 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from peerlane import _core
+
 
 class Caps(enum.Flag):
     """What a back-end can do; each flag names the verbs it obliges the back-end to implement."""
@@ -21,6 +23,7 @@ class Caps(enum.Flag):
     COPY_2D = enum.auto()  #: ``copy_2d``
     FILL = enum.auto()  #: ``fill``
     PINNED_HOST = enum.auto()  #: ``allocate_host``
+    PHYSICAL = enum.auto()  #: ``create_physical``, ``reserve``
     HOST_VIEW = enum.auto()  #: ``host_pointer``: the host may read and write device memory through it
 
 
@@ -104,6 +107,14 @@ class Backend(Protocol):
         ``peer``: for access from other devices, where that makes a difference.
         Raises ``OutOfMemory`` beyond the capacity and ``InvalidValue`` for ``nbytes < 1``.
         """
+        ...
+
+    def create_physical(self, ordinal: int, nbytes: int) -> _core.Block:
+        """Allocate a block without an address; a multiple of the granularity.  Raises as ``allocate``."""
+        ...
+
+    def reserve(self, ordinal: int, nbytes: int, alignment: int, wanted: int) -> _core.Place:
+        """Reserve addresses, at ``wanted`` if that is free; ``OutOfMemory`` when there are none."""
         ...
 
     def number(self, ordinal: int) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import TypeVar
 
 from peerlane import _core
 from peerlane.backend.interface import Block, Caps, DeviceInfo, Kind, Location
@@ -12,6 +13,8 @@ from peerlane.errors import Closed, Fault, OutOfMemory, Unsupported
 from peerlane.node import schedule
 from peerlane.node.config import NodeConfig
 from peerlane.node.state import NodeState
+
+T = TypeVar("T")
 
 _HOST = 0
 _UUID_SPACE = uuid.UUID("6f1d3c58-0a27-5f43-9d0e-706565726c61")
@@ -27,7 +30,7 @@ class VirtualBackend:
     """
 
     name = "virtual"
-    caps = Caps.PEER | Caps.COPY_2D | Caps.FILL | Caps.PINNED_HOST | Caps.HOST_VIEW
+    caps = Caps.PEER | Caps.COPY_2D | Caps.FILL | Caps.PINNED_HOST | Caps.PHYSICAL | Caps.HOST_VIEW
 
     copy = staticmethod(_core.copy)
     copy_2d = staticmethod(_core.copy_2d)
@@ -84,16 +87,25 @@ class VirtualBackend:
         return _core.free_bytes(self._numbers[ordinal])
 
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
+        return self._with_room(ordinal, lambda number: _core.Memory(number, nbytes, peer))
+
+    def create_physical(self, ordinal: int, nbytes: int) -> _core.Block:
+        return self._with_room(ordinal, lambda number: _core.Block(number, nbytes))
+
+    def _with_room(self, ordinal: int, make: Callable[[int], T]) -> T:
         self._check_open()
         number = self._numbers[ordinal]
         try:
-            return _core.Memory(number, nbytes, peer)
+            return make(number)
         except OutOfMemory as error:
             if error.fault is not Fault.OUT_OF_MEMORY:
                 raise
         self._state.reap()
         _core.drain()  # memory that was closed may be held by what is queued
-        return _core.Memory(number, nbytes, peer)
+        return make(number)
+
+    def reserve(self, ordinal: int, nbytes: int, alignment: int, wanted: int) -> _core.Place:
+        return _core.Place(self.number(ordinal), nbytes, alignment, wanted)
 
     def number(self, ordinal: int) -> int:
         """Return what native code calls the device; Closed when the node was left."""
@@ -125,6 +137,7 @@ class VirtualBackend:
     def set_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
         self._check_open()
         _core.set_route(self._numbers[ordinal], self._numbers[peer], enabled)
+        self._state.ledger.set_peer(ordinal, peer, enabled)
         (self._peers[ordinal].add if enabled else self._peers[ordinal].discard)(peer)
 
     def close(self) -> None:

@@ -1,0 +1,224 @@
+"""Physical memory mapped into address ranges: seams, aliases, rights, growth, and what ends when."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node
+from peerlane.errors import Fault
+
+G = 2 << 20
+
+
+def _noise(nbytes: int) -> np.ndarray:
+    return np.random.default_rng(5).integers(0, 256, nbytes, dtype=np.uint8)
+
+
+def test_copies_cross_seams(node: Node) -> None:
+    d0, d1 = node()
+    with pl.AddressRange(d0, 4 * G) as rng:
+        for i in range(4):
+            with pl.Physical(d0, G) as block:
+                rng.map(block, at=i * G)
+        data = _noise(3 * G)
+        rng[G // 2 : G // 2 + 3 * G].copy_from(data)
+        out = np.empty_like(data)
+        rng[G // 2 : G // 2 + 3 * G].copy_to(out)
+        assert np.array_equal(out, data)
+        other = d1.allocate(3 * G)
+        with d1.create_stream() as stream:
+            other.copy_from(rng[G // 2 : G // 2 + 3 * G], stream=stream)
+            pl.copy_batch([rng[:8], rng[G - 4 : G + 4]], [other[:8], other[8:16]], stream=stream)
+            stream.sync()
+        assert np.array_equal(other.view(), data)
+        assert bytes(rng[:8].view()) == bytes(data[:8])
+        assert bytes(rng[G - 4 : G + 4].view()) == bytes(data[8:16])
+
+
+def test_views_are_one_array_over_seams(node: Node) -> None:
+    devices = node()
+    rng = pl.AddressRange(devices[0], 2 * G)
+    for at in (0, G):
+        rng.map(pl.Physical(devices[0], G), at=at)
+    with devices[0].create_stream() as stream:
+        pl.fill(rng[G - 100 : G + 100], 7, stream=stream)
+        view = rng[: 2 * G].view()  # waits for what is queued there
+    assert (view[G - 100 : G + 100] == 7).all()
+    rng.close()
+    view[G - 1 : G + 1] = 9, 9  # the view keeps the bytes
+    assert tuple(view[G - 1 : G + 1]) == (9, 9)
+
+
+def test_one_block_twice_is_the_same_bytes(node: Node) -> None:
+    devices = node()
+    block = pl.Physical(devices[0], G)
+    with pl.AddressRange(devices[0], 2 * G) as rng:
+        rng.map(block)
+        rng.map(block, at=G)
+        block.close()
+        rng[5:10].copy_from(b"twice")
+        assert bytes(rng[G + 5 : G + 10].view()) == b"twice"
+        with devices[0].create_stream() as stream:
+            pl.fill(rng[:5], 3, stream=stream)
+            assert bytes(rng[G : G + 5].view()) == b"\3" * 5  # pending writes through the other mapping count
+        assert rng.mappings == ((0, G), (G, G))
+
+
+def test_rights_are_checked_on_every_operation(node: Node) -> None:
+    d0, d1 = node()
+    rng = pl.AddressRange(d0, G)
+    rng.map(pl.Physical(d0, G), access={d1: "r"})
+    small, far = d0.allocate(64), d1.allocate(64)
+    stream, far_stream = d0.create_stream(), d1.create_stream()
+    part = rng[:64]
+    far.copy_from(part)
+    small.copy_from(part, stream=far_stream)
+    far_stream.sync()
+    table = d0.allocate(1024)
+    list_in_range = pl.CopyDescriptor.build(table, [(part, small)])
+    for refused in (
+        lambda: small.copy_from(part),
+        lambda: part.copy_from(far),
+        lambda: part.fill(1),
+        lambda: part.fill(1, stream=far_stream),
+        lambda: part.copy_from(small, stream=stream),
+        lambda: pl.copy_batch([part], [far], stream=far_stream),
+        lambda: pl.copy_batch([small], [part]),
+        lambda: pl.copy_2d(part, 8, far, 8, 4, 4),
+        lambda: pl.copy_2d(part, 8, far, 8, 4, 4, stream=far_stream),
+        lambda: pl.raw.copy(rng.address, far.address, 8),
+        lambda: pl.raw.fill(rng.address, 1, count=8),
+        lambda: pl.raw.write_value(rng.address, 1, stream=stream),
+        lambda: pl.raw.wait_value(rng.address, 1, stream=stream),
+        lambda: list_in_range.launch(),
+    ):
+        with pytest.raises(pl.AccessDenied) as denied:
+            refused()
+        assert denied.value.fault is Fault.NO_ACCESS, str(denied.value)
+        assert f"{rng.address:#x}" in str(denied.value)
+    list_in_range.launch(stream)
+    with pytest.raises(pl.AccessDenied, match="rw"):
+        stream.sync()
+    assert rng.access(d1) == "r"
+    assert rng.access(d0) == "none"
+    rng.set_access({d0: "rw"})
+    part.fill(4)
+    list_in_range.launch()
+    rng.set_access("none")
+    with pytest.raises(pl.AccessDenied):
+        part.fill(1)
+    assert rng.access(d1) == "none"
+
+
+def test_blocks_of_several_devices_lie_side_by_side(node: Node) -> None:
+    d0, d1 = node()
+    rng = pl.AddressRange(d0, 2 * G)
+    rng.map(pl.Physical(d0, G), at=0, access="rw")
+    rng.map(pl.Physical(d1, G), at=G, access="rw")
+    data = _noise(2 * G)
+    rng[:].copy_from(data)
+    target = d1.allocate(2 * G)
+    target.copy_from(rng[:])
+    assert np.array_equal(target.view(), data)
+
+
+def test_a_range_grows_where_it_is(node: Node) -> None:
+    devices = node()
+    rng = pl.AddressRange(devices[0], G)
+    address = rng.address
+    rng.map(pl.Physical(devices[0], G))
+    rng[:4].copy_from(b"stay")
+    rng.grow(3 * G)
+    rng.map(pl.Physical(devices[0], 2 * G), at=G)
+    rng[G - 2 : G + 2].copy_from(b"seam")
+    assert rng.address == address
+    assert rng.size == 3 * G
+    assert bytes(rng[:4].view()) == b"stay"
+    behind = pl.AddressRange(devices[0], G, address=rng.address + rng.size)
+    assert behind.address == rng.address + rng.size
+    with pytest.raises(pl.OutOfMemory, match="in use") as refused:
+        rng.grow(4 * G)
+    assert refused.value.fault is Fault.OUT_OF_RESOURCES
+    assert rng.size == 3 * G
+
+
+def test_physical_memory_is_charged_until_its_last_use(node: Node) -> None:
+    devices = node()
+    device = devices[0]
+    before = device.free_bytes
+    block = pl.Physical(device, 4 * G)
+    rng = pl.AddressRange(device, 4 * G)
+    rng.map(block)
+    block.close()
+    assert block.is_closed
+    assert before - device.free_bytes == 4 * G
+    view = rng[:4].view()
+    rng.close()
+    assert before - device.free_bytes == 4 * G
+    del view
+    assert device.free_bytes == before
+    with pytest.raises(pl.OutOfMemory) as full:
+        pl.Physical(device, device.total_bytes + G)
+    assert full.value.fault is Fault.OUT_OF_MEMORY
+    assert device.free_bytes == before
+
+
+def test_parts_find_what_is_mapped_when_they_are_used(node: Node) -> None:
+    devices = node()
+    rng = pl.AddressRange(devices[0], 2 * G)
+    part = rng[G : G + 8]
+    with pytest.raises(pl.BadAddress, match="no mapping is there") as missing:
+        part.fill(1)
+    assert missing.value.fault is Fault.UNKNOWN_ADDRESS
+    rng.map(pl.Physical(devices[0], G), at=G)
+    part.fill(1)
+    rng.unmap(G)
+    rng.map(pl.Physical(devices[0], G), at=G)
+    part.fill(2)
+    assert bytes(part.view()) == b"\2" * 8
+    rng.close()
+    with pytest.raises(pl.Closed, match=r"AddressRange.close\(\) at test_address_ranges.py"):
+        part.fill(1)
+
+
+def test_addresses_of_a_range_that_is_gone_are_named(node: Node) -> None:
+    devices = node()
+    rng = pl.AddressRange(devices[0], G)
+    rng.map(pl.Physical(devices[0], G))
+    address = rng.address
+    rng.close()
+    with pytest.raises(pl.BadAddress, match=r"address range \d+ .*reserved at test_address_ranges.py:\d+"):
+        pl.raw.fill(address, 0, count=4)
+
+
+def test_leaving_the_node_closes_both(node: Node) -> None:
+    devices = node()
+    block, rng = pl.Physical(devices[0], G), pl.AddressRange(devices[0], G)
+    rng.map(block)
+    part = rng[:8]
+    pl.leave_node()
+    assert block.is_closed
+    assert rng.is_closed
+    assert part.is_closed
+    for used in (lambda: rng.map(block), lambda: part.fill(0), lambda: rng.grow(2 * G), lambda: rng[:2]):
+        with pytest.raises(pl.Closed):
+            used()
+    rng.close()
+    block.close()
+
+
+@pytest.mark.parametrize("blocks", [200])
+def test_many_blocks_side_by_side(node: Node, blocks: int) -> None:
+    devices = node()
+    rng = pl.AddressRange(devices[0], blocks * G)
+    for i in range(blocks):
+        rng.map(pl.Physical(devices[0], G), at=i * G)
+    rng[:].fill(6)
+    marks = np.arange(blocks, dtype=np.uint8)
+    for i in range(blocks):
+        rng[i * G + 9 : i * G + 10].copy_from(marks[i : i + 1])
+    view = rng[:].view(shape=(blocks, G))
+    assert np.array_equal(view[:, 9], marks)
+    assert (view[:, 10] == 6).all()
