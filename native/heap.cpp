@@ -3,16 +3,31 @@
 #include <cstring>
 #include <pthread.h>
 
+#include "broker.h"
 #include "fault_guard.h"
+#include "importer.h"
 
 namespace peerlane {
 
 namespace {
 constexpr int kFreshByte = 0xCB, kFreedByte = 0xDD;
 
-void prepare_fork() { Heap::get().fork_prepare(); }
-void parent_after_fork() { Heap::get().fork_parent(); }
-void child_after_fork() { Heap::get().fork_child(); }
+// The broker's lock may be taken inside the heap's.
+void prepare_fork() {
+    Heap::get().fork_prepare();
+    Exporter::fork_prepare();
+    Broker::get().fork_prepare();
+}
+void parent_after_fork() {
+    Broker::get().fork_parent();
+    Exporter::fork_parent();
+    Heap::get().fork_parent();
+}
+void child_after_fork() {
+    Broker::get().fork_child();
+    Exporter::fork_child();
+    Heap::get().fork_child();
+}
 }  // namespace
 
 Heap& Heap::get() {
