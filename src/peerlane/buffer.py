@@ -99,9 +99,9 @@ class Buffer(_core.Memory):
 
     def _free(self, owner: _core.Memory) -> None:
         stream, self._stream = self._stream, None
-        if stream is not None and stream.is_live:
+        if stream is not None and not stream.is_closed:
             with contextlib.suppress(Closed):  # closed by another thread meanwhile
-                stream.free(owner)
+                stream._free(owner)
         owner.close()
 
     @property

@@ -71,19 +71,19 @@ class Stream(_core.Stream):
             raise InvalidValue(
                 f"Stream.on_error: {value!r}; valid are 'stop' and 'continue'", call="Stream.on_error"
             )
-        self.set_stops(_ON_ERROR[value])
+        self._set_stops(_ON_ERROR[value])
         self._on_error = value
 
     @property
     def is_closed(self) -> bool:
         """Whether it takes no more operations."""
-        return not self.is_live
+        return not self._is_live
 
     @property
     def is_done(self) -> bool:
         """Whether everything submitted is over; does not block and reports no failure."""
         sequence = self.submitted
-        done = self.query()
+        done = self._query()
         if done and observers.active:
             observers.tell("query", self, stream=self.id, sequence=sequence)
         return done
@@ -102,7 +102,7 @@ class Stream(_core.Stream):
             ``WRONG_DEVICE``.  Nothing was queued then.
         """
         if event is None:
-            return Event._make(self.device, self.record_mark())
+            return Event._make(self.device, self._record_mark())
         if not isinstance(event, Event):
             raise TypeError(f"Stream.record: the event must be an Event, not {type(event).__name__}")
         event._check_open("Stream.record")
@@ -116,7 +116,7 @@ class Stream(_core.Stream):
                 call="Stream.record",
                 device=self.device.name,
             )
-        event._mark = self.record_mark()
+        event._mark = self._record_mark()
         return event
 
     def wait(self, other: Event | Stream | Notify, *, timeout: float | None = None) -> None:
@@ -141,7 +141,7 @@ class Stream(_core.Stream):
         deadline = in_nanoseconds("Stream.wait", timeout)
         if isinstance(other, Notify):
             other._check_open("Stream.wait")
-            self.wait_notify(other, deadline)
+            self._wait_notify(other, deadline)
             return
         if isinstance(other, Stream):
             other = other.record()
@@ -150,7 +150,7 @@ class Stream(_core.Stream):
                 f"Stream.wait: wait for an Event, a Stream or a Notify, not {type(other).__name__}"
             )
         mark = other._recorded("Stream.wait")
-        number = self.wait_mark(mark, deadline)
+        number = self._wait_mark(mark, deadline)
         if trace.active is not None:
             trace.waited(self.id, number, mark.stream_id, mark.sequence)
 
@@ -165,7 +165,7 @@ class Stream(_core.Stream):
         if not isinstance(notify, Notify):
             raise TypeError(f"Stream.notify: needs a Notify, not {type(notify).__name__}")
         notify._check_open("Stream.notify")
-        self.record_notify(notify)
+        self._record_notify(notify)
 
     def launch_callback(self, function: Callable[..., object], /, *args: object) -> None:
         """Call ``function(*args)`` when everything submitted so far is done; what follows waits for its return.
@@ -182,7 +182,7 @@ class Stream(_core.Stream):
             raise TypeError(f"Stream.launch_callback: {type(function).__name__} cannot be called")
         token = callbacks.keep(function, args)
         try:
-            self.callback(callbacks.runner.queue(), token)
+            self._callback(callbacks.runner.queue(), token)
         except BaseException:
             callbacks.forget(token)
             raise
@@ -207,7 +207,7 @@ class Stream(_core.Stream):
             ``DEADLOCK``: the stream waits for itself, or for the callback that asks.
         """
         sequence = self.submitted
-        if not self.synchronize(checked_timeout("Stream.sync", timeout)):
+        if not self._synchronize(checked_timeout("Stream.sync", timeout)):
             raise WaitTimeout(
                 f"stream {self.id} on {self.device.name} was not done after {timeout:g} s: {failures.waits(self.id)}",
                 call="Stream.sync",
@@ -217,12 +217,17 @@ class Stream(_core.Stream):
             observers.tell("sync", self, stream=self.id, sequence=sequence)
         self._report()
 
-    def abort(self) -> None:
+    def abort(self, *, close: bool = False) -> None:
         """Cancel what is queued; a running copy ends at its next MiB.  Does not block; the next sync reports it.
 
         Waits of other streams for events that were not reached end as ``Cancelled``.
+
+        Parameters
+        ----------
+        close : bool
+            Also take no more operations.
         """
-        self.cancel(False)
+        self._cancel(bool(close))
 
     def close(self, *, wait: bool = True) -> None:
         """Take no more operations and wait for what is queued; then report the first failure.  Idempotent.
@@ -240,7 +245,7 @@ class Stream(_core.Stream):
         Error
             As :meth:`sync`; the stream is closed all the same.
         """
-        super().close(wait=bool(wait))
+        self._close(wait=bool(wait))
         if wait:
             self._report()
 
@@ -255,10 +260,10 @@ class Stream(_core.Stream):
         if error is None:
             self.close()
         else:
-            self.cancel(True)
+            self.abort(close=True)
 
     def _report(self) -> None:
-        failure = self.take_failure()
+        failure = self._take_failure()
         if failure is not None:
             raise failures.as_error(failure)
 

@@ -86,7 +86,7 @@ def test_all_is_sorted_complete_and_documented() -> None:
 
 def test_the_stub_is_the_runtime(tmp_path: Path) -> None:
     fresh = tmp_path / "_core.pyi"
-    words = ["nanobind.stubgen", "-q", "-m", "peerlane._core", "-p", str(ROOT / "native" / "stub.pat")]
+    words = ["nanobind.stubgen", "-q", "-P", "-m", "peerlane._core", "-p", str(ROOT / "native" / "stub.pat")]
     subprocess.run([sys.executable, "-m", *words, "-o", str(fresh)], timeout=60, check=True)
     assert _members(fresh) == _members(PACKAGE / "_core.pyi"), "run `make stubs`"
 
