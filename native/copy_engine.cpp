@@ -95,7 +95,10 @@ void prepare_guard(const Task& task, const Side* sides, unsigned count) {
 }  // namespace
 
 Operand::Operand(const char* role, uint64_t address, uint64_t size)
-    : role(role), address(address), size(size), range_(Heap::get().resolve(role, address, size)) {}
+    : role(role), address(address), size(size), range_(Heap::get().resolve(role, address, size)) {
+    if (address == 0 && size != 0) [[unlikely]]   // it would fault, on a stream long after the call
+        throw Refusal{.why = Why::host_fault, .role = role, .size = size};
+}
 Operand::Operand(const char* role, uint64_t address, uint64_t size, Range range)
     : role(role), address(address), size(size), range_(range) {}
 Operand::~Operand() { Heap::get().unpin(range_); }

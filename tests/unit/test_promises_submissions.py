@@ -105,6 +105,30 @@ def test_allocate_in_stream_order(node: Node) -> None:
     assert d0.free_bytes == 4 << 20
 
 
+def test_raw_null_on_a_stream(node: Node) -> None:
+    d0, _ = node()
+    s, a = d0.create_stream(), filled(d0, 64, 1)
+    calls = [
+        lambda stream: pl.raw.copy(0, a.address, 8, stream=stream),
+        lambda stream: pl.raw.copy(a.address, 0, 8, stream=stream),
+        lambda stream: pl.raw.copy_2d(0, 8, a.address, 8, 8, 2, stream=stream),
+        lambda stream: pl.raw.copy_2d(a.address, 8, 0, 8, 8, 2, stream=stream),
+        lambda stream: pl.raw.fill(0, 1, count=8, stream=stream),
+        lambda stream: pl.raw.launch_descriptor(0, 64, stream=stream),
+        lambda stream: pl.raw.write_value(0, 1, stream=s),
+        lambda stream: pl.raw.wait_value(0, 1, stream=s),
+    ]
+    for stream in (None, s):
+        for call in calls:
+            with pytest.raises(pl.BadAddress, match="address is NULL") as refused:
+                call(stream)
+            assert refused.value.fault is Fault.NULL_ADDRESS
+        pl.raw.copy(0, 0, 0, stream=stream)  # no bytes: nothing to refuse
+        pl.raw.fill(0, 1, count=0, stream=stream)
+    assert s.submitted == 0
+    assert untouched(a, 1)
+
+
 def test_raw_copy_wild_on_a_stream(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, 2 << 20, 1)
@@ -117,6 +141,16 @@ def test_raw_copy_wild_on_a_stream(node: Node) -> None:
             with pytest.raises(pl.BadAddress, match=r"operation \d+ \(copy\).*cannot be touched") as failed:
                 s.sync()
             assert failed.value.fault is Fault.HOST_FAULT
+    for call in (
+        lambda: pl.raw.copy_2d(WILD, 8, a.address, 8, 8, 2, stream=s),
+        lambda: pl.raw.fill(WILD, 1, count=8, stream=s),
+        lambda: pl.raw.write_value(8, 1, stream=s),
+        lambda: pl.raw.launch_descriptor(WILD, 64, stream=s),
+    ):
+        call()
+        with pytest.raises(pl.BadAddress, match=r"operation \d+ .*cannot be touched") as failed:
+            s.sync()
+        assert failed.value.fault is Fault.HOST_FAULT
     before = s.submitted
     for wrong, fault in (
         (address, Fault.FREED_ADDRESS),
