@@ -32,6 +32,15 @@ def test_copy_on_closed_stream(node: Node) -> None:
         lambda stream: pl.raw.fill(a.address, 3, count=64, stream=stream),
         lambda stream: pl.raw.launch_descriptor(table.table.address, 64, stream=stream),
         table.launch,
+        lambda stream: pl.copy(a[:0], b[:0], stream=stream),
+        lambda stream: pl.copy(a[:0], b"", stream=stream),
+        lambda stream: a[:0].fill(3, stream=stream),
+        lambda stream: pl.copy_2d(a, 8, b, 8, 0, 8, stream=stream),
+        lambda stream: pl.copy_2d(a, 8, b, 8, 8, 0, stream=stream),
+        lambda stream: pl.copy_batch([], [], stream=stream),
+        lambda stream: pl.raw.copy(a.address, b.address, 0, stream=stream),
+        lambda stream: pl.raw.copy_2d(a.address, 8, b.address, 8, 0, 8, stream=stream),
+        lambda stream: pl.raw.fill(a.address, 3, count=0, stream=stream),
     ]
     for call in calls:
         with pytest.raises(pl.Closed, match=rf"stream {s.id} on virtual:0 was closed; it takes no more"):
