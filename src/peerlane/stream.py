@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from peerlane import _core, callbacks, failures, observers, trace
-from peerlane.errors import Closed, Fault, InvalidValue, WaitTimeout
+from peerlane.errors import Closed, Error, Fault, InvalidValue, WaitTimeout
 from peerlane.event import Event
 from peerlane.notify import Notify
 from peerlane.timeouts import checked_timeout, in_nanoseconds
@@ -284,9 +285,17 @@ class StreamGroup:
     device : Device
     on_error : str
         Of the default stream: ``"stop"`` or ``"continue"``.
+
+    Attributes
+    ----------
+    device : Device
+    default : Stream
     """
 
-    __slots__ = ("_group", "default", "device")
+    __slots__ = ("__weakref__", "_group", "_is_closed", "_streams", "default", "device")
+
+    device: Device
+    default: Stream
 
     def __init__(self, device: Device, *, on_error: str = "stop") -> None:
         from peerlane.device import Device
@@ -295,11 +304,94 @@ class StreamGroup:
             raise TypeError(f"StreamGroup: the device must be a Device, not {type(device).__name__}")
         self.device = device
         self._group = _core.Group()
+        self._is_closed = False
         self.default = Stream._make(device, on_error, self._group, legacy=True)
+        self._streams = weakref.WeakValueDictionary({self.default.id: self.default})
 
     def create_stream(self, *, on_error: str = "stop") -> Stream:
-        """Return a new stream of the group; errors as :meth:`Device.create_stream`."""
-        return Stream._make(self.device, on_error, self._group)
+        """Return a new stream of the group.
+
+        Raises
+        ------
+        Closed, InvalidValue
+            The group is closed; as :meth:`Device.create_stream`.
+        """
+        self._check_open("StreamGroup.create_stream")
+        made = Stream._make(self.device, on_error, self._group)
+        self._streams[made.id] = made
+        if self._is_closed:  # by another thread, which may have missed this one
+            made.close(wait=False)
+            self._check_open("StreamGroup.create_stream")
+        return made
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called, or the node was left."""
+        return self._is_closed or self.device.is_closed
+
+    def close(self, *, wait: bool = True) -> None:
+        """Close the default stream and all that were created, as :meth:`Stream.close` does.  Idempotent.
+
+        None of them takes operations any more before the first is waited for.
+
+        Parameters
+        ----------
+        wait : bool
+            False returns at once and reports nothing; closing once more still does.
+
+        Raises
+        ------
+        Error
+            The first failure of one of the streams; all are closed all the same.  What others have to report
+            stays for their own :meth:`Stream.sync`, or for closing once more.
+        """
+        self._is_closed = True
+        streams = self._living()
+        for stream in streams:
+            stream._close(wait=False)
+        first: Error | None = None
+        for stream in streams if wait else ():
+            try:
+                stream._close(wait=True)
+            except Error as error:  # it waits for itself, say
+                first = first or error
+        if first is not None:
+            raise first
+        for stream in streams if wait else ():
+            stream._report()
+
+    def __enter__(self) -> StreamGroup:
+        self._check_open("StreamGroup")
+        _core.check_usable()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        self._is_closed = True
+        for stream in self._living():
+            stream.abort(close=True)
+
+    def _living(self) -> list[Stream]:
+        """Return the streams that somebody holds, oldest first."""
+        found = [stream for each in self._streams.valuerefs() if (stream := each()) is not None]
+        return sorted(found, key=attrgetter("id"))
+
+    def _check_open(self, call: str) -> None:
+        if self._is_closed:
+            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+        self.device._native_number()  # raises when the node was left
+
+    def __repr__(self) -> str:
+        streams = self._living()
+        queued = sum(stream.submitted - stream.completed for stream in streams)
+        state = f"{len(streams):,} stream{'s' * (len(streams) != 1)}, {queued:,} queued"
+        if self.is_closed:
+            state = "closed"
+        return f"<StreamGroup on {self.device.name}: {state}>"
 
 
 def checked_stream(call: str, stream: object) -> Stream | None:
