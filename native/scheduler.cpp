@@ -236,6 +236,7 @@ void Scheduler::demand_all() {
 }
 
 void Scheduler::set_stops(Stream& stream, bool stops) {
+    Heap::get().check_usable();
     Lock lock(mutex_);
     stream.stops = stops;
 }

@@ -97,6 +97,7 @@ class Notify(_core.Notify):
 
     def __enter__(self) -> Notify:
         self._check_open("Notify")
+        _core.check_usable()
         return self
 
     def __exit__(self, *_: object) -> None:

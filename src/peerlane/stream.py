@@ -253,6 +253,7 @@ class Stream(_core.Stream):
     def __enter__(self) -> Stream:
         if self.is_closed:
             raise Closed(f"stream {self.id} on {self.device.name} was closed", device=self.device.name)
+        _core.check_usable()
         return self
 
     def __exit__(
