@@ -31,6 +31,7 @@ BESIDES = {
     *("Buffer", "Buffer.address", "Buffer.__getitem__", "Buffer.__enter__"),
     *("Buffer.__dlpack__`, the buffer protocol", "CopyDescriptor", "Device", "Event", "Event.__sub__"),
     *("Event.__enter__", "Notify", "Notify.__enter__", "Stream", "Stream.__enter__", "StreamGroup"),
+    "StreamGroup.__enter__",
 }
 
 
