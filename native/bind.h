@@ -7,6 +7,7 @@
 
 void bind_memory(nanobind::module_& m);
 void bind_mappings(nanobind::module_& m);
+void bind_sharing(nanobind::module_& m);
 void bind_copies(nanobind::module_& m);
 void bind_reference(nanobind::module_& m);
 void bind_streams(nanobind::module_& m);
@@ -44,6 +45,10 @@ class BlockHandle {
 
   private:
     std::atomic<peerlane::Block*> block_;
+};
+// The account outlives the Python object: blocks may be refunded after it is gone.
+struct LedgerHandle {
+    std::shared_ptr<peerlane::Ledger> ledger;
 };
 struct PlaceHandle {
     peerlane::PlacePtr place;

@@ -16,13 +16,8 @@ constexpr const char* kWhyNames[] = {
     "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
     "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
     "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "no_access", "not_mapped", "imported",
-    "imported_read_only", "in_use", "shared_blocks", "pending_writes",
+    "imported_read_only", "seam", "in_use", "shared_blocks", "pending_writes",
     "handle", "peer_lost"};
-
-// The account outlives the Python object: blocks may be refunded after it is gone.
-struct LedgerHandle {
-    std::shared_ptr<Ledger> ledger;
-};
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 

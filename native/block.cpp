@@ -72,7 +72,7 @@ void destroy(Block* block) {
 
 }  // namespace
 
-void (*abandoned)(uint64_t block_id) = [](uint64_t) {};
+std::atomic<void (*)(uint64_t block_id)> abandoned{[](uint64_t) {}};
 
 bool raise_descriptor_limit() {
     rlimit limit{};
@@ -137,7 +137,7 @@ void drop(Block* block) {
     if (left == 0)
         destroy(block);
     else if (left % kForOthers == left / kForOthers)
-        abandoned(id);
+        abandoned.load(std::memory_order_acquire)(id);
 }
 
 void hold_for_others(Block* block) { block->holders.fetch_add(kForOthers + 1, std::memory_order_relaxed); }

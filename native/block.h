@@ -65,7 +65,7 @@ void drop(Block* block);   // the last one closes the descriptor
 // Hold it for other processes: when nobody else does, `abandoned(id)` is called, without any lock.
 void hold_for_others(Block* block);
 void drop_for_others(Block* block);
-extern void (*abandoned)(uint64_t block_id);
+extern std::atomic<void (*)(uint64_t block_id)> abandoned;
 
 // Close every block's descriptor: for a forked child, which must not keep its parent's memory alive.
 void close_all_descriptors();

@@ -104,6 +104,7 @@ class Heap {
     // Make the bytes of an extent that the caller has pinned a block that other processes may map, and hold it;
     // they start at `within` of it.  Throws Refusal: in_use when they would have to move while something else uses them.
     Block* share(Extent* extent, uint64_t& within);
+    void list(Block& block);             // in the node's file, once; throws Refusal
 
     // Addresses that several blocks share side by side.  `wanted` (0: any) is taken if it is free.
     PlacePtr reserve(uint64_t span, uint64_t alignment, uint32_t device, uint64_t wanted = 0);

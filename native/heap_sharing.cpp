@@ -56,10 +56,14 @@ Block* Heap::share(Extent* extent, uint64_t& within) {
             payer.held -= extent->block->size;
         }
     }
-    if (extent->block->account) extent->block->account->share(extent->block->id);
     within = 0;
     hold(extent->block);
     return extent->block;
+}
+
+void Heap::list(Block& block) {
+    std::lock_guard lock(mutex_);
+    if (block.account) block.account->share(block.id);
 }
 
 // The caller's pin is the only one allowed: what others hold is a pointer to where the bytes are now.

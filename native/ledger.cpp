@@ -121,6 +121,7 @@ uint64_t Ledger::shared(uint64_t device) const {
 // The bit is the claim: who finds another's bit beside the own one steps back, and so does the other.
 uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
     if (is_left()) throw Refusal{.why = Why::closed};
+    std::lock_guard lock(mutex_);
     uint64_t found = LedgerLayout::kNone;
     touch_file([&, this] {
         for (uint64_t word = cursor_.load(std::memory_order_relaxed) / 64; word < LedgerLayout::kEntries / 64; ++word) {
@@ -129,10 +130,7 @@ uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
             while (~held != 0) {
                 const auto bit = static_cast<uint64_t>(__builtin_ctzll(~held));
                 const uint64_t mask = uint64_t{1} << bit;
-                if (mine->fetch_or(mask, std::memory_order_seq_cst) & mask) {   // another thread's
-                    held |= mask;
-                    continue;
-                }
+                mine->fetch_or(mask, std::memory_order_seq_cst);
                 if (held_by_others(word) & mask) {
                     mine->fetch_and(~mask, std::memory_order_seq_cst);
                     held |= mask;
@@ -148,28 +146,33 @@ uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
         }
     });
     if (found == LedgerLayout::kNone) throw Refusal{.why = Why::shared_blocks, .size = LedgerLayout::kEntries};
+    holds_[found] = 1;
     return found;
 }
 
 bool Ledger::hold(uint64_t index, uint64_t block) {
     if (is_left() || index >= LedgerLayout::kEntries) return false;
+    std::lock_guard lock(mutex_);
+    uint64_t& mine = holds_[index];
     bool held = false;
     touch_file([&, this] {
-        holding(slot_, index)->fetch_or(bit_of(index), std::memory_order_seq_cst);
+        if (mine == 0) holding(slot_, index)->fetch_or(bit_of(index), std::memory_order_seq_cst);
         held = entry(index)->load(std::memory_order_acquire) == block;
-        if (!held) holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst);
+        if (mine == 0 && !held) holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst);
     });
+    mine += held;
+    if (mine == 0) holds_.erase(index);
     return held;
 }
 
 void Ledger::let_go(uint64_t index) {
     if (is_left()) return;
-    touch_file([=, this] {
-        holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst);
-        uint64_t lowest = cursor_.load(std::memory_order_relaxed);
-        while (index < lowest && !cursor_.compare_exchange_weak(lowest, index, std::memory_order_relaxed)) {
-        }
-    });
+    std::lock_guard lock(mutex_);
+    const auto found = holds_.find(index);
+    if (found == holds_.end() || --found->second != 0) return;
+    holds_.erase(found);
+    touch_file([=, this] { holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst); });
+    if (index < cursor_.load(std::memory_order_relaxed)) cursor_.store(index, std::memory_order_relaxed);
 }
 
 uint64_t Ledger::holders(uint64_t index) const {

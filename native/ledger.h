@@ -2,6 +2,8 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <unordered_map>
 
 namespace peerlane {
 
@@ -44,7 +46,7 @@ class Ledger {
     uint64_t list(uint64_t block, uint64_t device, uint64_t bytes);
     // Hold a block that another process listed; False when its place is another's by now.
     bool hold(uint64_t entry, uint64_t block);
-    void let_go(uint64_t entry);
+    void let_go(uint64_t entry);   // one hold, or the listing
     uint64_t holders(uint64_t entry) const;   // processes
 
     void set_peer(uint64_t from, uint64_t to, bool enabled);
@@ -76,6 +78,8 @@ class Ledger {
     LedgerLayout layout_;
     uint64_t slot_;
     char* base_;
+    std::mutex mutex_;
+    std::unordered_map<uint64_t, uint64_t> holds_;   // how often this process holds an entry
     std::atomic<uint64_t> cursor_{0};   // no entry below it was free lately
     std::atomic<bool> left_{false};
 };

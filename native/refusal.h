@@ -36,6 +36,7 @@ enum class Why : int {
     not_mapped,        // nothing is mapped at `address`
     imported,          // only who made a block gives it to others
     imported_read_only,   // another process gave it to be read
+    seam,              // what must lie in one block lies in several
     in_use,            // it would have to move, and something uses it
     shared_blocks,     // the node's list of shared blocks is full: `size` of them
     pending_writes,    // a host view of memory that operation `size` of stream `id` will write, and it cannot run

@@ -4,7 +4,7 @@ from peerlane import _interpreter as _interpreter  # first: it may refuse
 from peerlane import failures as failures  # the texts of native refusals
 from peerlane import raw, trace
 from peerlane.address_range import AddressRange
-from peerlane.backend.interface import Caps, DeviceInfo, Kind, Location
+from peerlane.backend.interface import Caps, DeviceInfo, HandleKind, Kind, Location
 from peerlane.buffer import Buffer, Route, as_buffer
 from peerlane.copies import copy, copy_2d, copy_batch, fill
 from peerlane.descriptor import CopyDescriptor
@@ -29,11 +29,13 @@ from peerlane.event import Event
 from peerlane.notify import Notify, NotifyKind
 from peerlane.observers import Observer, set_observer
 from peerlane.physical import Physical
+from peerlane.sharing import AllowList, Handle
 from peerlane.stream import Stream, StreamGroup
 
 __all__ = [
     "AccessDenied",
     "AddressRange",
+    "AllowList",
     "BadAddress",
     "BadHandle",
     "Buffer",
@@ -48,6 +50,8 @@ __all__ = [
     "Error",
     "Event",
     "Fault",
+    "Handle",
+    "HandleKind",
     "Host",
     "InvalidValue",
     "Kind",

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from peerlane import _core, memory, observers
-from peerlane.backend.interface import Block
+from peerlane.backend.interface import Block, HandleKind
 from peerlane.device import Device, Host
-from peerlane.errors import BadAddress, Closed, Fault, InvalidValue
+from peerlane.errors import BadAddress, Busy, Closed, Fault, InvalidValue, Unsupported
+from peerlane.sharing import Handle, checked_rights, open_offer
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from peerlane.address_range import AddressRange
+    from peerlane.sharing import Allow
     from peerlane.stream import Stream
 
 _HOST = Host()
@@ -52,8 +55,9 @@ class Buffer(_core.Memory):
         Where it lives.
     """
 
-    __slots__ = ("_owner", "_owns", "_stream", "device", "__weakref__")
+    __slots__ = ("_imported", "_owner", "_owns", "_stream", "device", "__weakref__")
 
+    _imported: AddressRange | None
     _owner: object
     _owns: bool
     _stream: Stream | None
@@ -66,7 +70,7 @@ class Buffer(_core.Memory):
     def _make(cls, owner: object, device: Device | Host, *memory: Any, owns: bool = False) -> Buffer:
         made = cls.__new__(cls)
         _core.Memory.__init__(made, *memory)
-        made._owner, made._owns, made.device, made._stream = owner, owns, device, None
+        made._owner, made._owns, made.device, made._stream, made._imported = owner, owns, device, None, None
         return made
 
     @classmethod
@@ -91,6 +95,8 @@ class Buffer(_core.Memory):
         if owns and observers.active:
             observers.tell("destroy", self)
         super().close()
+        if self._imported is not None:
+            self._imported.close()
         self._owns = False
         if owns:
             assert isinstance(owner, _core.Memory)
@@ -108,6 +114,70 @@ class Buffer(_core.Memory):
     def is_closed(self) -> bool:
         """Whether the memory was freed, here or by the buffer this is a part of, or its node was left."""
         return not self.is_live
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether another process made it."""
+        return self._imported is not None
+
+    @classmethod
+    def open(
+        cls, handle: Handle | bytes | str | int, *, device: Device | None = None, timeout: float | None = 5.0
+    ) -> Buffer:
+        """Have the buffer that another process exported: the same bytes at an address of this process, no copy.
+
+        Parameters and errors are those of :meth:`Physical.open`.  :meth:`close` ends the hold on it.
+        """
+        from peerlane.address_range import AddressRange
+        from peerlane.physical import Physical
+
+        offer, home = open_offer("Buffer.open", handle, HandleKind.BUFFER, device, timeout)
+        start, nbytes = offer.part
+        with Physical._adopt(offer, home, device) as physical:
+            imported = AddressRange(physical.device, physical.size)
+            try:
+                imported.map(physical, access="r" if physical.is_read_only else "rw")
+                made = imported[start : start + nbytes]
+            except BaseException:
+                imported.close()
+                raise
+        made._imported = imported
+        return made
+
+    def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
+        """Return a handle by which other processes can have exactly these bytes.
+
+        A buffer of less than 2 MiB first moves into memory of its own, at the same address, so that no neighbour's
+        bytes travel; what is queued runs before.  The memory lives as long as the buffer or a process that has
+        opened it.
+
+        Parameters
+        ----------
+        allow, rights
+            As for :meth:`Physical.export`.
+
+        Raises
+        ------
+        Busy
+            It would have to move, and a host view or an operation that cannot run yet uses it.
+        Unsupported
+            It is host memory, was imported, or lies in several blocks of an address range.
+        InvalidValue, OutOfMemory, Closed
+            No handle was made.
+        """
+        call = "Buffer.export"
+        if isinstance(self.device, Host):
+            raise Unsupported(
+                f"{call}: {self!r} is host memory, and only device memory is shared; copy it to a device", call=call
+            )
+        wanted = checked_rights(call, rights)
+        try:
+            block, start = _core.share(self)
+        except Busy:
+            _core.drain()  # what is queued may use it
+            block, start = _core.share(self)
+        with contextlib.closing(block):
+            return Handle._make(self.device.backend, HandleKind.BUFFER, block, (start, self.size), wanted, allow)
 
     def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:
         """Copy all of ``src`` here; see :func:`peerlane.copy`."""

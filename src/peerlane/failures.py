@@ -108,6 +108,8 @@ def _wait(
 def explain(why: str, *numbers: Any) -> BaseException:
     """Return the exception of a native refusal: hook of the native module."""
     role, address, size, _, _, allocation, _, error, entry, device, other = numbers
+    if why in ("handle", "peer_lost") or (why == "wait_timeout" and role == "handle"):
+        return sharing_failures.explain_handle(why, *numbers)
     if why in sharing_failures.REFUSALS:
         return _in_list(entry, sharing_failures.explain(why, role, address, size, allocation, device, other))
     if why not in _REFUSALS:

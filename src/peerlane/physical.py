@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from peerlane import _core
+from peerlane import _core, observers
+from peerlane.backend.interface import HandleKind
 from peerlane.device import Device, checked_size
 from peerlane.errors import Closed, InvalidValue
+from peerlane.sharing import Handle, checked_rights, open_offer
+
+if TYPE_CHECKING:
+    from peerlane.sharing import Allow
 
 
 class Physical:
@@ -54,6 +60,70 @@ class Physical:
 
     def _hold(self, block: _core.Block, device: Device) -> None:
         self._block, self.device, self.size = block, device, block.size
+
+    @classmethod
+    def open(
+        cls, handle: Handle | bytes | str | int, *, device: Device | None = None, timeout: float | None = 5.0
+    ) -> Physical:
+        """Have the memory that another process exported: the same bytes, no copy.
+
+        Parameters
+        ----------
+        handle : Handle, bytes, str or int
+            Either form of the handle.
+        device : Device, optional
+            Which device will use it, if not the one that it is on.  It must be able to reach that one.
+        timeout : float, optional
+            Seconds to wait for the other process's answer; None waits for ever.
+
+        Raises
+        ------
+        BadHandle
+            What is no handle (``BAD_HANDLE``), one that is over (``STALE_HANDLE``), of another version, node or kind,
+            or whose maker's claims are not true (``FALSE_CLAIM``).
+        AccessDenied
+            The maker does not let this process have it (``NOT_LISTED``, ``PID_REUSED``, ``LISTED_EARLY``,
+            ``OTHER_USER``, ``FOREIGN_NAMESPACE``), made it itself (``OWN_HANDLE``), or ``device`` cannot reach it.
+        PeerLost
+            The process that made it has ended.
+        WaitTimeout
+            It did not answer in time.
+        """
+        offer, home = open_offer("Physical.open", handle, HandleKind.PHYSICAL, device, timeout)
+        return cls._adopt(offer, home, device)
+
+    @classmethod
+    def _adopt(cls, offer: _core.Offer, home: Device, device: Device | None) -> Physical:
+        made = cls.__new__(cls)
+        made._hold(home.backend.adopt(offer), device or home)
+        if observers.active:
+            observers.tell_id("import", "Physical", made._block.id)
+        return made
+
+    def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
+        """Return a handle by which other processes can have this memory.
+
+        The memory lives as long as this object, a mapping, or a process that has opened it.
+
+        Parameters
+        ----------
+        allow : iterable of int, or "user"
+            Pids of the processes that may open it; more can be added to ``handle.allow``.  ``"user"``: any process
+            of this user.
+        rights : str
+            ``"rw"``, or ``"r"``: the others can only read it.
+
+        Raises
+        ------
+        Unsupported
+            It was imported: only who made memory gives it to others.
+        InvalidValue, OutOfMemory, Closed
+            No handle was made.
+        """
+        block = self._open("Physical.export")
+        return Handle._make(
+            self.device.backend, HandleKind.PHYSICAL, block, (0, self.size), checked_rights("Physical.export", rights), allow
+        )
 
     @property
     def is_closed(self) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from peerlane import _core
+from peerlane.node.handles import HandleFields
 
 
 class Caps(enum.Flag):
@@ -24,7 +25,17 @@ class Caps(enum.Flag):
     FILL = enum.auto()  #: ``fill``
     PINNED_HOST = enum.auto()  #: ``allocate_host``
     PHYSICAL = enum.auto()  #: ``create_physical``, ``reserve``
+    SHARE = enum.auto()  #: ``offer``, ``open_handle``, ``adopt``
     HOST_VIEW = enum.auto()  #: ``host_pointer``: the host may read and write device memory through it
+
+
+class HandleKind(enum.IntEnum):
+    """What a handle stands for."""
+
+    PHYSICAL = 1
+    BUFFER = 2
+    EVENT = 3
+    NOTIFY = 4
 
 
 class Kind(enum.Enum):
@@ -115,6 +126,23 @@ class Backend(Protocol):
 
     def reserve(self, ordinal: int, nbytes: int, alignment: int, wanted: int) -> _core.Place:
         """Reserve addresses, at ``wanted`` if that is free; ``OutOfMemory`` when there are none."""
+        ...
+
+    def offer(
+        self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
+    ) -> HandleFields:
+        """Let other processes ask for a block; ``part`` is (offset, bytes) of what is meant.
+
+        Nobody is listed yet.  Raises ``OutOfMemory`` and ``Unsupported``.
+        """
+        ...
+
+    def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
+        """Ask the process that made a handle, for ``timeout`` seconds (negative: for ever); ``BadHandle``, ``AccessDenied``, ``PeerLost``, ``WaitTimeout``."""
+        ...
+
+    def adopt(self, offer: _core.Offer) -> _core.Block:
+        """Make what was opened a block of this process, the same one if it has it already."""
         ...
 
     def number(self, ordinal: int) -> int:

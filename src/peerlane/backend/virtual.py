@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from peerlane import _core
-from peerlane.backend.interface import Block, Caps, DeviceInfo, Kind, Location
-from peerlane.errors import Closed, Fault, OutOfMemory, Unsupported
-from peerlane.node import schedule
+from peerlane.backend.interface import Block, Caps, DeviceInfo, HandleKind, Kind, Location
+from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
+from peerlane.node import handles, schedule
 from peerlane.node.config import NodeConfig
+from peerlane.node.handles import HandleFields
 from peerlane.node.state import NodeState
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ class VirtualBackend:
     """
 
     name = "virtual"
-    caps = Caps.PEER | Caps.COPY_2D | Caps.FILL | Caps.PINNED_HOST | Caps.PHYSICAL | Caps.HOST_VIEW
+    caps = Caps.PEER | Caps.COPY_2D | Caps.FILL | Caps.PINNED_HOST | Caps.PHYSICAL | Caps.SHARE | Caps.HOST_VIEW
 
     copy = staticmethod(_core.copy)
     copy_2d = staticmethod(_core.copy_2d)
@@ -42,6 +43,7 @@ class VirtualBackend:
         self.config = config
         self._state = NodeState(config)
         self._pid = os.getpid()
+        self._node_hash = handles.node_hash(config.name, config.digest)
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
         self._numbers: list[int] = []
         self.is_closed = False
@@ -107,6 +109,50 @@ class VirtualBackend:
     def reserve(self, ordinal: int, nbytes: int, alignment: int, wanted: int) -> _core.Place:
         return _core.Place(self.number(ordinal), nbytes, alignment, wanted)
 
+    def offer(
+        self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
+    ) -> HandleFields:
+        self._check_open()
+        state, node = self._state, self._node_hash
+        _core.serve(state.directory, state.socket_name(state.slot), state.slot, int.from_bytes(node, "little"))
+        ordinal = self._ordinals[block.device]
+        index, nonce = _core.offer(block, kind, rights, ordinal, *part, everyone)
+        start = _core.start_time(self._pid) & 0xFFFFFFFF
+        return HandleFields(node, state.slot, index, nonce, 64, kind, part[1], self._pid, start)
+
+    def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
+        self._check_open()
+        fields, state = handles.decode(handle), self._state
+        if not self._node_hash.startswith(fields.node):
+            raise BadHandle(
+                f"the handle was made in another node than {self.config.name!r}, which this process is in; give both "
+                "processes the same PEERLANE_NODE",
+                fault=Fault.NODE_MISMATCH,
+            )
+        if fields.slot == state.slot and fields.pid in (None, self._pid):
+            raise AccessDenied(
+                "the handle was made by this very process; use what it was exported from", fault=Fault.OWN_HANDLE
+            )
+        owner = state.owner(fields.slot)
+        if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
+            who = f"process {fields.pid}, which made the handle," if fields.pid else "the process that made the handle"
+            raise PeerLost(f"{who} has ended or left the node; memory can be opened only while its maker lives")
+        return _core.open_handle(
+            state.directory,
+            state.socket_name(fields.slot),
+            fields.slot,
+            int.from_bytes(self._node_hash, "little"),
+            *owner,
+            fields.index,
+            fields.nonce,
+            fields.nonce_bits,
+            kind,
+            timeout,
+        )
+
+    def adopt(self, offer: _core.Offer) -> _core.Block:
+        return offer.adopt(self._numbers[offer.device], self._state.ledger)
+
     def number(self, ordinal: int) -> int:
         """Return what native code calls the device; Closed when the node was left."""
         self._check_open()
@@ -146,6 +192,7 @@ class VirtualBackend:
         self.is_closed = True
         try:
             if self._pid == os.getpid():
+                _core.stop_serving()
                 for number in self._numbers:
                     _core.close_streams(number)
                 for number in self._numbers:

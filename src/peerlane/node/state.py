@@ -22,7 +22,7 @@ import stat
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from peerlane import _core
@@ -40,18 +40,8 @@ _SLOT = struct.Struct("<QQ")
 _LOCK_SECONDS = 5.0
 
 
-def start_time(pid: int) -> int:
-    """Return the kernel's start time of ``pid`` in clock ticks, or 0 if there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return 0
-    fields = text[text.rindex(b")") + 2 :].split()
-    return 0 if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
 def _owner(pid: int) -> int:
-    started = start_time(pid)
+    started = _core.start_time(pid)
     return pid | (started & 0xFFFFFFFF) << 32 if started else 0
 
 
@@ -71,6 +61,8 @@ class NodeState:
         The slot's counters and lists, for the back-end to write.
     slot : int
         This process's place, 0..1023.
+    directory : int
+        A descriptor of the directory in which the processes' sockets lie.
 
     Raises
     ------
@@ -85,11 +77,14 @@ class NodeState:
     def __init__(self, config: NodeConfig, directory: Path | None = None) -> None:
         self._config = config
         self._path = _path(config, directory)
+        self.directory = -1
         self._pid = os.getpid()
         self._exit = ExitStack()
         self._fd = _open(config, self._path)
         self._exit.callback(os.close, self._fd)
         try:
+            self.directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._exit.callback(os.close, self.directory)
             with _locked(self._fd, config, self._path):
                 self._agree()
                 self.slot = self._claim()
@@ -110,8 +105,23 @@ class NodeState:
         with _locked(self._fd, self._config, self._path):
             dead = [slot for slot, fields in self._occupied() if not _is_running(*fields)]
             for slot in dead:
+                self._unlink_socket(slot)
                 self._clear_slot(slot)
         return len(dead)
+
+    def owner(self, slot: int) -> tuple[int, int] | None:
+        """Return the pid and the low 32 bits of the start time of a slot's live process; None if there is none."""
+        raw = os.pread(self._fd, _SLOT.size, self._offset(slot)) if 0 <= slot < SLOTS else b""
+        owner, namespace = _SLOT.unpack(raw) if len(raw) == _SLOT.size else (0, 0)
+        return (owner & 0xFFFFFFFF, owner >> 32) if _is_running(owner, namespace) else None
+
+    def socket_name(self, slot: int) -> str:
+        """Return the name, in :attr:`directory`, of the socket on which a slot's process serves handles."""
+        return f"{self._config.name}.{slot}.sock"
+
+    def _unlink_socket(self, slot: int) -> None:
+        with suppress(OSError):
+            os.unlink(self.socket_name(slot), dir_fd=self.directory)
 
     def processes(self) -> tuple[int, ...]:
         """Return the pids of the live processes of the node."""
@@ -163,6 +173,9 @@ class NodeState:
         # The pages must be there before native code counts in them: a full directory is found out here.
         os.posix_fallocate(self._fd, self._offset(free), self._stride)
         os.posix_fallocate(self._fd, *self._holdings(free))
+        for slot, fields in self._occupied():
+            if not _is_running(*fields):
+                self._unlink_socket(slot)
         self._clear_slot(free)
         _write(self._fd, fields, self._offset(free))
         return free

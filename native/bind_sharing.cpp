@@ -1,0 +1,131 @@
+// Handles: what this process offers to others, and what it opens of theirs.
+#include <unistd.h>
+
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.h"
+#include "process.h"
+#include "sharing.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+// An offer that was opened and not yet made a block of this process.
+struct OfferHandle {
+    Offer offer;
+    uint32_t index;
+    std::shared_ptr<Exporter> exporter;
+
+    OfferHandle(Offer opened, uint32_t index, std::shared_ptr<Exporter> exporter)
+        : offer(opened), index(index), exporter(std::move(exporter)) {}
+    ~OfferHandle() {
+        if (offer.fd < 0) return;
+        ::close(offer.fd);
+        exporter->let_go(index, offer.nonce);
+    }
+    OfferHandle(const OfferHandle&) = delete;
+};
+
+template <class Work>
+auto with_ctrl_c(const Work& work) {
+    try {
+        const GilReleased gil;
+        return work(poll_here());
+    } catch (const Refusal& refusal) {
+        if (refusal.why == Why::interrupted) throw nb::python_error();   // the signal handler's exception
+        throw;
+    }
+}
+
+}  // namespace
+
+void bind_sharing(nb::module_& m) {
+    m.def("start_time", &start_time, "pid"_a, "The kernel's start time of a process in clock ticks, 0 if there is none.");
+    m.def(
+        "serve",
+        [](int directory, const std::string& name, uint32_t slot, uint64_t node) {
+            const GilReleased gil;
+            Broker::get().open(directory, name, slot, node);
+        },
+        "directory"_a, "name"_a, "slot"_a, "node"_a, "Serve handles on a socket of this name, from a thread of its own; idempotent.");
+    m.def(
+        "stop_serving", [] { Broker::get().close(); }, nb::call_guard<GilReleased>(), "Nobody opens anything any more; idempotent.");
+    m.def(
+        "offer",
+        [](const BlockHandle& block, uint16_t kind, uint16_t rights, uint32_t device, uint64_t offset, uint64_t length, bool everyone) {
+            Block& given = block.get();
+            hold(&given);
+            const GilReleased gil;
+            try {
+                const Grant grant{.kind = static_cast<Kind>(kind), .rights = rights, .device = device, .offset = offset, .length = length};
+                const Ticket ticket = offer_block(&given, grant, everyone);
+                drop(&given);
+                return std::make_pair(ticket.index, ticket.nonce);
+            } catch (...) {
+                drop(&given);
+                throw;
+            }
+        },
+        "block"_a, "kind"_a, "rights"_a, "device"_a, "offset"_a, "length"_a, "everyone"_a, "Return (index, nonce).");
+    m.def(
+        "allow", [](uint32_t index, uint64_t nonce, int32_t pid, uint64_t start) { return Broker::get().allow(index, nonce, pid, start); },
+        "index"_a, "nonce"_a, "pid"_a, "start"_a, "Let a process open it; False when it is over.");
+    m.def(
+        "disallow", [](uint32_t index, uint64_t nonce, int32_t pid) { return Broker::get().disallow(index, nonce, pid); }, "index"_a,
+        "nonce"_a, "pid"_a);
+    m.def(
+        "allowed", [](uint32_t index, uint64_t nonce) { return Broker::get().allowed(index, nonce); }, "index"_a, "nonce"_a,
+        "Return (pid, start time) of each that may open it.");
+    m.def(
+        "withdraw", [](uint32_t index, uint64_t nonce) { Broker::get().withdraw(index, nonce); }, "index"_a, "nonce"_a,
+        nb::call_guard<GilReleased>());
+    m.def("importers", [](uint32_t index, uint64_t nonce) { return Broker::get().importers(index, nonce); }, "index"_a, "nonce"_a);
+
+    nb::class_<OfferHandle>(m, "Offer", "What another process gave; closed with this object unless it was adopted.")
+        .def_prop_ro("rights", [](const OfferHandle& self) { return self.offer.grant.rights; })
+        .def_prop_ro("device", [](const OfferHandle& self) { return self.offer.grant.device; }, "Ordinal in the node.")
+        .def_prop_ro("size", [](const OfferHandle& self) { return self.offer.grant.size; }, "Bytes of the block.")
+        .def_prop_ro("part", [](const OfferHandle& self) { return std::make_pair(self.offer.grant.offset, self.offer.grant.length); },
+                     "(offset, length) of what is meant.")
+        .def(
+            "adopt",
+            [](OfferHandle& self, uint32_t device, const LedgerHandle& ledger) {
+                const GilReleased gil;
+                return new BlockHandle(adopt_offer(self.offer, self.index, device, self.exporter, ledger.ledger));
+            },
+            "device"_a, "ledger"_a, nb::rv_policy::take_ownership, "Make it a block of this process; the offer is used up.");
+    m.def(
+        "open_handle",
+        [](int directory, const std::string& name, uint32_t slot, uint64_t node, int32_t pid, uint64_t start, uint32_t index, uint64_t nonce,
+           unsigned nonce_bits, uint16_t kind, double timeout) {
+            return with_ctrl_c([&](Poll poll) {
+                const Deadline deadline = Deadline::in(timeout);
+                auto exporter = Exporter::connect(directory, name, slot, node, pid, start, deadline, poll);
+                const Offer offer = exporter->open(index, nonce, nonce_bits, static_cast<Kind>(kind), deadline, poll);
+                return new OfferHandle(offer, index, std::move(exporter));
+            });
+        },
+        "directory"_a, "name"_a, "slot"_a, "node"_a, "pid"_a, "start"_a, "index"_a, "nonce"_a, "nonce_bits"_a, "kind"_a, "timeout"_a,
+        nb::rv_policy::take_ownership, "Ask process `pid` for what a handle stands for; waits at most `timeout` seconds.");
+
+    m.def(
+        "share",
+        [](const Memory& memory) {
+            Heap& heap = Heap::get();
+            const Operand held("address", memory.last_address(), memory.size(), memory.pin());
+            const Range& range = held.range();
+            if (range.end_offset > range.extent->offset + range.extent->size)
+                throw Refusal{.why = Why::seam, .address = held.address, .size = held.size, .device = range.device};
+            uint64_t within;
+            auto block = std::make_unique<BlockHandle>(heap.share(range.extent, within));
+            return std::make_pair(block.release(), within + held.address - heap.address_of(range.extent));
+        },
+        "memory"_a, "Return (block, offset): where its bytes lie, in memory that other processes may have.");
+}

@@ -1,0 +1,140 @@
+#include "sharing.h"
+
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "heap.h"
+
+namespace peerlane {
+
+namespace {
+
+// Block ids are never used again, so what is late finds nothing.
+struct Offers {
+    std::mutex mutex;
+    std::unordered_map<uint64_t, std::vector<Ticket>> of_block;
+};
+Offers& offers() {
+    static auto* all = new Offers;
+    return *all;
+}
+
+void abandon_offers(uint64_t block) {
+    std::vector<Ticket> tickets;
+    {
+        std::lock_guard lock(offers().mutex);
+        const auto found = offers().of_block.find(block);
+        if (found == offers().of_block.end()) return;
+        tickets = found->second;
+    }
+    for (const Ticket& ticket : tickets) Broker::get().abandon(ticket.index, ticket.nonce);
+}
+
+void forget_offer(uint64_t block, const uint64_t& nonce) {
+    std::lock_guard lock(offers().mutex);
+    const auto found = offers().of_block.find(block);
+    if (found == offers().of_block.end()) return;
+    std::erase_if(found->second, [&](const Ticket& ticket) { return ticket.nonce == nonce; });
+    if (found->second.empty()) offers().of_block.erase(found);
+}
+
+// Whose it is, its id there, and whether it may only be read.
+using Key = std::tuple<const Exporter*, uint64_t, bool>;
+struct Adopted {
+    std::mutex mutex;
+    std::map<Key, Block*> blocks;
+};
+Adopted& adopted() {
+    static auto* all = new Adopted;
+    return *all;
+}
+
+// One open of a handle; its end is told to the process that made the block.
+struct Import : Origin {
+    std::shared_ptr<Exporter> exporter;
+    uint32_t index;
+    uint64_t nonce;
+    Key key;
+
+    Import(std::shared_ptr<Exporter> exporter, uint32_t index, uint64_t nonce, Key key)
+        : exporter(std::move(exporter)), index(index), nonce(nonce), key(key) {}
+    ~Import() override {
+        {
+            // Whoever looks for the block finds it ending, or not at all.
+            std::lock_guard lock(adopted().mutex);
+            const auto found = adopted().blocks.find(key);
+            if (found != adopted().blocks.end() && found->second->origin.get() == this) adopted().blocks.erase(found);
+        }
+        exporter->let_go(index, nonce);
+    }
+};
+
+bool hold_living(Block* block) {
+    uint64_t before = block->holders.load(std::memory_order_relaxed);
+    do {
+        if (before == 0) return false;
+    } while (!block->holders.compare_exchange_weak(before, before + 1, std::memory_order_acquire));
+    return true;
+}
+
+}  // namespace
+
+Ticket offer_block(Block* block, Grant grant, bool everyone) {
+    if (block->origin) throw Refusal{.why = Why::imported, .size = block->size, .device = block->device};
+    abandoned.store(abandon_offers, std::memory_order_release);
+    if (block->account) Heap::get().list(*block);
+    grant.block = block->id;
+    grant.entry = block->account ? block->account->entry() : LedgerLayout::kNone;
+    grant.size = block->size;
+    hold_for_others(block);
+    const auto nonce = std::make_shared<uint64_t>(0);
+    const auto gone = [block, nonce, id = block->id] {
+        forget_offer(id, *nonce);
+        drop_for_others(block);
+    };
+    Ticket ticket;
+    try {
+        ticket = Broker::get().offer({.grant = grant, .fd = block->fd, .everyone = everyone, .gone = gone});
+    } catch (...) {
+        drop_for_others(block);
+        throw;
+    }
+    std::lock_guard lock(offers().mutex);
+    *nonce = ticket.nonce;
+    offers().of_block[block->id].push_back(ticket);
+    return ticket;
+}
+
+Block* adopt_offer(Offer& offer, uint32_t index, uint32_t device, std::shared_ptr<Exporter> exporter,
+                   std::shared_ptr<Ledger> ledger) {
+    const Grant& grant = offer.grant;
+    const bool read_only = !(grant.rights & kMayWrite);
+    const Key key{exporter.get(), grant.block, read_only};
+    auto origin = std::make_unique<Import>(exporter, index, offer.nonce, key);
+    Block* const fresh = adopt_block(std::exchange(offer.fd, -1), grant.size, grant.block, device, read_only, std::move(origin));
+    try {
+        if (ledger) fresh->account = held_with_others(std::move(ledger), grant.device, grant.size, grant.block, grant.entry);
+        std::unique_lock lock(adopted().mutex);
+        Block*& known = adopted().blocks[key];
+        if (!known || known->size != grant.size || !hold_living(known)) return known = fresh;
+        Block* const mine = known;
+        lock.unlock();
+        drop(fresh);
+        return mine;
+    } catch (...) {
+        drop(fresh);
+        throw;
+    }
+}
+
+std::shared_ptr<Exporter> exporter_of(const Block& block) {
+    const auto* import = dynamic_cast<const Import*>(block.origin.get());
+    return import ? import->exporter : nullptr;
+}
+
+}  // namespace peerlane

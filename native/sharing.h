@@ -1,0 +1,21 @@
+// Blocks given to other processes, and taken from them.
+#pragma once
+#include "block.h"
+#include "broker.h"
+#include "importer.h"
+
+namespace peerlane {
+
+// Offer a block, which is held until nobody can open it any more.  Of the grant kind, rights, device, offset, length
+// and detail are the caller's.  When nobody else holds the block, it lives as long as some process has opened it.
+// Throws Refusal: closed (the broker does not serve), shared_blocks, descriptors, imported.
+Ticket offer_block(Block* block, Grant grant, bool everyone);
+
+// The block of an offer, whose descriptor is taken over: the one that this process has already, if it has it.  The
+// caller drops it.  Throws Refusal.
+Block* adopt_offer(Offer& offer, uint32_t index, uint32_t device, std::shared_ptr<Exporter> exporter, std::shared_ptr<Ledger> ledger);
+
+// Who made an imported block; null if this process did.
+std::shared_ptr<Exporter> exporter_of(const Block& block);
+
+}  // namespace peerlane
