@@ -210,6 +210,67 @@ class Place:
         Unmap everything and give the addresses back after the last use; idempotent.
         """
 
+def start_time(pid: int) -> int:
+    """
+    The kernel's start time of a process in clock ticks, 0 if there is none.
+    """
+
+def serve(directory: int, name: str, slot: int, node: int) -> None:
+    """
+    Serve handles on a socket of this name, from a thread of its own; idempotent.
+    """
+
+def stop_serving() -> None:
+    """Nobody opens anything any more; idempotent."""
+
+def offer(block: Block, kind: int, rights: int, device: int, offset: int, length: int, everyone: bool) -> tuple[int, int]:
+    """Return (index, nonce)."""
+
+def allow(index: int, nonce: int, pid: int, start: int) -> bool:
+    """Let a process open it; False when it is over."""
+
+def disallow(index: int, nonce: int, pid: int) -> bool: ...
+
+def allowed(index: int, nonce: int) -> list[tuple[int, int]]:
+    """Return (pid, start time) of each that may open it."""
+
+def withdraw(index: int, nonce: int) -> None: ...
+
+def importers(index: int, nonce: int) -> int: ...
+
+class Offer:
+    """
+    What another process gave; closed with this object unless it was adopted.
+    """
+
+    @property
+    def rights(self) -> int: ...
+
+    @property
+    def device(self) -> int:
+        """Ordinal in the node."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the block."""
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """(offset, length) of what is meant."""
+
+    def adopt(self, device: int, ledger: Ledger) -> Block:
+        """Make it a block of this process; the offer is used up."""
+
+def open_handle(directory: int, name: str, slot: int, node: int, pid: int, start: int, index: int, nonce: int, nonce_bits: int, kind: int, timeout: float) -> Offer:
+    """
+    Ask process `pid` for what a handle stands for; waits at most `timeout` seconds.
+    """
+
+def share(memory: Memory) -> tuple[Block, int]:
+    """
+    Return (block, offset): where its bytes lie, in memory that other processes may have.
+    """
+
 def copy(dst: int, src: int, size: int, direct: bool = False) -> None:
     """Copy between any two addresses; the GIL is released above 256 KiB."""
 

@@ -102,7 +102,8 @@ class AddressRange:
             Offset in bytes, a multiple of ``Device.granularity``.
         access : mapping of Device to str, or str, optional
             Who may do what: ``"none"``, ``"r"`` or ``"rw"`` for each device; devices not named have none.  A str
-            is for all devices.  By default the block's own device has ``"rw"`` (``"r"`` if it is read-only).
+            is for all devices.  By default the device the block is on, the one it was opened for and the range's own
+            have ``"rw"`` (``"r"`` if it is read-only).
 
         Raises
         ------
@@ -121,10 +122,12 @@ class AddressRange:
         place = self._open(call)
         self.device._checked(physical.device, call)
         at = self._checked_offset(call, at)
-        if access is None:
-            access = {physical.device: "r" if block.is_read_only else "rw"}
         others = _rights(call, access) if isinstance(access, str) else 0
-        named = [] if isinstance(access, str) else self._named(call, access)
+        if access is None:
+            own = {block.device, physical.device._native_number(), self.device._native_number()}
+            named = [(number, 1 if block.is_read_only else 3) for number in sorted(own)]
+        else:
+            named = [] if isinstance(access, str) else self._named(call, access)
         if block.is_read_only and any(rights & 2 for rights in (others, *(rights for _, rights in named))):
             raise AccessDenied(
                 f'{call}: {physical!r} was shared to be read; map it with "r"',

@@ -168,7 +168,8 @@ class Buffer(_core.Memory):
         call = "Buffer.export"
         if isinstance(self.device, Host):
             raise Unsupported(
-                f"{call}: {self!r} is host memory, and only device memory is shared; copy it to a device", call=call
+                f"{call}: {self!r} is host memory, and only device memory is shared; copy it to a device",
+                call=call,
             )
         wanted = checked_rights(call, rights)
         try:
@@ -177,7 +178,9 @@ class Buffer(_core.Memory):
             _core.drain()  # what is queued may use it
             block, start = _core.share(self)
         with contextlib.closing(block):
-            return Handle._make(self.device.backend, HandleKind.BUFFER, block, (start, self.size), wanted, allow)
+            return Handle._make(
+                self.device.backend, HandleKind.BUFFER, block, (start, self.size), wanted, allow
+            )
 
     def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:
         """Copy all of ``src`` here; see :func:`peerlane.copy`."""

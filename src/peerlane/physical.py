@@ -122,7 +122,12 @@ class Physical:
         """
         block = self._open("Physical.export")
         return Handle._make(
-            self.device.backend, HandleKind.PHYSICAL, block, (0, self.size), checked_rights("Physical.export", rights), allow
+            self.device.backend,
+            HandleKind.PHYSICAL,
+            block,
+            (0, self.size),
+            checked_rights("Physical.export", rights),
+            allow,
         )
 
     @property

@@ -52,8 +52,8 @@ class AllowList(MutableSet[int]):
         pid = checked_pid("Handle.allow.add", value)
         if self.is_everyone:
             raise InvalidValue(
-                f"Handle.allow.add: the handle was exported with allow={EVERYONE!r}, so every process of this user may "
-                "open it; export with a list of pids to choose them",
+                f"Handle.allow.add: the handle was exported with allow={EVERYONE!r}, so every process of this user "
+                "may open it; export with a list of pids to choose them",
                 call="Handle.allow.add",
             )
         self._handle._check_usable("Handle.allow.add")
@@ -83,7 +83,9 @@ class AllowList(MutableSet[int]):
         return [pid for pid, _ in _core.allowed(*self._handle._ticket)] if self._handle._is_mine else []
 
     def __repr__(self) -> str:
-        return f"AllowList({EVERYONE!r})" if self.is_everyone else f"AllowList({{{', '.join(map(str, self))}}})"
+        return (
+            f"AllowList({EVERYONE!r})" if self.is_everyone else f"AllowList({{{', '.join(map(str, self))}}})"
+        )
 
 
 class Handle:
@@ -101,16 +103,31 @@ class Handle:
 
     __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_ticket", "allow")
 
+    _everyone: bool
+    _fields: handles.HandleFields
+    _is_closed: bool
+    _pid: int
+    _ticket: tuple[int, int]
+    allow: AllowList
+
     def __init__(self, *_: object) -> None:
         raise TypeError("a Handle is made by the export method of a Physical or a Buffer")
 
     @classmethod
     def _make(
-        cls, backend: Backend, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, allow: Allow
+        cls,
+        backend: Backend,
+        kind: HandleKind,
+        block: _core.Block,
+        part: tuple[int, int],
+        rights: int,
+        allow: Allow,
     ) -> Handle:
         everyone = allow == EVERYONE
         if not everyone and isinstance(allow, (str, bytes)):
-            raise InvalidValue(f"export: allow is {allow!r}; valid are a list of pids and {EVERYONE!r}", call="export")
+            raise InvalidValue(
+                f"export: allow is {allow!r}; valid are a list of pids and {EVERYONE!r}", call="export"
+            )
         pids = [] if everyone else [checked_pid("export", pid) for pid in allow]
         made = cls.__new__(cls)
         made._fields = backend.offer(kind, block, part, rights, everyone)

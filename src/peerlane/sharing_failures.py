@@ -21,39 +21,103 @@ _KINDS = {1: "physical memory", 2: "a buffer", 3: "an event", 4: "a notify"}
 
 #: Of native code's statuses: what is raised, with which fault, and the text of the numbers that come with it.
 _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
-    1: (BadHandle, Fault.FALSE_CLAIM, "process {maker} could not read the question: it is not peerlane that asks it"),
-    2: (BadHandle, Fault.HANDLE_VERSION, "process {maker} speaks version {first} of the protocol, this one {second}; use "
-        "one version of peerlane in all processes"),
-    3: (BadHandle, Fault.NODE_MISMATCH, "process {maker} is in another node than this one; give both the same "
-        "PEERLANE_NODE"),
-    4: (BadHandle, Fault.BAD_HANDLE, "process {maker} never made this handle; pass on int(handle) or bytes(handle) "
-        "unchanged"),
-    5: (BadHandle, Fault.STALE_HANDLE, "the handle is over: process {maker} closed it, or freed what it stood for before "
-        "anybody had opened it; export again"),
-    6: (AccessDenied, Fault.NOT_LISTED, "process {maker} does not let process {asker} open the handle: call "
-        "handle.allow.add({asker}) there first"),
-    7: (AccessDenied, Fault.PID_REUSED, "process {maker} listed pid {asker} when another process had it (start time "
-        "{listed}, this one {started}); call handle.allow.add({asker}) again there"),
-    8: (AccessDenied, Fault.LISTED_EARLY, "process {maker} listed pid {asker} before there was such a process; call "
-        "handle.allow.add({asker}) there once this one has started"),
-    9: (AccessDenied, Fault.OTHER_USER, "process {maker} belongs to user {first} and serves only that one; this is user "
-        "{second}"),
-    10: (AccessDenied, Fault.FOREIGN_NAMESPACE, "process {maker} and this one are in different pid namespaces, where pids "
-         "cannot be compared; run both in one container"),
-    11: (AccessDenied, Fault.OWN_HANDLE, "the handle was made by this very process; use what it was exported from"),
+    1: (
+        BadHandle,
+        Fault.FALSE_CLAIM,
+        "process {maker} could not read the question: it is not peerlane that asks it",
+    ),
+    2: (
+        BadHandle,
+        Fault.HANDLE_VERSION,
+        "process {maker} speaks version {first} of the protocol, this one {second}; use "
+        "one version of peerlane in all processes",
+    ),
+    3: (
+        BadHandle,
+        Fault.NODE_MISMATCH,
+        "process {maker} is in another node than this one; give both the same PEERLANE_NODE",
+    ),
+    4: (
+        BadHandle,
+        Fault.BAD_HANDLE,
+        "process {maker} never made this handle; pass on int(handle) or bytes(handle) unchanged",
+    ),
+    5: (
+        BadHandle,
+        Fault.STALE_HANDLE,
+        "the handle is over: process {maker} closed it, or freed what it stood for before "
+        "anybody had opened it; export again",
+    ),
+    6: (
+        AccessDenied,
+        Fault.NOT_LISTED,
+        "process {maker} does not let process {asker} open the handle: call "
+        "handle.allow.add({asker}) there first",
+    ),
+    7: (
+        AccessDenied,
+        Fault.PID_REUSED,
+        "process {maker} listed pid {asker} when another process had it (start time "
+        "{listed}, this one {started}); call handle.allow.add({asker}) again there",
+    ),
+    8: (
+        AccessDenied,
+        Fault.LISTED_EARLY,
+        "process {maker} listed pid {asker} before there was such a process; call "
+        "handle.allow.add({asker}) there once this one has started",
+    ),
+    9: (
+        AccessDenied,
+        Fault.OTHER_USER,
+        "process {maker} belongs to user {first} and serves only that one; this is user {second}",
+    ),
+    10: (
+        AccessDenied,
+        Fault.FOREIGN_NAMESPACE,
+        "process {maker} and this one are in different pid namespaces, where pids "
+        "cannot be compared; run both in one container",
+    ),
+    11: (
+        AccessDenied,
+        Fault.OWN_HANDLE,
+        "the handle was made by this very process; use what it was exported from",
+    ),
     12: (BadHandle, Fault.WRONG_KIND, "the handle stands for {first_kind}, not for {second_kind}"),
-    13: (OutOfMemory, Fault.OUT_OF_RESOURCES, "process {maker} serves {first:,} at a time, and has as many; close some"),
-    14: (OutOfMemory, Fault.OUT_OF_RESOURCES, "process {maker} has no file descriptor left ({first_errno}); raise its "
-         "`ulimit -n`"),
-    32: (BadHandle, Fault.FALSE_CLAIM, "what process {maker} answered is no answer; it may be broken or hostile"),
-    33: (BadHandle, Fault.FALSE_CLAIM, "process {maker} claims {first:,} bytes, and its descriptor has {second:,}"),
-    34: (BadHandle, Fault.FALSE_CLAIM, "process {maker} sent memory that it could cut while it is used (seals "
-         "{first:#x})"),
-    35: (BadHandle, Fault.FALSE_CLAIM, "process {maker} claims other rights ({first}) than its descriptor has "
-         "(mode {second:#o})"),
+    13: (
+        OutOfMemory,
+        Fault.OUT_OF_RESOURCES,
+        "process {maker} serves {first:,} at a time, and has as many; close some",
+    ),
+    14: (
+        OutOfMemory,
+        Fault.OUT_OF_RESOURCES,
+        "process {maker} has no file descriptor left ({first_errno}); raise its `ulimit -n`",
+    ),
+    32: (
+        BadHandle,
+        Fault.FALSE_CLAIM,
+        "what process {maker} answered is no answer; it may be broken or hostile",
+    ),
+    33: (
+        BadHandle,
+        Fault.FALSE_CLAIM,
+        "process {maker} claims {first:,} bytes, and its descriptor has {second:,}",
+    ),
+    34: (
+        BadHandle,
+        Fault.FALSE_CLAIM,
+        "process {maker} sent memory that it could cut while it is used (seals {first:#x})",
+    ),
+    35: (
+        BadHandle,
+        Fault.FALSE_CLAIM,
+        "process {maker} claims other rights ({first}) than its descriptor has (mode {second:#o})",
+    ),
 }
 
-REFUSALS = frozenset(("no_access", "not_mapped", "imported", "imported_read_only", "seam", "in_use", "shared_blocks"))
+REFUSALS = frozenset(
+    ("no_access", "not_mapped", "imported", "imported_read_only", "seam", "in_use", "shared_blocks")
+)
 
 
 def explain(why: str, role: str, address: int, size: int, allocation: int, device: int, other: int) -> Error:
@@ -124,15 +188,17 @@ def explain_handle(
     if why == "peer_lost":
         reason = f" ({os.strerror(status)})" if status else ""
         return PeerLost(
-            f"process {maker}, which made the handle, has ended or left its node{reason}; memory that was opened before "
-            "stays readable, but nothing new can be opened"
+            f"process {maker}, which made the handle, has ended or left its node{reason}; memory that was opened "
+            "before stays readable, but nothing new can be opened"
         )
     if why == "wait_timeout":
         return WaitTimeout(
             f"process {maker}, which made the handle, did not answer in time; is it stopped? Resume it, or give a "
             "longer timeout"
         )
-    kind, fault, text = _REFUSED.get(status, (BadHandle, Fault.BAD_HANDLE, "process {maker} refused it ({status})"))
+    kind, fault, text = _REFUSED.get(
+        status, (BadHandle, Fault.BAD_HANDLE, "process {maker} refused it ({status})")
+    )
     return kind(
         text.format(
             maker=maker,

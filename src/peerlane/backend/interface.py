@@ -138,7 +138,10 @@ class Backend(Protocol):
         ...
 
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
-        """Ask the process that made a handle, for ``timeout`` seconds (negative: for ever); ``BadHandle``, ``AccessDenied``, ``PeerLost``, ``WaitTimeout``."""
+        """Ask the process that made a handle, for ``timeout`` seconds (negative: for ever).
+
+        Raises ``BadHandle``, ``AccessDenied``, ``PeerLost`` and ``WaitTimeout``.
+        """
         ...
 
     def adopt(self, offer: _core.Offer) -> _core.Block:

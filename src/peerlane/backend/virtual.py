@@ -31,7 +31,9 @@ class VirtualBackend:
     """
 
     name = "virtual"
-    caps = Caps.PEER | Caps.COPY_2D | Caps.FILL | Caps.PINNED_HOST | Caps.PHYSICAL | Caps.SHARE | Caps.HOST_VIEW
+    caps = (
+        Caps.PEER | Caps.COPY_2D | Caps.FILL | Caps.PINNED_HOST | Caps.PHYSICAL | Caps.SHARE | Caps.HOST_VIEW
+    )
 
     copy = staticmethod(_core.copy)
     copy_2d = staticmethod(_core.copy_2d)
@@ -114,7 +116,9 @@ class VirtualBackend:
     ) -> HandleFields:
         self._check_open()
         state, node = self._state, self._node_hash
-        _core.serve(state.directory, state.socket_name(state.slot), state.slot, int.from_bytes(node, "little"))
+        _core.serve(
+            state.directory, state.socket_name(state.slot), state.slot, int.from_bytes(node, "little")
+        )
         ordinal = self._ordinals[block.device]
         index, nonce = _core.offer(block, kind, rights, ordinal, *part, everyone)
         start = _core.start_time(self._pid) & 0xFFFFFFFF
@@ -131,12 +135,19 @@ class VirtualBackend:
             )
         if fields.slot == state.slot and fields.pid in (None, self._pid):
             raise AccessDenied(
-                "the handle was made by this very process; use what it was exported from", fault=Fault.OWN_HANDLE
+                "the handle was made by this very process; use what it was exported from",
+                fault=Fault.OWN_HANDLE,
             )
         owner = state.owner(fields.slot)
         if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
-            who = f"process {fields.pid}, which made the handle," if fields.pid else "the process that made the handle"
-            raise PeerLost(f"{who} has ended or left the node; memory can be opened only while its maker lives")
+            who = (
+                f"process {fields.pid}, which made the handle,"
+                if fields.pid
+                else "the process that made the handle"
+            )
+            raise PeerLost(
+                f"{who} has ended or left the node; memory can be opened only while its maker lives"
+            )
         return _core.open_handle(
             state.directory,
             state.socket_name(fields.slot),

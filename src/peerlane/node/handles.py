@@ -115,7 +115,9 @@ def _decode_text(handle: bytes | str) -> HandleFields:
     text = handle.encode(errors="replace") if isinstance(handle, str) else bytes(handle)
     text = text[:TEXT_BYTES] if text[TEXT_BYTES:].strip(b"\0") == b"" else text  # a C string's padding
     if len(text) != TEXT_BYTES:
-        raise _bad(f"{len(text):,} characters are not a handle, which has {TEXT_BYTES}; was it cut, or padded?")
+        raise _bad(
+            f"{len(text):,} characters are not a handle, which has {TEXT_BYTES}; was it cut, or padded?"
+        )
     if not _ALPHABET.fullmatch(text):
         raise _bad("the text is not a handle: it has characters other than A-Z, a-z, 0-9, - and _")
     raw = base64.urlsafe_b64decode(text)

@@ -173,9 +173,8 @@ class NodeState:
         # The pages must be there before native code counts in them: a full directory is found out here.
         os.posix_fallocate(self._fd, self._offset(free), self._stride)
         os.posix_fallocate(self._fd, *self._holdings(free))
-        for slot, fields in self._occupied():
-            if not _is_running(*fields):
-                self._unlink_socket(slot)
+        for slot in {slot for slot, _ in self._occupied()} - taken:
+            self._unlink_socket(slot)
         self._clear_slot(free)
         _write(self._fd, fields, self._offset(free))
         return free
