@@ -24,14 +24,22 @@ THAT_CANNOT_FAIL = {
     *("name", "ordinal", "table", "total_bytes", "uuid"),
 }
 CLASSES = {
-    *("Buffer", "CopyDescriptor", "Device", "Event", "Host", "Notify", "PeerSet", "Stream", "StreamGroup")
+    *("Buffer", "CopyDescriptor", "Device", "Event", "Host", "Notify", "PeerSet", "Stream", "StreamGroup"),
+    *("AddressRange", "AllowList", "Handle", "Physical"),
 }
 # What is inherited from native classes, or only special methods.
 BESIDES = {
     *("Buffer", "Buffer.address", "Buffer.__getitem__", "Buffer.__enter__"),
     *("Buffer.__dlpack__`, the buffer protocol", "CopyDescriptor", "Device", "Event", "Event.__sub__"),
     *("Event.__enter__", "Notify", "Notify.__enter__", "Stream", "Stream.__enter__", "StreamGroup"),
-    "StreamGroup.__enter__",
+    *(
+        "StreamGroup.__enter__",
+        "AddressRange",
+        "AddressRange.__getitem__",
+        "AddressRange.__enter__",
+        "AllowList",
+    ),
+    *("Handle", "Handle.__enter__", "Physical"),
 }
 
 
