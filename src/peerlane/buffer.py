@@ -178,7 +178,8 @@ class Buffer(_core.Memory):
             _core.drain()  # what is queued may use it
             block, start = _core.share(self)
         with contextlib.closing(block):
-            return Handle._make(self, self.device.backend, HandleKind.BUFFER, block, (start, self.size), wanted, allow
+            return Handle._make(
+                self, self.device.backend, HandleKind.BUFFER, block, (start, self.size), wanted, allow
             )
 
     def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:

@@ -121,7 +121,9 @@ class Physical:
             No handle was made.
         """
         block = self._open("Physical.export")
-        return Handle._make(self, self.device.backend,
+        return Handle._make(
+            self,
+            self.device.backend,
             HandleKind.PHYSICAL,
             block,
             (0, self.size),

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from peerlane import _core
 from peerlane.backend.interface import Block, Caps, DeviceInfo, HandleKind, Kind, Location
-from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
+from peerlane.errors import AccessDenied, Closed, Fault, OutOfMemory, PeerLost, Unsupported
 from peerlane.node import handles, schedule
 from peerlane.node.config import NodeConfig
 from peerlane.node.handles import HandleFields
@@ -45,7 +45,7 @@ class VirtualBackend:
         self.config = config
         self._state = NodeState(config)
         self._pid = os.getpid()
-        self._node_hash = handles.node_hash(config.name, config.digest)
+        self._node_hash = handles.node_hash(config)
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
         self._numbers: list[int] = []
         self.is_closed = False
@@ -122,17 +122,21 @@ class VirtualBackend:
         ordinal = self._ordinals[block.device]
         index, nonce = _core.offer(block, kind, rights, ordinal, *part, everyone)
         start = _core.start_time(self._pid) & 0xFFFFFFFF
-        return HandleFields(node, state.slot, index, nonce, 64, kind, part[1], self._pid, start)
+        return HandleFields(
+            tag=handles.node_tag(node),
+            slot=state.slot,
+            index=index,
+            nonce=nonce,
+            node=node,
+            kind=kind,
+            size=part[1],
+            pid=self._pid,
+            start=start,
+        )
 
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
         self._check_open()
-        fields, state = handles.decode(handle), self._state
-        if not self._node_hash.startswith(fields.node):
-            raise BadHandle(
-                f"the handle was made in another node than {self.config.name!r}, which this process is in; give both "
-                "processes the same PEERLANE_NODE",
-                fault=Fault.NODE_MISMATCH,
-            )
+        fields, state = handles.decode(handle, self.config), self._state
         if fields.slot == state.slot and fields.pid in (None, self._pid):
             raise AccessDenied(
                 "the handle was made by this very process; use what it was exported from",
@@ -152,7 +156,7 @@ class VirtualBackend:
             state.directory,
             state.socket_name(fields.slot),
             fields.slot,
-            int.from_bytes(self._node_hash, "little"),
+            self._node_hash,
             *owner,
             fields.index,
             fields.nonce,
