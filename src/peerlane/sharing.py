@@ -224,6 +224,14 @@ def open_offer(
     seconds = checked_timeout(call, timeout)
     present = devices()
     offer = present[0].backend.open_handle(kind, handle, seconds)
+    try:
+        return offer, _home(call, offer, device, present)
+    except BaseException:
+        offer.close()
+        raise
+
+
+def _home(call: str, offer: _core.Offer, device: Device | None, present: tuple[Device, ...]) -> Device:
     if offer.device >= len(present):
         raise BadHandle(
             f"{call}: the process that made the handle claims device {offer.device}, which this node lacks",
@@ -238,4 +246,4 @@ def open_offer(
             call=call,
             device=device.name,
         )
-    return offer, home
+    return home

@@ -116,9 +116,7 @@ class VirtualBackend:
     ) -> HandleFields:
         self._check_open()
         state, node = self._state, self._node_hash
-        _core.serve(
-            state.directory, state.socket_name(state.slot), state.slot, int.from_bytes(node, "little")
-        )
+        _core.serve(state.directory, state.socket_name(state.slot), state.slot, node)
         ordinal = self._ordinals[block.device]
         index, nonce = _core.offer(block, kind, rights, ordinal, *part, everyone)
         start = _core.start_time(self._pid) & 0xFFFFFFFF

@@ -119,7 +119,7 @@ def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> Handl
     ------
     BadHandle
         ``BAD_HANDLE`` says what is wrong with it: its length, alphabet, magic or checksum, a nonce that no handle has;
-        ``HANDLE_VERSION`` that another release wrote it, ``NODE_MISMATCH`` that it belongs to another node.
+        ``HANDLE_VERSION``: another release wrote it; ``NODE_MISMATCH``: it is of another node.
     TypeError
         It is none of the three types.
     """
