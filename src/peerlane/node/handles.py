@@ -118,7 +118,7 @@ def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> Handl
     Raises
     ------
     BadHandle
-        ``BAD_HANDLE`` says what is wrong with it: its length, alphabet, magic or checksum, a nonce that no handle has;
+        ``BAD_HANDLE`` says what is wrong with it: length, alphabet, magic, checksum, or a nonce that no handle has;
         ``HANDLE_VERSION``: another release wrote it; ``NODE_MISMATCH``: it is of another node.
     TypeError
         It is none of the three types.
