@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("backend",),
     (
         *("memory", "timeouts", "observers", "callbacks", "failures", "notify", "event", "trace", "stream"),
-        *("device", "buffer", "copies", "descriptor", "raw", ""),
+        *("device", "buffer", "copies", "descriptor", "raw", "rendezvous", ""),
     ),
     ("dialects", "cli", "testing", "__main__"),
 )
