@@ -135,7 +135,7 @@ def test_a_death_is_told_in_time_also_with_a_forked_child_alive(server: Rendezvo
         first, third = Rendezvous(server.address, 0, 3), Rendezvous(server.address, 2, 3)
         with ThreadPoolExecutor(2) as pool:
             waits = [pool.submit(first.get, "never"), pool.submit(third.barrier)]
-            until(lambda: len(server._meeting._rounds) + len(server._meeting._wanted) == 2)
+            until(lambda: len(server._loop.meeting._rounds) + len(server._loop.meeting._wanted) == 2)
             killed = time.monotonic()
             child.kill()
             for wait in waits:
@@ -169,8 +169,8 @@ def test_ctrl_c_ends_a_wait_and_leaves_nothing_of_it(call: str, server: Rendezvo
     assert done.returncode == 0, done.stderr
     print(f"seen after {float(done.stdout):.4f} s (promised: {CTRL_C_SECONDS} s)")
     assert float(done.stdout) < 5 * CTRL_C_SECONDS
-    until(lambda: not server._connections)
-    assert server._meeting._rounds == {} and server._meeting._wanted == {}
+    until(lambda: not server._loop.connections)
+    assert server._loop.meeting._rounds == {} and server._loop.meeting._wanted == {}
     assert Rendezvous(server.address, 0, 3).get("after") == b"x"
 
 
@@ -304,8 +304,8 @@ def test_half_frames_and_silence_are_dropped(
     assert is_served(server)
     for it in half:
         assert answer_of(it) == b""
-    until(lambda: not server._connections)
-    assert server._meeting._ranks[0].charged == cost("probe", 3)
+    until(lambda: not server._loop.connections)
+    assert server._loop.meeting._ranks[0].charged == cost("probe", 3)
 
 
 def test_who_does_not_read_is_dropped_and_holds_up_nobody(
@@ -319,7 +319,7 @@ def test_who_does_not_read_is_dropped_and_holds_up_nobody(
             it.sendall(request(Operation.GET, b"large", b""))
         assert is_served(server)
         assert r.get("large") == bytes(MAX_VALUE)
-        until(lambda: not server._connections)
+        until(lambda: not server._loop.connections)
     for it in deaf:
         it.close()
 
@@ -339,9 +339,9 @@ def test_a_flood_of_one_process_is_refused_and_others_are_served(server: Rendezv
     assert child.stdout is not None
     assert b"64 requests under way, the most" in child.stdout.readline()
     assert is_served(server)
-    assert len(server._connections) <= 64
+    until(lambda: len(server._loop.connections) <= 64)
     child.communicate(timeout=20)
-    until(lambda: not server._connections)
+    until(lambda: not server._loop.connections)
 
 
 def test_a_rank_fills_only_its_own_room(server: RendezvousServer) -> None:
@@ -387,7 +387,7 @@ def fuzz(server: RendezvousServer, rounds: int) -> None:
     ]
     for number in range(rounds):
         if number % 32 == 0:  # or most would be refused, unread, as a flood
-            until(lambda: not server._connections)
+            until(lambda: not server._loop.connections)
         frame = bytearray(it.choice(whole))
         for _ in range(it.choice((0, 0, 1, 1, 2, 8))):
             frame[it.randrange(len(frame))] = it.randrange(256)
@@ -404,14 +404,14 @@ def fuzz(server: RendezvousServer, rounds: int) -> None:
 def fuzz_and_look(rounds: int) -> None:
     with RendezvousServer(3, follow=False) as server:
         fuzz(server, 500)
-        until(lambda: not server._connections)
+        until(lambda: not server._loop.connections)
         gc.collect()
         before, descriptors = resident(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
         fuzz(server, rounds)
-        until(lambda: not server._connections)
+        until(lambda: not server._loop.connections)
         gc.collect()
         assert is_served(server)
-        assert server._meeting._rounds == {} and server._meeting._wanted == {}
+        assert server._loop.meeting._rounds == {} and server._loop.meeting._wanted == {}
         until(lambda: len(os.listdir("/proc/self/fd")) == descriptors)  # noqa: PTH208
         assert threading.active_count() < 5
         grown = resident() - before

@@ -12,7 +12,7 @@ from peerlane.rendezvous import frames
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status
 
 if TYPE_CHECKING:
-    from peerlane.rendezvous.server import RendezvousServer
+    from peerlane.rendezvous.loop import Loop
 
 STALL_SECONDS = 10.0
 _CHUNK = 1 << 18
@@ -20,7 +20,7 @@ NEVER = float("inf")
 
 
 class Connection:
-    """Reads one request, hands it to the server, and writes one answer.
+    """Reads one request, hands it to the loop, and writes one answer.
 
     A peer that sends half a frame, or does not read its answer, is dropped after ten seconds without progress.
 
@@ -37,11 +37,11 @@ class Connection:
     key: str
     value: bytes
 
-    def __init__(self, accepted: socket.socket, pid: int, server: RendezvousServer) -> None:
+    def __init__(self, accepted: socket.socket, pid: int, loop: Loop) -> None:
         self.socket = accepted
         self.pid = pid
         self.deadline = NEVER
-        self._server = server
+        self._loop = loop
         self._wanted = frames.REQUEST_BYTES
         self._received = bytearray()
         self._request: Request | None = None
@@ -49,7 +49,7 @@ class Connection:
         self._is_waiting = False
         self._is_closed = False
         self._output: list[memoryview] = []
-        server.listen_to(self, selectors.EVENT_READ)
+        loop.listen_to(self, selectors.EVENT_READ)
         self._expect_progress()
 
     def on_ready(self) -> None:
@@ -67,8 +67,8 @@ class Connection:
     def on_deadline(self) -> None:
         """Answer a wait that is over with what is missing; drop a peer that makes no progress."""
         if self._is_waiting:
-            text = self._server.why_waiting(self)
-            self._server.withdraw(self)
+            text = self._loop.why_waiting(self)
+            self._loop.withdraw(self)
             self.answer(Status.WAIT_TIMEOUT, [text.encode()])
         else:
             self.close()
@@ -82,7 +82,7 @@ class Connection:
         ]
         self._received = bytearray()
         self._give_back()
-        self._server.listen_to(self, selectors.EVENT_WRITE)
+        self._loop.listen_to(self, selectors.EVENT_WRITE)
         self._expect_progress()
         self.on_ready()
 
@@ -92,20 +92,20 @@ class Connection:
             return
         self._is_closed = True
         if self._is_waiting:
-            self._server.withdraw(self)
+            self._loop.withdraw(self)
         self._give_back()
         self.deadline = NEVER
         self.value = b""
-        self._server.listen_to(self, 0)
+        self._loop.listen_to(self, 0)
         self.socket.close()
-        self._server.on_closed(self)
+        self._loop.on_closed(self)
 
     def _expect_progress(self) -> None:
         self.deadline = time.monotonic() + STALL_SECONDS
 
     def _give_back(self) -> None:
         if self._request is not None and self._charged:
-            self._server.give_back(self._request.rank, self._charged)
+            self._loop.give_back(self._request.rank, self._charged)
             self._charged = 0
 
     def _send(self) -> None:
@@ -141,10 +141,10 @@ class Connection:
         except BadFrame as error:
             self._refuse(str(error))
             return
-        if request.size != self._server.size:
-            self._refuse(f"this rank was told a size of {request.size}; it serves {self._server.size}")
+        if request.size != self._loop.size:
+            self._refuse(f"this rank was told a size of {request.size}; it serves {self._loop.size}")
             return
-        charged = self._server.reserve(request)
+        charged = self._loop.reserve(request)
         if charged is None:
             text = f"rank {request.rank} has no room for {request.value_bytes:,} bytes more"
             self.answer(Status.FULL, [text.encode()])
@@ -165,9 +165,9 @@ class Connection:
         self._charged = 0  # from here on it is the value's
         self._is_waiting = True
         self.deadline = NEVER if request.timeout is None else time.monotonic() + request.timeout
-        self._server.handle(self)
+        self._loop.handle(self)
 
     def _refuse(self, text: str) -> None:
         if self._is_waiting:
-            self._server.withdraw(self)
+            self._loop.withdraw(self)
         self.answer(Status.INVALID, [text.encode()])
