@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from helpers.launched import Run, Start
+from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -186,3 +188,17 @@ def test_a_closed_standard_output_is_said(start: Start) -> None:
     done = start("-n", "1", "-c", "print(1)", wrapper=["sh", "-c", 'exec "$@" >&-', "sh"]).end()
     assert done.returncode == 2
     assert "standard output cannot be written: it is closed" in done.stderr
+
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "running-programs.md").read_text()
+
+
+def test_the_guides_examples(here: Path, run: Run, env: dict[str, str]) -> None:
+    meet, spawn = re.findall(r"```python\n# (?:meet|spawn)\.py(.*?)```", GUIDE, re.DOTALL)
+    (here / "meet.py").write_text(meet.partition("\n")[2])
+    done = run("-n", "2", "meet.py")
+    shown = re.search(r"```\n(\[0\].*?)```", GUIDE, re.DOTALL)
+    assert shown is not None
+    assert sorted_lines(done.stdout) == sorted_lines(shown[1])
+    (here / "spawn.py").write_text(spawn)
+    assert run_python(["spawn.py"], timeout=40, cwd=here, env=env).stdout == "[0, 0]\n"

@@ -284,6 +284,17 @@ def test_a_killed_supervisor_is_said_and_leaves_nothing(start: Start) -> None:
     assert "its supervisor was killed by SIGKILL; all ranks were killed" in done.stderr
 
 
+def test_both_processes_of_launch_killed_at_once_take_the_ranks_along(start: Start) -> None:
+    launched = start("-n", "2", "-c", READY + "ready()\ntime.sleep(100)")
+    launched.expect("ready")
+    supervisor = supervisor_of(launched)
+    os.kill(supervisor, signal.SIGSTOP)  # it cannot act meanwhile
+    launched.send(signal.SIGKILL)
+    launched.process.wait(20)
+    os.kill(supervisor, signal.SIGKILL)
+    assert launched.left_after(10.0) == {}
+
+
 def kill_at_random_moments(start: Start, rounds: int) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+
+STDOUT, STDERR = 1, 2
 
 MOST_LINE = 1 << 20  # a longer line is cut: it would have to be kept until it ends
 MOST_WAITING = 4 << 20
@@ -123,5 +124,5 @@ class Writer:
             while left:
                 left = left[os.write(descriptor, left) :]
         except OSError as error:
-            self.failed_stdout = descriptor == sys.__stdout__.fileno() if sys.__stdout__ else False
+            self.failed_stdout = descriptor == STDOUT
             self.error = error

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_limits = resource.getrlimit(resource.RLIMIT_NOFILE)  # as the user set it
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -84,9 +85,6 @@ def _become(
         os.write(2, f"peerlane launch: cannot start {command[0]}: {error.strerror}\n".encode())
     finally:
         os._exit(127)
-
-
-_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 def raise_descriptor_limit(wanted: int) -> None:

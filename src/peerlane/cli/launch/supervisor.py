@@ -18,13 +18,11 @@ from peerlane.errors import Error, Fault
 from peerlane.rendezvous import RendezvousServer
 
 from . import processes
-from .output import Lines, Writer, has_colours, prefix
+from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
 
 SETTLE_SECONDS = 0.5  # for what follows its rank by itself
 QUIET_SECONDS = 1.0  # how long outputs may stay open, without a byte, once all processes have ended
 _CHUNK = 1 << 16
-
-_STDOUT, _STDERR = 1, 2
 
 # As a terminal does it; the others are for the rank alone, whose children may not expect them.
 _TO_GROUPS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCONT, signal.SIGSTOP})
@@ -124,11 +122,9 @@ class Supervisor:
                     "(ulimit -n, ulimit -u)",
                     fault=Fault.OUT_OF_RESOURCES,
                 ) from error
-            lines = {
-                where: Lines(prefix(number, coloured=has_colours(where))) for where in (_STDOUT, _STDERR)
-            }
+            lines = {where: Lines(prefix(number, coloured=has_colours(where))) for where in (STDOUT, STDERR)}
             rank = self._ranks[started.pid] = _Rank(number, started.pid, lines)
-            self._pipes |= {started.stdout: (rank, _STDOUT), started.stderr: (rank, _STDERR)}
+            self._pipes |= {started.stdout: (rank, STDOUT), started.stderr: (rank, STDERR)}
         os.close(nothing)
         for descriptor in self._pipes:
             self._listen_to(descriptor)
@@ -288,12 +284,12 @@ class Supervisor:
         return asked and self._kill_at is not None and now >= self._kill_at
 
     def _say(self, text: str) -> None:
-        self._writer.write(_STDERR, f"peerlane launch: {text}\n".encode(errors="backslashreplace"))
+        self._writer.write(STDERR, f"peerlane launch: {text}\n".encode(errors="backslashreplace"))
 
     def _show_last_words(self) -> None:
         rank = self._culprit
         if rank is not None and not self._was_asked_to_end(rank):
-            words = [line.decode(errors="backslashreplace") for line in rank.lines[_STDERR].last]
+            words = [line.decode(errors="backslashreplace") for line in rank.lines[STDERR].last]
             said = "last words:" if words else "it wrote nothing to standard error"
             self._say("\n  ".join([f"{rank.name} {rank.fate}; {said}", *words]))
 
