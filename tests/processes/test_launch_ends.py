@@ -206,6 +206,22 @@ def test_an_interrupt_reaches_the_groups_as_from_a_terminal(start: Start) -> Non
     assert "[0] -2" in done.stdout
 
 
+def test_an_interrupted_rank_may_tidy_up(start: Start) -> None:
+    program = READY + (
+        "ready()\n"
+        "try: time.sleep(100)\n"
+        "except KeyboardInterrupt:\n"
+        "    if r.rank == 1: sys.exit(130)\n"
+        "    try: r.barrier()\n"  # until the other has ended
+        "    except ConnectionError: time.sleep(0.3); print('tidied up')\n"
+    )
+    launched = start("-n", "2", "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGINT)
+    done = launched.end()
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (130, "[0] tidied up")
+
+
 def test_stop_and_continue(start: Start) -> None:
     program = READY + "print('pid', os.getpid(), flush=True)\nready()\nsys.stdout.flush()\nr.get('on')"
     launched = start("-n", "2", "-c", program)

@@ -332,15 +332,16 @@ def test_a_flood_of_one_process_is_refused_and_others_are_served(server: Rendezv
         "    try: it.connect(sys.argv[1])\n"
         "    except OSError: pass\n"
         "    its.append(it)\n"
-        "print(its[-1].recv(1000), flush=True); sys.stdin.read()"
+        "print(b''.join(iter(lambda: its[-1].recv(1000), b'')), flush=True); sys.stdin.read()"
     )
     words = [sys.executable, "-c", code, server.address]
-    child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    assert b"64 requests under way, the most" in child.stdout.readline()
-    assert is_served(server)
-    until(lambda: len(server._loop.connections) <= 64)
-    child.communicate(timeout=20)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        said = child.stdout.readline()
+        served = is_served(server)
+        until(lambda: len(server._loop.connections) <= 64)
+        child.communicate(timeout=20)
+    assert b"64 requests under way, the most" in said and served
     until(lambda: not server._loop.connections)
 
 

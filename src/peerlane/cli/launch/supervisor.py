@@ -27,6 +27,7 @@ _CHUNK = 1 << 16
 # As a terminal does it; the others are for the rank alone, whose children may not expect them.
 _TO_GROUPS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCONT, signal.SIGSTOP})
 _ENDING = frozenset({signal.SIGTERM, signal.SIGHUP})
+_INTERRUPTING = _ENDING | {signal.SIGINT, signal.SIGQUIT}
 
 
 @dataclass
@@ -70,6 +71,7 @@ class Supervisor:
         self._ranks: dict[int, _Rank] = {}
         self._culprit: _Rank | None = None
         self._passed_on: set[int] = set()
+        self._interrupted_at: float | None = None
         self._kill_at: float | None = None
         self._is_alone = False
         self._has_killed = False
@@ -147,6 +149,8 @@ class Supervisor:
 
     def _pass_on(self, number: int) -> None:
         self._passed_on.add(number)
+        if number in _INTERRUPTING:
+            self._interrupted_at = time.monotonic()
         # Only SIGSTOP stops a process whose session has no terminal.
         sent = signal.SIGSTOP if number == signal.SIGTSTP else number
         self._signal_ranks(sent, group=sent in _TO_GROUPS)
@@ -188,9 +192,7 @@ class Supervisor:
         self._reap()
         now = time.monotonic()
         if self._writer.error is not None and self._kill_at is None:
-            self._signal_ranks(signal.SIGTERM)
-            self._signal_ranks(signal.SIGCONT)
-            self._kill_later()
+            self._end_ranks()
         if self._has_children and all(rank.code is not None for rank in self._ranks.values()):
             self._end_leftovers(now)
         if self._has_children and self._kill_at is not None and now >= self._kill_at:
@@ -233,8 +235,14 @@ class Supervisor:
         if not self._was_asked_to_end(rank):
             what = f"; ending the others (SIGKILL after {self._grace:g} s)" if others else ""
             self._say(f"{rank.name} {rank.fate}{what}")
-        self._signal_ranks(signal.SIGTERM)
-        self._signal_ranks(signal.SIGCONT)  # a stopped one would not see it
+        self._end_ranks()
+
+    def _end_ranks(self) -> None:
+        at = self._interrupted_at
+        # Whoever was interrupted just now may be tidying up, which SIGTERM would cut short.
+        if at is None or time.monotonic() > at + self._grace:
+            self._signal_ranks(signal.SIGTERM)
+            self._signal_ranks(signal.SIGCONT)  # a stopped one would not see it
         self._kill_later()
 
     def _was_asked_to_end(self, rank: _Rank) -> bool:
@@ -280,7 +288,7 @@ class Supervisor:
         if self._has_spoken and self._writer.is_idle:
             return True
         # Told to end, we do not wait for a reader that does not read.
-        asked = self._is_alone or bool(self._passed_on & {signal.SIGTERM, signal.SIGHUP, signal.SIGINT})
+        asked = self._is_alone or self._interrupted_at is not None
         return asked and self._kill_at is not None and now >= self._kill_at
 
     def _say(self, text: str) -> None:
