@@ -35,7 +35,7 @@ bench: $(VENV)/installed-demo
 	$(RUN) -m peerlane bench all --json bench.json
 
 stubs: $(VENV)/installed-test
-	$(RUN) -m nanobind.stubgen -q -m peerlane._core -p native/stub.pat -o src/peerlane/_core.pyi
+	$(RUN) -m nanobind.stubgen -q -P -m peerlane._core -p native/stub.pat -o src/peerlane/_core.pyi
 
 $(RUN):
 	$(PYTHON) -m venv $(VENV)

@@ -104,9 +104,9 @@ static void bind_stream(nb::module_& m) {
                      "Number of the last operation that was submitted.")
         .def_prop_ro("completed", [](const StreamHandle& self) { return self.stream->completed.load(); },
                      "Number of the last operation that is over.")
-        .def_prop_ro("is_live", [](const StreamHandle& self) { return !self.stream->closing && !self.stream->closed; })
+        .def_prop_ro("_is_live", [](const StreamHandle& self) { return !self.stream->closing && !self.stream->closed; })
         .def(
-            "query",
+            "_query",
             [](const StreamHandle& self) {
                 if (self.stream->completed.load() == self.stream->submitted.load()) return true;
                 const GilReleased gil;
@@ -114,7 +114,7 @@ static void bind_stream(nb::module_& m) {
             },
             "Whether everything submitted is over.")
         .def(
-            "synchronize",
+            "_synchronize",
             [](const StreamHandle& self, double seconds) {
                 Heap::get().check_usable();
                 if (self.stream->completed.load(std::memory_order_acquire) == self.stream->submitted.load()) {
@@ -125,22 +125,22 @@ static void bind_stream(nb::module_& m) {
                 return waited([&](Poll poll) { return scheduler().synchronize(*self.stream, deadline, poll); });
             },
             "seconds"_a, "Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.")
-        .def("take_failure", [](const StreamHandle& self) { return as_object(scheduler().take_failure(*self.stream)); },
-             nb::sig("def take_failure(self) -> typing.Any"),
+        .def("_take_failure", [](const StreamHandle& self) { return as_object(scheduler().take_failure(*self.stream)); },
+             nb::sig("def _take_failure(self) -> typing.Any"),
              "The first failure that was not taken yet; the stream goes on.")
         .def(
-            "close",
+            "_close",
             [](const StreamHandle& self, bool wait) {
                 if (!self.stream->closed) waited([&](Poll poll) { return scheduler().close(*self.stream, wait, poll); });
             },
             nb::kw_only(), "wait"_a = true, "Let what can end end, cancel waits that nothing submitted satisfies.")
         .def(
-            "cancel", [](const StreamHandle& self, bool close) { scheduler().abort(*self.stream, close); }, "close"_a,
+            "_cancel", [](const StreamHandle& self, bool close) { scheduler().abort(*self.stream, close); }, "close"_a,
             nb::call_guard<GilReleased>(), "Cancel what is queued; running copies end at their next chunk.")
-        .def("set_stops", [](const StreamHandle& self, bool stops) { scheduler().set_stops(*self.stream, stops); },
+        .def("_set_stops", [](const StreamHandle& self, bool stops) { scheduler().set_stops(*self.stream, stops); },
              "stops"_a)
         .def(
-            "record_mark",
+            "_record_mark",
             [](const StreamHandle& self) {
                 Submitted done;
                 Mark* mark = scheduler().record(*self.stream, &done);
@@ -150,7 +150,7 @@ static void bind_stream(nb::module_& m) {
             },
             nb::rv_policy::take_ownership)
         .def(
-            "wait_mark",
+            "_wait_mark",
             [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns) {
                 const Submitted done = scheduler().wait(*self.stream, *mark.shared, timeout_ns);
                 told(self, {.kind = OpKind::wait, .mark = mark.shared}, done);
@@ -158,25 +158,25 @@ static void bind_stream(nb::module_& m) {
             },
             "mark"_a, "timeout_ns"_a, "The number of the wait.")
         .def(
-            "record_notify",
+            "_record_notify",
             [](const StreamHandle& self, const HeldNotify& notify) {
                 submit_holding(self, {.kind = OpKind::notify, .notify = notify.shared}, *notify.shared);
             },
             "notify"_a)
         .def(
-            "wait_notify",
+            "_wait_notify",
             [](const StreamHandle& self, const HeldNotify& notify, uint64_t timeout_ns) {
                 submit_holding(self, {.kind = OpKind::wait_notify, .notify = notify.shared, .timeout_ns = timeout_ns}, *notify.shared);
             },
             "notify"_a, "timeout_ns"_a)
         .def(
-            "callback",
+            "_callback",
             [](const StreamHandle& self, const HeldCallbacks& queue, uint64_t token) {
                 submit_holding(self, {.kind = OpKind::callback, .callbacks = queue.shared, .value = token}, *queue.shared);
             },
             "queue"_a, "token"_a)
         .def(
-            "free",
+            "_free",
             [](const StreamHandle& self, Memory& memory) {
                 Op op{.kind = OpKind::free};
                 uint64_t id = 0;
@@ -245,11 +245,11 @@ static void bind_marks(nb::module_& m) {
         .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->line.recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->line.consumed.load(); })
-        .def("record", [](const HeldNotify& self) { scheduler().notify_recorded(*self.shared); },
+        .def("_record", [](const HeldNotify& self) { scheduler().notify_recorded(*self.shared); },
              nb::call_guard<GilReleased>(), "Record now, outside of any stream.")
-        .def("promise", [](const HeldNotify& self) { self.shared->promised.store(true, std::memory_order_relaxed); },
+        .def("_promise", [](const HeldNotify& self) { self.shared->promised.store(true, std::memory_order_relaxed); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
-        .def("reset", [](const HeldNotify& self) { scheduler().reset(*self.shared); });
+        .def("_reset", [](const HeldNotify& self) { scheduler().reset(*self.shared); });
 
     nb::class_<HeldCallbacks>(m, "CallbackQueue", "Where callbacks wait for the thread that runs them.")
         .def("__init__", [](HeldCallbacks* self) { new (self) HeldCallbacks{new CallbackQueue}; })

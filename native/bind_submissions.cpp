@@ -45,6 +45,8 @@ void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
         queue(stream, op, keep);
 }
 
+void submit_nothing(const StreamHandle& stream) { Scheduler::get().submit_nothing(*stream.stream); }
+
 nb::object kept(nb::handle dst, nb::handle src) {
     const bool first = dst.is_valid() && memory_of(dst).is_foreign(), second = src.is_valid() && memory_of(src).is_foreign();
     if (first && second) return nb::make_tuple(nb::borrow(dst), nb::borrow(src));
@@ -156,7 +158,7 @@ void bind_submissions(nb::module_& m) {
         "submit_copy_at",
         [](const StreamHandle& stream, uint64_t dst, uint64_t src, uint64_t size, bool direct) {
             Heap::get().check_usable();
-            if (size == 0) return;
+            if (size == 0) return submit_nothing(stream);
             Operand target("dst", dst, size), source("src", src, size);
             submit_move(stream, {.kind = OpKind::copy, .direct = direct, .size = size}, target, source, nb::handle());
         },
@@ -165,7 +167,7 @@ void bind_submissions(nb::module_& m) {
         "submit_copy_2d",
         [](const StreamHandle& stream, MemoryObject dst, uint64_t dst_pitch, MemoryObject src, uint64_t src_pitch,
            uint64_t width, uint64_t height) {
-            if (width == 0 || height == 0) return;
+            if (width == 0 || height == 0) return submit_nothing(stream);
             const Memory& to = memory_of(dst);
             const Memory& from = memory_of(src);
             const uint64_t dst_span = checked_span(writable(to), dst_pitch, width, height);
@@ -180,7 +182,7 @@ void bind_submissions(nb::module_& m) {
         [](const StreamHandle& stream, uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch, uint64_t width,
            uint64_t height, bool direct) {
             Heap::get().check_usable();
-            if (width == 0 || height == 0) return;
+            if (width == 0 || height == 0) return submit_nothing(stream);
             Operand target("dst", dst, pitched_span("dst", dst_pitch, width, height));
             Operand source("src", src, pitched_span("src", src_pitch, width, height));
             submit_rectangle(stream, target, dst_pitch, source, src_pitch, width, height, direct, nb::handle());
@@ -204,7 +206,7 @@ void bind_submissions(nb::module_& m) {
             uint64_t size;
             if (__builtin_mul_overflow(count, uint64_t{width}, &size))
                 throw Refusal{.why = Why::overflow, .role = "dst", .address = dst, .size = count};
-            if (size == 0) return;
+            if (size == 0) return submit_nothing(stream);
             Operand target("dst", dst, size);
             Op op{.kind = OpKind::fill, .width = static_cast<uint8_t>(width), .size = size, .value = value};
             hold(op, target.range(), {});

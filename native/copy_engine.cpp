@@ -73,7 +73,7 @@ class Run {
         cursor_.store(task_.steps, std::memory_order_relaxed);
         bool expected = false;
         if (!claimed_.compare_exchange_strong(expected, true)) return;
-        fault_ = guard.address;
+        fault_ = guard;
         faulted_.store(true, std::memory_order_release);
     }
 
@@ -81,7 +81,7 @@ class Run {
     Watch watch_;
     std::atomic<uint64_t> cursor_{0};
     std::atomic<bool> claimed_{false}, faulted_{false};
-    uintptr_t fault_ = 0;
+    Fault fault_;
     bool interrupted_ = false;
 };
 
@@ -95,7 +95,10 @@ void prepare_guard(const Task& task, const Side* sides, unsigned count) {
 }  // namespace
 
 Operand::Operand(const char* role, uint64_t address, uint64_t size)
-    : role(role), address(address), size(size), range_(Heap::get().resolve(role, address, size)) {}
+    : role(role), address(address), size(size), range_(Heap::get().resolve(role, address, size)) {
+    if (address == 0 && size != 0) [[unlikely]]   // it would fault, on a stream long after the call
+        throw Refusal{.why = Why::host_fault, .role = role, .size = size};
+}
 Operand::Operand(const char* role, uint64_t address, uint64_t size, Range range)
     : role(role), address(address), size(size), range_(range) {}
 Operand::~Operand() { Heap::get().unpin(range_); }
@@ -117,7 +120,7 @@ void copy(const Operand& dst, const Operand& src, uint64_t size, bool direct, Po
         const char* const from = src.host();
         if (guarded(guard, [=] { memmove(to, from, size); })) return;
         const Side sides[] = {dst.side(), src.side()};
-        throw explain_fault(guard.address, sides, 2);
+        throw explain_fault(guard, sides, 2);
     }
     const Side sides[] = {dst.side(), src.side()};
     run_task(plan_copy(dst.host(), src.host(), size, staged), sides, 2, poll);

@@ -57,7 +57,7 @@ void read_guarded(char* to, const char* from, uint64_t size) {
     FaultGuard guard;
     if (guarded(guard, [=] { memcpy(to, from, size); })) return;
     const Side side = side_at("src", from, size);
-    throw explain_fault(guard.address, &side, 1);
+    throw explain_fault(guard, &side, 1);
 }
 
 void check_end(const Range& range, ListField field, uint64_t address, uint64_t entry, uint32_t only_device) {

@@ -66,6 +66,7 @@ void on_fault(int signal, siginfo_t* info, void* context) {
     if (guard != nullptr && from_hardware) {
         guard->address = address;
         guard->signal = signal;
+        guard->is_denied = signal == SIGSEGV && info->si_code == SEGV_ACCERR;
         siglongjmp(guard->landing, 1);
     }
     const uintptr_t base = explained_base.load(std::memory_order_relaxed);

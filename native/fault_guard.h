@@ -6,11 +6,15 @@
 
 namespace peerlane {
 
-struct FaultGuard {
-    sigjmp_buf landing;
-    FaultGuard* outer = nullptr;
+struct Fault {
     uintptr_t address = 0;
     int signal = 0;
+    bool is_denied = false;   // something is mapped there, and may not be touched so
+};
+
+struct FaultGuard : Fault {
+    sigjmp_buf landing;
+    FaultGuard* outer = nullptr;
 };
 
 extern thread_local FaultGuard* active_guard __attribute__((tls_model("initial-exec")));

@@ -44,7 +44,7 @@ struct Refusal {
     uint64_t extent_size = 0;
     uint64_t id = 0;
     uint64_t fault_address = 0;   // where the touch failed
-    int error = 0;                // errno, where the system refused
+    int error = 0;                // errno, where the system refused; of host_fault: EIO the file has no such page, EACCES protected
     uint64_t entry = 0;           // of a list, from 1; 0: not of a list
     uint32_t device = 0;
     uint32_t other_device = 0;

@@ -71,6 +71,11 @@ Submitted Scheduler::submit(Stream& stream, const Op& op) {
     return push(lock, stream, op);
 }
 
+void Scheduler::submit_nothing(const Stream& stream) const {
+    Heap::get().check_usable();
+    refuse_unusable(stream);
+}
+
 namespace {
 
 uint64_t timeout_of(const Op& op) {
@@ -231,6 +236,7 @@ void Scheduler::demand_all() {
 }
 
 void Scheduler::set_stops(Stream& stream, bool stops) {
+    Heap::get().check_usable();
     Lock lock(mutex_);
     stream.stops = stops;
 }

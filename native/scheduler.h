@@ -60,6 +60,8 @@ class Scheduler {
     // Takes the operation over, its pins and references included; its sequence number.  When it throws
     // it has taken nothing.
     Submitted submit(Stream& stream, const Op& op);
+    // For an operation without bytes, of which nothing is queued; throws Refusal as submit().
+    void submit_nothing(const Stream& stream) const;
     Mark* record(Stream& stream, Submitted* done = nullptr);   // the caller drops it
     Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns);
 

@@ -102,7 +102,7 @@ bool Scheduler::join_job(Lock& lock, Stream& stream, Leave& leave) {
             if (Clock::now() >= leave.at && (!leave.others || leave.others->load(std::memory_order_relaxed) != 0)) return;
         }
     };
-    if (able && !guarded(guard, loop)) job.fail(explain_fault(guard.address, job.task, job.sides, job.side_count));
+    if (able && !guarded(guard, loop)) job.fail(explain_fault(guard, job.task, job.sides, job.side_count));
     if (job.task.streams) store_fence();
     lock.lock();
     --job.workers;

@@ -39,14 +39,14 @@ bool run_small_op(const Op& op, Refusal& why) {
         if (op.kind == OpKind::write_value) {
             if (guarded(guard, [&] { store_word(op.dst, op.width, op.value); })) return true;
             const Side side = side_at("dst", op.dst, op.size);
-            why = explain_fault(guard.address, &side, 1);
+            why = explain_fault(guard, &side, 1);
             return false;
         }
         if (op.kind == OpKind::fill) {
             const Task task = plan_fill(op.dst, op.value, op.width, op.size);
             if (guarded(guard, [&] { task.step(0); })) return true;
             const Side side = side_at("dst", op.dst, op.size);
-            why = explain_fault(guard.address, &side, 1);
+            why = explain_fault(guard, &side, 1);
             return false;
         }
         if (needs_staging(op.dst_extent, op.src_extent, op.direct)) {
@@ -60,7 +60,7 @@ bool run_small_op(const Op& op, Refusal& why) {
             if (guarded(guard, [=] { memmove(to, from, size); })) return true;
         }
         const Side sides[] = {side_at("dst", op.dst, op.size), side_at("src", op.src, op.size)};
-        why = explain_fault(guard.address, sides, 2);
+        why = explain_fault(guard, sides, 2);
     } catch (const Refusal& refusal) {
         why = refusal;
     } catch (const std::bad_alloc&) {

@@ -1,6 +1,8 @@
 #include "task.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <memory>
 
@@ -21,6 +23,9 @@ uint64_t chunk_size(uint64_t i, uint64_t size) { return std::min(kChunk, size - 
 
 // User space of x86-64 and aarch64: beyond it a touch faults without telling where.
 bool is_canonical(uint64_t address) { return address >> 47 == 0; }
+
+// A bus error: the page is mapped, and its file has none to give.
+int error_of(const Fault& fault) { return fault.signal == SIGBUS ? EIO : fault.is_denied ? EACCES : 0; }
 
 }  // namespace
 
@@ -190,7 +195,8 @@ uint64_t pitched_span(const char* role, uint64_t pitch, uint64_t width, uint64_t
     return span;
 }
 
-Refusal explain_fault(uintptr_t address, const Side* sides, unsigned count) {
+Refusal explain_fault(const Fault& fault, const Side* sides, unsigned count) {
+    const uintptr_t address = fault.address;
     const Side* culprit = nullptr;
     for (const Side* side = sides; side != sides + count; ++side)
         if (address - reinterpret_cast<uintptr_t>(side->host) < side->size) culprit = side;
@@ -199,7 +205,8 @@ Refusal explain_fault(uintptr_t address, const Side* sides, unsigned count) {
     if (!culprit) culprit = sides;
     return {.why = culprit->pageable ? Why::host_fault : Why::device_fault, .role = culprit->role,
             .address = culprit->address, .size = culprit->size,
-            .fault_address = culprit->pageable ? address : 0, .device = culprit->device};
+            .fault_address = culprit->pageable ? address : 0, .error = culprit->pageable ? error_of(fault) : 0,
+            .device = culprit->device};
 }
 
 Side side_at(const char* role, const char* host, uint64_t size) {
@@ -216,15 +223,16 @@ Side side_at(const char* role, const char* host, uint64_t size) {
     return side;
 }
 
-Refusal explain_fault(uintptr_t address, const Task& task, const Side* sides, unsigned count) {
-    if (!task.pieces) return explain_fault(address, sides, count);
+Refusal explain_fault(const Fault& fault, const Task& task, const Side* sides, unsigned count) {
+    if (!task.pieces) return explain_fault(fault, sides, count);
+    const uintptr_t address = fault.address;
     const Piece* culprit = &task.pieces->front();
     for (const Piece& piece : *task.pieces)
         if (address - reinterpret_cast<uintptr_t>(piece.dst) < piece.size ||
             address - reinterpret_cast<uintptr_t>(piece.src) < piece.size)
             culprit = &piece;
     const Side found[] = {side_at("dst", culprit->dst, culprit->size), side_at("src", culprit->src, culprit->size)};
-    return explain_fault(address, found, 2);
+    return explain_fault(fault, found, 2);
 }
 
 }  // namespace peerlane

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "fault_guard.h"
 #include "heap.h"
 
 namespace peerlane {
@@ -74,8 +75,8 @@ uint64_t pitched_span(const char* role, uint64_t pitch, uint64_t width, uint64_t
 // An operand known by its host pointer only, as error texts want it; it must be pinned.
 Side side_at(const char* role, const char* host, uint64_t size);
 
-// What to say of a fault at `address` while `sides` were touched, or a task's pieces.
-Refusal explain_fault(uintptr_t address, const Side* sides, unsigned count);
-Refusal explain_fault(uintptr_t address, const Task& task, const Side* sides, unsigned count);
+// What to say of a fault while `sides` were touched, or a task's pieces.
+Refusal explain_fault(const Fault& fault, const Side* sides, unsigned count);
+Refusal explain_fault(const Fault& fault, const Task& task, const Side* sides, unsigned count);
 
 }  // namespace peerlane

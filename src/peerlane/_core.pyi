@@ -186,15 +186,15 @@ class Notify:
     @property
     def consumed(self) -> int: ...
 
-    def record(self) -> None:
+    def _record(self) -> None:
         """Record now, outside of any stream."""
 
-    def promise(self) -> None:
+    def _promise(self) -> None:
         """
         Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.
         """
 
-    def reset(self) -> None: ...
+    def _reset(self) -> None: ...
 
 class CallbackQueue:
     """Where callbacks wait for the thread that runs them."""
@@ -226,39 +226,39 @@ class Stream:
         """Number of the last operation that is over."""
 
     @property
-    def is_live(self) -> bool: ...
+    def _is_live(self) -> bool: ...
 
-    def query(self) -> bool:
+    def _query(self) -> bool:
         """Whether everything submitted is over."""
 
-    def synchronize(self, seconds: float) -> bool:
+    def _synchronize(self, seconds: float) -> bool:
         """
         Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.
         """
 
-    def take_failure(self) -> Any:
+    def _take_failure(self) -> Any:
         """The first failure that was not taken yet; the stream goes on."""
 
-    def close(self, *, wait: bool = True) -> None:
+    def _close(self, *, wait: bool = True) -> None:
         """Let what can end end, cancel waits that nothing submitted satisfies."""
 
-    def cancel(self, close: bool) -> None:
+    def _cancel(self, close: bool) -> None:
         """Cancel what is queued; running copies end at their next chunk."""
 
-    def set_stops(self, stops: bool) -> None: ...
+    def _set_stops(self, stops: bool) -> None: ...
 
-    def record_mark(self) -> Mark: ...
+    def _record_mark(self) -> Mark: ...
 
-    def wait_mark(self, mark: Mark, timeout_ns: int) -> int:
+    def _wait_mark(self, mark: Mark, timeout_ns: int) -> int:
         """The number of the wait."""
 
-    def record_notify(self, notify: Notify) -> None: ...
+    def _record_notify(self, notify: Notify) -> None: ...
 
-    def wait_notify(self, notify: Notify, timeout_ns: int) -> None: ...
+    def _wait_notify(self, notify: Notify, timeout_ns: int) -> None: ...
 
-    def callback(self, queue: CallbackQueue, token: int) -> None: ...
+    def _callback(self, queue: CallbackQueue, token: int) -> None: ...
 
-    def free(self, memory: Memory) -> None:
+    def _free(self, memory: Memory) -> None:
         """Free an allocation when what was submitted by now is over."""
 
 def configure_schedule(schedule: int, seed: int) -> None:

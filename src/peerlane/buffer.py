@@ -99,9 +99,9 @@ class Buffer(_core.Memory):
 
     def _free(self, owner: _core.Memory) -> None:
         stream, self._stream = self._stream, None
-        if stream is not None and stream.is_live:
+        if stream is not None and not stream.is_closed:
             with contextlib.suppress(Closed):  # closed by another thread meanwhile
-                stream.free(owner)
+                stream._free(owner)
         owner.close()
 
     @property
@@ -261,7 +261,12 @@ def as_buffer(obj: Any) -> Buffer:
     TypeError
         For anything else, and for references to Python objects.
     InvalidValue
-        For memory that is not contiguous.
+        For memory that is not contiguous, or does not give its bytes (an mmap that was closed).
+
+    Notes
+    -----
+    A file that was mapped to be read makes a read-only Buffer (``AccessDenied``, ``READ_ONLY``, as a destination).
+    One that is cut while it is mapped is ``BadAddress`` (``HOST_FAULT``) when a copy touches the missing pages.
     """
     if isinstance(obj, Buffer):
         return obj
@@ -277,7 +282,9 @@ def _as_array(obj: Any) -> npt.NDArray[Any]:
         return _from_dlpack(obj)
     except (ValueError, BufferError) as error:
         raise InvalidValue(
-            f"as_buffer: the {type(obj).__name__} does not give its bytes: {error}", call="as_buffer"
+            f"as_buffer: the {type(obj).__name__} does not give its bytes: {error}; if it was closed or "
+            "released, take it anew",
+            call="as_buffer",
         ) from error
     _check_plain(obj, view, objects=_holds_objects(view), contiguous=view.c_contiguous)
     # As bytes: NumPy refuses, or guesses at, many of the formats in which ctypes describes its types.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from peerlane import _core, raw
 from peerlane.buffer import Buffer, as_buffer
-from peerlane.errors import BadAddress, Fault, InvalidValue
+from peerlane.errors import BadAddress, Error, Fault, InvalidValue
 from peerlane.stream import Stream, checked_stream
 
 _HEADER = raw._LIST_HEADER
@@ -73,13 +74,15 @@ class CopyDescriptor:
         Raises
         ------
         InvalidValue
-            The sizes of a pair differ.
+            The sizes of a pair differ, or it does not have two ends; the text names the pair, also below.
         BadAddress
             An end is memory of the host that is not pinned.
         Closed
             An end is closed.
+        TypeError
+            A pair is no pair, or an end no memory.
         """
-        return _packed(_entry(number, *pair) for number, pair in enumerate(pairs))
+        return _of_pairs("CopyDescriptor.encode", pairs)
 
     @staticmethod
     def encode_addresses(entries: Iterable[tuple[int, int, int]]) -> bytes:
@@ -88,10 +91,16 @@ class CopyDescriptor:
         Raises
         ------
         InvalidValue, TypeError
-            A number is negative, beyond 64 bits, or no int.
+            A number is negative, beyond 64 bits, or no int, or an entry does not have three; the text names it.
         """
         call = "CopyDescriptor.encode_addresses"
-        return _packed(raw._checked(call, dst=dst, src=src, nbytes=size) for dst, src, size in entries)
+        names = ("destination", "source", "bytes")
+        return _packed(
+            raw._checked(
+                call, **{f"{name} of entry {number}": value for name, value in zip(names, entry, strict=True)}
+            )
+            for number, entry in _entries(call, "entry", names, entries)
+        )
 
     @classmethod
     def build(cls, table: Buffer, pairs: Iterable[tuple[Buffer, Buffer]]) -> CopyDescriptor:
@@ -106,11 +115,11 @@ class CopyDescriptor:
 
         Raises
         ------
-        InvalidValue, BadAddress, Closed
-            As :meth:`encode`, or the table is too small.  Nothing was written.
+        InvalidValue, BadAddress, Closed, TypeError
+            As :meth:`encode`, or the table is too small.  Nothing was written, nor when ``pairs`` raises.
         """
         made = cls(table)
-        content = cls.encode(pairs)
+        content = _of_pairs("CopyDescriptor.build", pairs)
         if len(content) > table.size:
             raise InvalidValue(
                 f"CopyDescriptor.build: {(len(content) - _HEADER.size) // _ENTRY.size:,} entries need "
@@ -154,19 +163,59 @@ def _packed(entries: Iterable[Iterable[int]]) -> bytes:
     return _HEADER.pack(_MAGIC, _VERSION, _ENTRY.size, len(packed), 0) + b"".join(packed)
 
 
-def _entry(number: int, dst: Buffer, src: Buffer) -> tuple[int, int, int]:
-    dst, src = as_buffer(dst), as_buffer(src)
-    if dst.size != src.size:
-        raise InvalidValue(
-            f"CopyDescriptor: pair {number} copies {src.size:,} bytes to {dst.size:,}; take equal parts",
-            call="CopyDescriptor.encode",
-        )
-    for name, end in (("destination", dst), ("source", src)):
-        if not end.id:
-            raise BadAddress(
-                f"CopyDescriptor: the {name} of pair {number} is pageable host memory, which a device cannot reach "
-                "by address; allocate it with Host().allocate",
-                fault=Fault.UNKNOWN_ADDRESS,
-                call="CopyDescriptor.encode",
+def _of_pairs(call: str, pairs: Any) -> bytes:
+    found = _entries(call, "pair", ("destination", "source"), pairs)
+    return _packed(_entry(call, number, *pair) for number, pair in found)
+
+
+def _entries(
+    call: str, what: str, names: tuple[str, ...], entries: Any
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield each entry with its number; what is not made of ``names`` is refused.  What ``entries`` raises passes."""
+    valid = f"({', '.join(names)})"
+    for number, entry in enumerate(_iterator(f"{call}: needs an iterable of {valid}", entries)):
+        found = tuple(_iterator(f"{call}: {what} {number} must be {valid}", entry))
+        if len(found) != len(names):
+            raise InvalidValue(
+                f"{call}: {what} {number} must be {valid}; it has {len(found)} items", call=call
             )
-    return dst.address, src.address, dst.size
+        yield number, found
+
+
+def _iterator(needs: str, obj: Any) -> Iterator[Any]:
+    try:
+        if not isinstance(obj, Buffer):  # one can be sliced, and has no items
+            return iter(obj)
+    except TypeError:
+        pass
+    raise TypeError(f"{needs}, not {type(obj).__name__}")
+
+
+def _entry(call: str, number: int, dst: Any, src: Any) -> tuple[int, int, int]:
+    to, to_address = _end(call, f"destination of pair {number}", dst)
+    source, from_address = _end(call, f"source of pair {number}", src)
+    if to.size != source.size:
+        raise InvalidValue(
+            f"{call}: pair {number} copies {source.size:,} bytes to {to.size:,}; take equal parts", call=call
+        )
+    return to_address, from_address, to.size
+
+
+def _end(call: str, name: str, end: Any) -> tuple[Buffer, int]:
+    """Return an end and its address; an exception names it."""
+    try:
+        found = as_buffer(end)
+        if found.id:
+            return found, found.address
+    except TypeError as error:
+        raise TypeError(f"{call}: the {name}: {error}") from error
+    except Error as error:
+        raise type(error)(
+            f"{call}: the {name}: {error}", fault=error.fault, call=call, device=error.device
+        ) from error
+    raise BadAddress(
+        f"{call}: the {name} is pageable host memory, which a device cannot reach by address; allocate it with "
+        "Host().allocate",
+        fault=Fault.UNKNOWN_ADDRESS,
+        call=call,
+    )

@@ -84,6 +84,7 @@ class Event:
             ``NOT_RECORDED``, ``NOT_READY``; what was before it failed or was cancelled.
         """
         mark = self._recorded("Event.time_ns")
+        _core.check_usable()
         found = mark.time_ns
         if found is None:
             raise Busy(
@@ -151,6 +152,7 @@ class Event:
 
     def __enter__(self) -> Event:
         self._check_open("Event")
+        _core.check_usable()
         return self
 
     def __exit__(self, *_: object) -> None:

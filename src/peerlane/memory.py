@@ -11,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from errno import EACCES, EIO
 from types import CodeType
 
 from peerlane import _core
@@ -206,7 +207,7 @@ def explain(
                 device=label(device),
             )
         case "host_fault":
-            return _host_fault(role, address, size, fault_address)
+            return _host_fault(role, address, size, fault_address, errno)
         case "out_of_memory":
             return _out_of_memory(device, size, free=base, total=extent_size)
         case "closed":
@@ -219,8 +220,9 @@ def explain(
             )
         case "read_only":
             return AccessDenied(
-                f"the destination of {size:,} bytes at {address:#x} is read-only memory (a bytes object or a "
-                "read-only array); copy into a bytearray or a writable array",
+                f"the destination of {size:,} bytes at {address:#x} is read-only memory (a bytes object, a "
+                "read-only array, or a file that was mapped to be read); copy into a bytearray or a writable array, "
+                "or map the file with ACCESS_WRITE or ACCESS_COPY",
                 fault=Fault.READ_ONLY,
             )
         case "pitch_overflow":
@@ -252,7 +254,19 @@ def explain(
             return _system(why, size, errno, device)
 
 
-def _host_fault(role: str, address: int, size: int, fault_address: int) -> Error:
+_UNMAPPED = (
+    "It is neither device memory of this process nor mapped host memory; check for a freed array or a truncated "
+    "pointer"
+)
+_FAULTS = {
+    EIO: "The file that is mapped there has no such page: it was cut since, or its file system is full; "
+    "make the file as long as the mapping again, or map it anew",
+    EACCES: "What is mapped there is protected: a source must be readable, a destination writable; map a file that "
+    "is written with ACCESS_WRITE or ACCESS_COPY",
+}
+
+
+def _host_fault(role: str, address: int, size: int, fault_address: int, error: int) -> Error:
     if address == 0:
         return BadAddress(
             f"{_role(role)}address is NULL (asked for {size:,} bytes)", fault=Fault.NULL_ADDRESS
@@ -260,8 +274,7 @@ def _host_fault(role: str, address: int, size: int, fault_address: int) -> Error
     where = f" at {fault_address:#x}, byte {fault_address - address:,} of it" if fault_address else ""
     return BadAddress(
         f"{_role(role)}host range of {size:,} bytes at {address:#x} cannot be touched: the access faulted{where}. "
-        "It is neither device memory of this process nor mapped host memory; check for a freed array or a "
-        "truncated pointer",
+        + _FAULTS.get(error, _UNMAPPED),
         fault=Fault.HOST_FAULT,
     )
 

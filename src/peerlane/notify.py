@@ -68,7 +68,7 @@ class Notify(_core.Notify):
         Closed
         """
         self._check_open("Notify.reset")
-        super().reset()
+        self._reset()
 
     def record(self) -> None:
         """Record now, outside of any stream.
@@ -79,7 +79,7 @@ class Notify(_core.Notify):
             ``NOTIFY_DOUBLED`` for a strict one that was not consumed.
         """
         self._check_open("Notify.record")
-        super().record()
+        self._record()
 
     def promise(self) -> None:
         """Say that the program will record it, whatever is cancelled: closing a stream that waits for it waits too.
@@ -89,7 +89,7 @@ class Notify(_core.Notify):
         Closed
         """
         self._check_open("Notify.promise")
-        super().promise()
+        self._promise()
 
     def close(self) -> None:
         """End it; idempotent.  What is queued already goes on."""
@@ -97,6 +97,7 @@ class Notify(_core.Notify):
 
     def __enter__(self) -> Notify:
         self._check_open("Notify")
+        _core.check_usable()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -137,6 +137,7 @@ class Recorder:
         return sorted((each for each in found if what in (None, each.what)), key=lambda each: each.order)
 
 
+_METHODS = ("submitted", "started", "noticed")
 _observer: Observer | None = None
 
 
@@ -144,8 +145,22 @@ def set_observer(observer: Observer | None) -> Observer | None:
     """Put an observer in place, or None for none; return the one before.
 
     Operations that are queued by then are told when they start.
+
+    Raises
+    ------
+    TypeError
+        It lacks a method of :class:`Observer`.  The one before stays.
     """
     global active, _observer
+    _core.check_usable()
+    missing = [
+        name for name in _METHODS if observer is not None and not callable(getattr(observer, name, None))
+    ]
+    if missing:
+        raise TypeError(
+            f"set_observer: {type(observer).__name__} has no method {', '.join(missing)}; an observer takes "
+            f"{', '.join(_METHODS)}"
+        )
     flush()
     before, _observer = _observer, observer
     active = observer is not None

@@ -3,7 +3,9 @@
 An address in a device window is device memory and must lie in a live allocation; any other address is
 host memory and is touched under a fault guard, so that a wild pointer is ``BadAddress`` and not a crash.
 Everything here is complete on return, or queued on a ``stream``: device and pinned memory is kept until the
-operation is over, pageable host memory is the caller's to keep.
+operation is over, pageable host memory is the caller's to keep.  With a stream, NULL and device addresses are
+checked at the call; any other host address is first touched when the operation runs, so that a wild one is
+``BadAddress`` at the synchronization.
 """
 
 from __future__ import annotations
@@ -76,7 +78,8 @@ def copy(dst: int, src: int, nbytes: int, *, stream: Stream | None = None, direc
     ------
     BadAddress
         ``NULL_ADDRESS``, ``UNKNOWN_ADDRESS``, ``FREED_ADDRESS``, ``OUT_OF_BOUNDS``: nothing was written.
-        ``HOST_FAULT``: host memory faulted half-way; the destination's bytes are unspecified.
+        ``HOST_FAULT``: host memory faulted half-way; the destination's bytes are unspecified.  On a stream it
+        is raised by the synchronization.
     AccessDenied
         ``PEER_NOT_ENABLED``, with ``direct`` only; nothing was written.  On a stream it is decided when the
         copy starts, and raised by the synchronization.
@@ -152,7 +155,8 @@ def write_value(address: int, value: int, *, stream: Stream, width: int = 8) -> 
     Raises
     ------
     BadAddress, Closed, InvalidValue, TypeError
-        As :func:`copy`; a width, value or address that does not fit.  Nothing was queued.
+        As :func:`copy`; a width, value or address that does not fit.  Nothing was queued, but for
+        ``HOST_FAULT``, which surfaces at the synchronization.
     """
     address, value, width = _checked_word("raw.write_value", stream, address, value, width)
     _core.submit_write_value(stream, address, value, width)
@@ -192,7 +196,7 @@ def wait_value(
     Raises
     ------
     BadAddress, Closed, InvalidValue, TypeError
-        As :func:`write_value`.  Nothing was queued.
+        As :func:`write_value`; pageable host memory.  Nothing was queued.
     """
     address, value, width = _checked_word("raw.wait_value", stream, address, value, width)
     bits = (1 << 8 * width) - 1
@@ -206,8 +210,8 @@ def wait_value(
         _core.submit_wait_value(
             stream, address, value, chosen & bits, _COMPARES.index(compare), width, deadline
         )
-    except BadAddress:
-        if _core.locate(address) is not None:
+    except BadAddress as error:
+        if error.fault is Fault.NULL_ADDRESS or _core.locate(address) is not None:
             raise
         raise BadAddress(
             f"raw.wait_value: {address:#x} is pageable host memory, which no stream can watch; allocate the word "
@@ -254,8 +258,9 @@ def launch_descriptor(
     Raises
     ------
     BadAddress, Closed, InvalidValue, TypeError
-        The table is no memory, the stream is closed, an argument is negative; what is wrong with the list is
-        raised here without a stream, else by the synchronization.  No byte was copied.
+        The table is no memory, the stream is closed, an argument is negative; what is wrong with the list, or a
+        table in host memory that cannot be read, is raised here without a stream, else by the synchronization.
+        No byte was copied.
     """
     checked_stream("raw.launch_descriptor", stream)
     table, nbytes = _checked("raw.launch_descriptor", table=table, nbytes=nbytes)

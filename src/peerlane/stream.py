@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from peerlane import _core, callbacks, failures, observers, trace
-from peerlane.errors import Closed, Fault, InvalidValue, WaitTimeout
+from peerlane.errors import Closed, Error, Fault, InvalidValue, WaitTimeout
 from peerlane.event import Event
 from peerlane.notify import Notify
 from peerlane.timeouts import checked_timeout, in_nanoseconds
@@ -71,19 +72,19 @@ class Stream(_core.Stream):
             raise InvalidValue(
                 f"Stream.on_error: {value!r}; valid are 'stop' and 'continue'", call="Stream.on_error"
             )
-        self.set_stops(_ON_ERROR[value])
+        self._set_stops(_ON_ERROR[value])
         self._on_error = value
 
     @property
     def is_closed(self) -> bool:
         """Whether it takes no more operations."""
-        return not self.is_live
+        return not self._is_live
 
     @property
     def is_done(self) -> bool:
         """Whether everything submitted is over; does not block and reports no failure."""
         sequence = self.submitted
-        done = self.query()
+        done = self._query()
         if done and observers.active:
             observers.tell("query", self, stream=self.id, sequence=sequence)
         return done
@@ -102,7 +103,7 @@ class Stream(_core.Stream):
             ``WRONG_DEVICE``.  Nothing was queued then.
         """
         if event is None:
-            return Event._make(self.device, self.record_mark())
+            return Event._make(self.device, self._record_mark())
         if not isinstance(event, Event):
             raise TypeError(f"Stream.record: the event must be an Event, not {type(event).__name__}")
         event._check_open("Stream.record")
@@ -116,7 +117,7 @@ class Stream(_core.Stream):
                 call="Stream.record",
                 device=self.device.name,
             )
-        event._mark = self.record_mark()
+        event._mark = self._record_mark()
         return event
 
     def wait(self, other: Event | Stream | Notify, *, timeout: float | None = None) -> None:
@@ -141,7 +142,7 @@ class Stream(_core.Stream):
         deadline = in_nanoseconds("Stream.wait", timeout)
         if isinstance(other, Notify):
             other._check_open("Stream.wait")
-            self.wait_notify(other, deadline)
+            self._wait_notify(other, deadline)
             return
         if isinstance(other, Stream):
             other = other.record()
@@ -150,7 +151,7 @@ class Stream(_core.Stream):
                 f"Stream.wait: wait for an Event, a Stream or a Notify, not {type(other).__name__}"
             )
         mark = other._recorded("Stream.wait")
-        number = self.wait_mark(mark, deadline)
+        number = self._wait_mark(mark, deadline)
         if trace.active is not None:
             trace.waited(self.id, number, mark.stream_id, mark.sequence)
 
@@ -165,7 +166,7 @@ class Stream(_core.Stream):
         if not isinstance(notify, Notify):
             raise TypeError(f"Stream.notify: needs a Notify, not {type(notify).__name__}")
         notify._check_open("Stream.notify")
-        self.record_notify(notify)
+        self._record_notify(notify)
 
     def launch_callback(self, function: Callable[..., object], /, *args: object) -> None:
         """Call ``function(*args)`` when everything submitted so far is done; what follows waits for its return.
@@ -182,7 +183,7 @@ class Stream(_core.Stream):
             raise TypeError(f"Stream.launch_callback: {type(function).__name__} cannot be called")
         token = callbacks.keep(function, args)
         try:
-            self.callback(callbacks.runner.queue(), token)
+            self._callback(callbacks.runner.queue(), token)
         except BaseException:
             callbacks.forget(token)
             raise
@@ -207,7 +208,7 @@ class Stream(_core.Stream):
             ``DEADLOCK``: the stream waits for itself, or for the callback that asks.
         """
         sequence = self.submitted
-        if not self.synchronize(checked_timeout("Stream.sync", timeout)):
+        if not self._synchronize(checked_timeout("Stream.sync", timeout)):
             raise WaitTimeout(
                 f"stream {self.id} on {self.device.name} was not done after {timeout:g} s: {failures.waits(self.id)}",
                 call="Stream.sync",
@@ -217,12 +218,17 @@ class Stream(_core.Stream):
             observers.tell("sync", self, stream=self.id, sequence=sequence)
         self._report()
 
-    def abort(self) -> None:
+    def abort(self, *, close: bool = False) -> None:
         """Cancel what is queued; a running copy ends at its next MiB.  Does not block; the next sync reports it.
 
         Waits of other streams for events that were not reached end as ``Cancelled``.
+
+        Parameters
+        ----------
+        close : bool
+            Also take no more operations.
         """
-        self.cancel(False)
+        self._cancel(bool(close))
 
     def close(self, *, wait: bool = True) -> None:
         """Take no more operations and wait for what is queued; then report the first failure.  Idempotent.
@@ -240,13 +246,14 @@ class Stream(_core.Stream):
         Error
             As :meth:`sync`; the stream is closed all the same.
         """
-        super().close(wait=bool(wait))
+        self._close(wait=bool(wait))
         if wait:
             self._report()
 
     def __enter__(self) -> Stream:
         if self.is_closed:
             raise Closed(f"stream {self.id} on {self.device.name} was closed", device=self.device.name)
+        _core.check_usable()
         return self
 
     def __exit__(
@@ -255,10 +262,10 @@ class Stream(_core.Stream):
         if error is None:
             self.close()
         else:
-            self.cancel(True)
+            self.abort(close=True)
 
     def _report(self) -> None:
-        failure = self.take_failure()
+        failure = self._take_failure()
         if failure is not None:
             raise failures.as_error(failure)
 
@@ -279,9 +286,17 @@ class StreamGroup:
     device : Device
     on_error : str
         Of the default stream: ``"stop"`` or ``"continue"``.
+
+    Attributes
+    ----------
+    device : Device
+    default : Stream
     """
 
-    __slots__ = ("_group", "default", "device")
+    __slots__ = ("__weakref__", "_group", "_is_closed", "_streams", "default", "device")
+
+    device: Device
+    default: Stream
 
     def __init__(self, device: Device, *, on_error: str = "stop") -> None:
         from peerlane.device import Device
@@ -290,11 +305,94 @@ class StreamGroup:
             raise TypeError(f"StreamGroup: the device must be a Device, not {type(device).__name__}")
         self.device = device
         self._group = _core.Group()
+        self._is_closed = False
         self.default = Stream._make(device, on_error, self._group, legacy=True)
+        self._streams = weakref.WeakValueDictionary({self.default.id: self.default})
 
     def create_stream(self, *, on_error: str = "stop") -> Stream:
-        """Return a new stream of the group; errors as :meth:`Device.create_stream`."""
-        return Stream._make(self.device, on_error, self._group)
+        """Return a new stream of the group.
+
+        Raises
+        ------
+        Closed, InvalidValue
+            The group is closed; as :meth:`Device.create_stream`.
+        """
+        self._check_open("StreamGroup.create_stream")
+        made = Stream._make(self.device, on_error, self._group)
+        self._streams[made.id] = made
+        if self._is_closed:  # by another thread, which may have missed this one
+            made.close(wait=False)
+            self._check_open("StreamGroup.create_stream")
+        return made
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called, or the node was left."""
+        return self._is_closed or self.device.is_closed
+
+    def close(self, *, wait: bool = True) -> None:
+        """Close the default stream and all that were created, as :meth:`Stream.close` does.  Idempotent.
+
+        None of them takes operations any more before the first is waited for.
+
+        Parameters
+        ----------
+        wait : bool
+            False returns at once and reports nothing; closing once more still does.
+
+        Raises
+        ------
+        Error
+            The first failure of one of the streams; all are closed all the same.  What others have to report
+            stays for their own :meth:`Stream.sync`, or for closing once more.
+        """
+        self._is_closed = True
+        streams = self._living()
+        for stream in streams:
+            stream._close(wait=False)
+        first: Error | None = None
+        for stream in streams if wait else ():
+            try:
+                stream._close(wait=True)
+            except Error as error:  # it waits for itself, say
+                first = first or error
+        if first is not None:
+            raise first
+        for stream in streams if wait else ():
+            stream._report()
+
+    def __enter__(self) -> StreamGroup:
+        self._check_open("StreamGroup")
+        _core.check_usable()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        self._is_closed = True
+        for stream in self._living():
+            stream.abort(close=True)
+
+    def _living(self) -> list[Stream]:
+        """Return the streams that somebody holds, oldest first."""
+        found = [stream for each in self._streams.valuerefs() if (stream := each()) is not None]
+        return sorted(found, key=attrgetter("id"))
+
+    def _check_open(self, call: str) -> None:
+        if self._is_closed:
+            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+        self.device._native_number()  # raises when the node was left
+
+    def __repr__(self) -> str:
+        streams = self._living()
+        queued = sum(stream.submitted - stream.completed for stream in streams)
+        state = f"{len(streams):,} stream{'s' * (len(streams) != 1)}, {queued:,} queued"
+        if self.is_closed:
+            state = "closed"
+        return f"<StreamGroup on {self.device.name}: {state}>"
 
 
 def checked_stream(call: str, stream: object) -> Stream | None:

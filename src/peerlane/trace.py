@@ -224,6 +224,7 @@ def recording() -> Iterator[Trace]:
     >>> timeline.write("timeline.json")
     """
     global active
+    _core.check_usable()
     made = Trace()
     with _lock:
         if active is not None:

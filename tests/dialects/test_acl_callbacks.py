@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from helpers.acl_calls import Held, content, filled, in_thread, ok
+from helpers.acl_calls import Held, content, filled, in_thread, ok, subscribed
 from peerlane.dialects.acl import _callback
 
 pytestmark = pytest.mark.timeout(60)
@@ -40,12 +40,6 @@ def server(acl: ModuleType) -> Iterator[Server]:
     started = Server(acl)
     yield started
     started.stop()
-
-
-def subscribed(acl: ModuleType, thread: int | None = None) -> int:
-    stream = ok(acl.rt.create_stream())
-    ok(acl.rt.subscribe_report(threading.get_ident() if thread is None else thread, stream))
-    return int(stream)
 
 
 def test_in_the_order_of_the_stream(acl: ModuleType, server: Server) -> None:

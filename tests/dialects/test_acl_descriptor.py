@@ -82,6 +82,15 @@ def test_what_cannot_be_described(acl: ModuleType, size: int, message: Callable[
     ]:
         assert acl.rt.set_memcpy_desc(*(right | {name: value}).values()) == (0, code), (name, value)
         assert f"acl.rt.set_memcpy_desc returned {code}" in message()
+    beside = filled(acl, 256, 0)
+    ok(acl.rt.set_device(1))  # of the right memory only the descriptor is elsewhere
+    elsewhere = ok(acl.rt.malloc(size, 0))
+    for desc_at, device in ((elsewhere, 0), (elsewhere, 1)):
+        ok(acl.rt.set_device(device))
+        refused = acl.rt.set_memcpy_desc(desc_at, INNER, source, beside, 256, 0)
+        assert refused == (0, 107000)
+        assert "src and dst are memory of device 0, the descriptor of device 1" in message()
+    ok(acl.rt.set_device(0))
     assert in_thread(acl.rt.set_memcpy_desc, *right.values()) == (0, 107002)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -50,6 +51,13 @@ def in_thread(call: Any, *args: object) -> Any:
     """Call in another thread, for at most 20 s."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call, *args).result(timeout=20)
+
+
+def subscribed(acl: ModuleType, thread: int | None = None) -> int:
+    """Return a stream whose callbacks a thread runs; this one by default."""
+    stream = ok(acl.rt.create_stream())
+    ok(acl.rt.subscribe_report(threading.get_ident() if thread is None else thread, stream))
+    return int(stream)
 
 
 class Held:

@@ -65,7 +65,7 @@ a.fill(7, stream=s); s.sync(20)""",
     "a queue of callbacks": """
 queue = _core.CallbackQueue()
 best = interrupted(lambda: queue.take(-1.0))
-s.callback(queue, 1); a.fill(7, stream=s)
+s._callback(queue, 1); a.fill(7, stream=s)
 e = s.record(); e.is_done
 assert queue.take(20.0) == 1; queue.finish(1, False); s.sync(20)""",
 }

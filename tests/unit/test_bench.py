@@ -230,7 +230,6 @@ def test_submissions_are_timed_alone_and_every_one_of_them_runs(node: Node) -> N
     assert not skips
     assert [(figure.case, figure.contender) for figure in figures] == [
         ("submit 8 bytes, stream idle", "peerlane"),
-        ("submit 8 bytes, stream idle", "peerlane, sync behind them"),
         ("submit 8 bytes, behind a wait", "peerlane"),
         ("submit 8 bytes, behind a wait", "peerlane, sync behind them"),
     ]

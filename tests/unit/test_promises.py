@@ -33,6 +33,7 @@ BESIDES = {
     *("Buffer.__dlpack__`, the buffer protocol", "CopyDescriptor", "Device", "Event", "Event.__sub__"),
     *("Event.__enter__", "Notify", "Notify.__enter__", "Stream", "Stream.__enter__", "StreamGroup"),
     *("Rendezvous", "RendezvousServer"),
+    "StreamGroup.__enter__",
 }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,45 @@ from peerlane.errors import Fault
 def test_buffer_is_made() -> None:
     with pytest.raises(TypeError, match=r"made by Device\.allocate"):
         pl.Buffer(0x1000, 8, False, True)  # type: ignore[call-arg]
+
+
+def test_as_buffer_mapped_file(node: Node, tmp_path: Path) -> None:
+    d0, _ = node()
+    page = mmap.PAGESIZE
+    a, s = filled(d0, 2 * page, 1), d0.create_stream()
+    path = tmp_path / "mapped"
+    path.write_bytes(bytes([5]) * 2 * page)
+    with path.open("r+b") as file:
+        read_only = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        shared = mmap.mmap(file.fileno(), 0)
+        pl.copy(a, read_only)
+        assert untouched(a, 5)
+        for stream in (None, s):
+            with pytest.raises(
+                pl.AccessDenied, match=r"mapped to be read.*ACCESS_WRITE or ACCESS_COPY"
+            ) as refused:
+                pl.copy(read_only, a, stream=stream)
+            assert refused.value.fault is Fault.READ_ONLY
+        with pytest.raises(pl.BadAddress, match=r"is protected: .*a destination writable"):
+            pl.raw.copy(pl.as_buffer(read_only).address, a.address, page)
+        assert s.submitted == 0
+        file.truncate(page)
+        cut = rf"byte {page:,} of it\. The file that is mapped there has no such page: it was cut"
+        for ends in ((a, shared), (shared, a)):
+            with pytest.raises(pl.BadAddress, match=cut) as refused:
+                pl.copy(*ends)
+            assert refused.value.fault is Fault.HOST_FAULT
+            pl.copy(*ends, stream=s)
+            with pytest.raises(pl.BadAddress, match=cut):
+                s.sync(timeout=20)
+        pl.copy(a[:page], pl.as_buffer(shared)[:page])  # what is left of the file can be copied
+        file.truncate(2 * page)
+        pl.copy(shared, a)
+    assert path.read_bytes() == bytes(a.view())
+    gone = mmap.mmap(-1, page)
+    gone.close()
+    with pytest.raises(pl.InvalidValue, match=r"the mmap does not give its bytes.*take it anew"):
+        pl.as_buffer(gone)
 
 
 def test_enter_closed(node: Node) -> None:

@@ -48,18 +48,45 @@ def test_encode_bad_pair(node: Node) -> None:
         with pytest.raises(pl.BadAddress, match=rf"{end} of pair 0 is pageable host memory"):
             pl.CopyDescriptor.encode([pair])
     for pair in ((a, gone), (gone, a)):
-        with pytest.raises(pl.Closed):
-            pl.CopyDescriptor.encode([pair])
+        with pytest.raises(pl.Closed, match="of pair 1: "):
+            pl.CopyDescriptor.encode([(a, b), pair])
+
+
+def test_encode_no_pair(node: Node) -> None:
+    d0, _ = node()
+    a, b = d0.allocate(8), d0.allocate(8)
+    for few in ((), (a,), (a, b, a)):
+        with pytest.raises(
+            pl.InvalidValue, match=rf"pair 1 must be \(destination, source\).* {len(few)} items"
+        ):
+            pl.CopyDescriptor.encode([(a, b), few])  # type: ignore[list-item]
+    for none in (5, None, a):
+        with pytest.raises(TypeError, match=rf"pair 1 must be .*, not {type(none).__name__}"):
+            pl.CopyDescriptor.encode([(a, b), none])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match=rf"needs an iterable of .*, not {type(none).__name__}"):
+            pl.CopyDescriptor.encode(none)  # type: ignore[arg-type]
+    for ends, name in (((a, {}), "source"), (("a", b), "destination")):
+        with pytest.raises(TypeError, match=f"the {name} of pair 0: as_buffer"):
+            pl.CopyDescriptor.encode([ends])  # type: ignore[list-item]
+    with pytest.raises(ZeroDivisionError):
+        pl.CopyDescriptor.encode((a, b) for _ in [1 // 0])
+    assert pl.CopyDescriptor.encode([[a, b]]) == pl.CopyDescriptor.encode(iter([(a, b)]))  # type: ignore[list-item]
 
 
 def test_encode_bad_address(node: Node) -> None:
     d0, _ = node()
     a, b = d0.allocate(8), d0.allocate(8)
     for entry in ((-1, 1, 1), (1, 1 << 64, 1), (1, 1, -1)):
-        with pytest.raises(pl.InvalidValue, match="valid are 0 to"):
-            pl.CopyDescriptor.encode_addresses([entry])
-    with pytest.raises(TypeError, match="src must be an int"):
+        with pytest.raises(pl.InvalidValue, match=r"of entry 1 is .* valid are 0 to"):
+            pl.CopyDescriptor.encode_addresses([(1, 1, 1), entry])
+    with pytest.raises(TypeError, match="source of entry 0 must be an int"):
         pl.CopyDescriptor.encode_addresses([(1, None, 1)])  # type: ignore[list-item]
+    with pytest.raises(
+        pl.InvalidValue, match=r"entry 0 must be \(destination, source, bytes\); it has 2 items"
+    ):
+        pl.CopyDescriptor.encode_addresses([(1, 1)])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"entry 0 must be .*, not int"):
+        pl.CopyDescriptor.encode_addresses([1])  # type: ignore[list-item]
     assert pl.CopyDescriptor.encode_addresses([(a.address, b.address, 8)]) == pl.CopyDescriptor.encode(
         [(a, b)]
     )
@@ -73,6 +100,10 @@ def test_build_too_small(node: Node) -> None:
         pl.CopyDescriptor.build(table, [(a, b), (b, a)])
     with pytest.raises(pl.InvalidValue):
         pl.CopyDescriptor.build(table, [(a, b[:3])])
+    with pytest.raises(pl.InvalidValue, match=r"CopyDescriptor\.build: pair 0 must be"):
+        pl.CopyDescriptor.build(table, [(a,)])  # type: ignore[list-item]
+    with pytest.raises(ZeroDivisionError):
+        pl.CopyDescriptor.build(table, ((a, b) for number in range(2) if 1 // (1 - number)))
     assert untouched(table, 5)
 
 

@@ -316,6 +316,21 @@ class _Raises:
         raise ZeroDivisionError("noticed")
 
 
+def test_observer_incomplete() -> None:
+    present = pl.set_observer(None)
+    assert pl.set_observer(present) is None
+    for wrong in (5, print, object):
+        with pytest.raises(TypeError, match="no method submitted, started, noticed; an observer takes"):
+            pl.set_observer(wrong)  # type: ignore[arg-type]
+
+    class Half:
+        started = noticed = print
+
+    with pytest.raises(TypeError, match=r"Half has no method submitted;"):
+        pl.set_observer(Half())  # type: ignore[arg-type]
+    assert pl.set_observer(None) is present
+
+
 def test_observer_raises(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     d0, _ = node()
     reported: list[Any] = []

@@ -404,22 +404,16 @@ def test_stream_left_by_an_exception(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_group_bad(node: Node) -> None:
+def test_abort_and_close(node: Node) -> None:
     d0, _ = node()
-    with pytest.raises(pl.InvalidValue, match="valid are"):
-        pl.StreamGroup(d0, on_error="no")
-    with pytest.raises(TypeError, match="must be a Device, not str"):
-        pl.StreamGroup("virtual:0")  # type: ignore[arg-type]
-    pl.leave_node()
-    with pytest.raises(pl.Closed, match="left node"):
-        pl.StreamGroup(d0)
-
-
-def test_group_stream_bad(node: Node) -> None:
-    d0, _ = node()
-    group = pl.StreamGroup(d0)
-    with pytest.raises(pl.InvalidValue, match="valid are"):
-        group.create_stream(on_error="no")
-    pl.leave_node()
-    with pytest.raises(pl.Closed, match="left node"):
-        group.create_stream()
+    a, s = filled(d0, 8, 1), d0.create_stream()
+    parked(s)
+    a.fill(2, stream=s)
+    s.abort(close=True)
+    assert s.is_closed
+    with pytest.raises(pl.Closed, match="takes no more"):
+        a.fill(3, stream=s)
+    with pytest.raises(pl.Cancelled):
+        s.sync(timeout=20)
+    s.abort(close=True)
+    assert untouched(a, 1)

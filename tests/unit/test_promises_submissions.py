@@ -32,6 +32,15 @@ def test_copy_on_closed_stream(node: Node) -> None:
         lambda stream: pl.raw.fill(a.address, 3, count=64, stream=stream),
         lambda stream: pl.raw.launch_descriptor(table.table.address, 64, stream=stream),
         table.launch,
+        lambda stream: pl.copy(a[:0], b[:0], stream=stream),
+        lambda stream: pl.copy(a[:0], b"", stream=stream),
+        lambda stream: a[:0].fill(3, stream=stream),
+        lambda stream: pl.copy_2d(a, 8, b, 8, 0, 8, stream=stream),
+        lambda stream: pl.copy_2d(a, 8, b, 8, 8, 0, stream=stream),
+        lambda stream: pl.copy_batch([], [], stream=stream),
+        lambda stream: pl.raw.copy(a.address, b.address, 0, stream=stream),
+        lambda stream: pl.raw.copy_2d(a.address, 8, b.address, 8, 0, 8, stream=stream),
+        lambda stream: pl.raw.fill(a.address, 3, count=0, stream=stream),
     ]
     for call in calls:
         with pytest.raises(pl.Closed, match=rf"stream {s.id} on virtual:0 was closed; it takes no more"):
@@ -105,6 +114,30 @@ def test_allocate_in_stream_order(node: Node) -> None:
     assert d0.free_bytes == 4 << 20
 
 
+def test_raw_null_on_a_stream(node: Node) -> None:
+    d0, _ = node()
+    s, a = d0.create_stream(), filled(d0, 64, 1)
+    calls = [
+        lambda stream: pl.raw.copy(0, a.address, 8, stream=stream),
+        lambda stream: pl.raw.copy(a.address, 0, 8, stream=stream),
+        lambda stream: pl.raw.copy_2d(0, 8, a.address, 8, 8, 2, stream=stream),
+        lambda stream: pl.raw.copy_2d(a.address, 8, 0, 8, 8, 2, stream=stream),
+        lambda stream: pl.raw.fill(0, 1, count=8, stream=stream),
+        lambda stream: pl.raw.launch_descriptor(0, 64, stream=stream),
+        lambda stream: pl.raw.write_value(0, 1, stream=s),
+        lambda stream: pl.raw.wait_value(0, 1, stream=s),
+    ]
+    for stream in (None, s):
+        for call in calls:
+            with pytest.raises(pl.BadAddress, match="address is NULL") as refused:
+                call(stream)
+            assert refused.value.fault is Fault.NULL_ADDRESS
+        pl.raw.copy(0, 0, 0, stream=stream)  # no bytes: nothing to refuse
+        pl.raw.fill(0, 1, count=0, stream=stream)
+    assert s.submitted == 0
+    assert untouched(a, 1)
+
+
 def test_raw_copy_wild_on_a_stream(node: Node) -> None:
     d0, _ = node()
     s, a = d0.create_stream(), filled(d0, 2 << 20, 1)
@@ -117,6 +150,16 @@ def test_raw_copy_wild_on_a_stream(node: Node) -> None:
             with pytest.raises(pl.BadAddress, match=r"operation \d+ \(copy\).*cannot be touched") as failed:
                 s.sync()
             assert failed.value.fault is Fault.HOST_FAULT
+    for call in (
+        lambda: pl.raw.copy_2d(WILD, 8, a.address, 8, 8, 2, stream=s),
+        lambda: pl.raw.fill(WILD, 1, count=8, stream=s),
+        lambda: pl.raw.write_value(8, 1, stream=s),
+        lambda: pl.raw.launch_descriptor(WILD, 64, stream=s),
+    ):
+        call()
+        with pytest.raises(pl.BadAddress, match=r"operation \d+ .*cannot be touched") as failed:
+            s.sync()
+        assert failed.value.fault is Fault.HOST_FAULT
     before = s.submitted
     for wrong, fault in (
         (address, Fault.FREED_ADDRESS),
@@ -164,6 +207,7 @@ def test_raw_fill_on_a_stream(node: Node) -> None:
 def test_fork_refuses_streams() -> None:
     code = """
 import os, sys, peerlane as pl
+from peerlane.observers import Recorder
 if os.fork() == 0:                      # before the first call: harmless
     d = pl.devices()[0]
     with d.create_stream() as s:
@@ -175,6 +219,8 @@ s, t, busy = d.create_stream(), d.create_stream(), d.create_stream()
 a, n = d.allocate(8), d.create_notify()
 owned = d.allocate(8, stream=s)
 s.launch_callback(int); s.sync()        # the thread of callbacks runs
+done, group = s.record(), pl.StreamGroup(d)
+done.sync()
 busy.wait(n); pending = busy.record(); a.fill(5, stream=busy)
 empty = d.create_event()
 if os.fork() == 0:
@@ -183,17 +229,25 @@ if os.fork() == 0:
              pending.sync, lambda: pending.is_done, pending.fileno, n.record,
              lambda: pl.copy(a, bytes(8), stream=s), lambda: a.fill(1, stream=t), lambda: s.launch_callback(int),
              lambda: s.wait(pending), lambda: s.wait(n), lambda: s.notify(n), lambda: busy.is_done,
-             lambda: pl.copy_batch([a], [a], stream=s), lambda: pl.StreamGroup(d)]
+             lambda: pl.copy_batch([a], [a], stream=s), lambda: pl.StreamGroup(d),
+             lambda: pl.raw.copy(0, 0, 0, stream=s), lambda: pl.copy(a[:0], b"", stream=s),
+             lambda: pl.copy_2d(a, 8, a, 8, 0, 1, stream=s), lambda: pl.raw.copy_2d(0, 8, 0, 8, 0, 1, stream=s),
+             lambda: pl.raw.fill(0, 1, count=0, stream=s), lambda: pl.raw.copy(0, 0, 0),
+             lambda: done.time_ns, lambda: done - done, lambda: setattr(s, "on_error", "continue"),
+             lambda: pl.set_observer(None), lambda: pl.set_observer(Recorder()),
+             lambda: pl.trace.recording().__enter__(), group.create_stream,
+             *(each.__enter__ for each in (s, done, n, group))]
     for number, call in enumerate(calls):
         try: call(); print("not refused:", number)
         except pl.Closed as e: refused += e.fault is pl.Fault.FORKED
     owned.close(); s.abort()
-    for closed in (s, t, busy, pending, n, empty): closed.close()
-    del s, t, busy, pending, n, owned
+    print(*(each for each in (s, done, n, group) if "virtual:0" not in repr(each)), end="")
+    for closed in (s, t, busy, pending, n, empty, group): closed.close()
+    del s, t, busy, pending, n, owned, done, group
     sys.exit(refused != len(calls) and refused + 100)
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 n.record(); busy.sync(timeout=20)
-assert bytes(a.view()) == bytes([5] * 8) and pending.is_done
+assert bytes(a.view()) == bytes([5] * 8) and pending.is_done and s.on_error == "stop"
 owned.close(); s.sync(timeout=20)
 """
     done = run_python(["-c", code], timeout=60)

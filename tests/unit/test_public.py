@@ -84,9 +84,24 @@ def test_all_is_sorted_complete_and_documented() -> None:
                     assert inspect.getdoc(getattr(thing, attribute)), f"{name}.{attribute} has no docstring"
 
 
+# Whatever native helpers they inherit: nothing else may become a name that programs use.
+ATTRIBUTES = {
+    peerlane.Stream: "abort close completed device id is_closed is_done launch_callback notify on_error record "
+    "submitted sync wait",
+    peerlane.Event: "close device fileno id is_closed is_done is_recorded sync time_ns",
+    peerlane.Notify: "close consumed device id is_closed kind promise record recorded reset",
+    peerlane.StreamGroup: "close create_stream default device is_closed",
+}
+
+
+@pytest.mark.parametrize("kind", ATTRIBUTES, ids=lambda kind: str(kind.__name__))
+def test_what_is_public_of_a_class(kind: type) -> None:
+    assert [name for name in dir(kind) if not name.startswith("_")] == ATTRIBUTES[kind].split()
+
+
 def test_the_stub_is_the_runtime(tmp_path: Path) -> None:
     fresh = tmp_path / "_core.pyi"
-    words = ["nanobind.stubgen", "-q", "-m", "peerlane._core", "-p", str(ROOT / "native" / "stub.pat")]
+    words = ["nanobind.stubgen", "-q", "-P", "-m", "peerlane._core", "-p", str(ROOT / "native" / "stub.pat")]
     subprocess.run([sys.executable, "-m", *words, "-o", str(fresh)], timeout=60, check=True)
     assert _members(fresh) == _members(PACKAGE / "_core.pyi"), "run `make stubs`"
 

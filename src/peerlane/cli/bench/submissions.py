@@ -26,7 +26,7 @@ def measure(
 ) -> tuple[list[Figure], list[Skip]]:
     """Time a million submissions in a row, on an idle stream and on one that waits for a notify.
 
-    The submissions alone are the figure; what the synchronization behind them takes is a figure of its own.
+    The submissions alone are the figure; behind a wait, what the synchronization takes is a figure of its own.
     """
     figures: list[Figure] = []
     if number * _QUEUED_BYTES > machine.room():
@@ -46,9 +46,13 @@ def measure(
             synced: list[float] = []
             ours = Contender(PEERLANE, partial(_sample, submit, stream, behind, synced))
             samples = dict(interleaved([reference, ours], plan.rounds))
-            then = f"{PEERLANE}, sync behind them"
-            samples[then] = [seconds / number for seconds in synced[1:]]  # the first round does not count
-            figures += [figure(samples, case, name, reference.name, TIME) for name in (PEERLANE, then)]
+            names = [PEERLANE]
+            if behind is not None:  # else nothing is left to wait for
+                names.append(f"{PEERLANE}, sync behind them")
+                samples[names[-1]] = [
+                    seconds / number for seconds in synced[1:]
+                ]  # the first round does not count
+            figures += [figure(samples, case, name, reference.name, TIME) for name in names]
     return figures, []
 
 

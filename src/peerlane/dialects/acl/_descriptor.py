@@ -37,13 +37,19 @@ def set_memcpy_desc(
     if not count:
         raise Refusal(Code.INVALID_PARAM, "count is 0", "pass at least 1 byte")
     machine.context()
-    _check_place(desc)
+    own = _check_place(desc)
     source, target = _device_of("src", src, count), _device_of("dst", dst, count)
     if source != target:
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"src is memory of device {source}, dst of device {target}; a descriptor copies within one",
             "copy between devices with acl.rt.memcpy_async",
+        )
+    if source != own:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"src and dst are memory of device {source}, the descriptor of device {own}",
+            "keep a descriptor on the device that uses it",
         )
     content = as_buffer(CopyDescriptor.encode_addresses([(dst, src, count)]))
     raw.copy(desc, content.address, content.size)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from peerlane import Event, Notify, Stream
@@ -24,6 +26,7 @@ from peerlane.dialects.acl._state import machine, messages
 from peerlane.errors import Cancelled, Error, WaitTimeout
 
 MOST_THREADS = 1024
+_TASKS = Path("/proc/self/task")
 _LOOKS_AGAIN = 0.1  # seconds, for whether the thread that is waited for has ended
 
 
@@ -99,7 +102,7 @@ class Subscription:
 
     def refuse_own_wait(self) -> None:
         """Refuse a wait for the stream by the only thread that could end it."""
-        if self.report.thread != threading.get_ident() or self._stream.is_done:
+        if not self.report.is_mine() or self._stream.is_done:
             return
         if self._blocks():
             raise Refusal(
@@ -151,7 +154,7 @@ class Subscription:
 
 
 class Report:
-    """What one thread has to run.
+    """What one thread has to run: the one that had the number when this was made, and none that gets it later.
 
     Attributes
     ----------
@@ -161,6 +164,9 @@ class Report:
 
     def __init__(self, thread: int) -> None:
         self.thread = thread
+        number = _number_of(thread)
+        # A thread of _thread.start_new_thread may not run yet.
+        self._numbers = {int(task.name) for task in _TASKS.iterdir()} if number is None else {number}
         self._subscriptions: list[Subscription] = []
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         weakref.finalize(self, os.close, self._bell)
@@ -190,11 +196,17 @@ class Report:
         """Whether any stream may still give it something."""
         return bool(self._subscriptions)
 
+    def is_mine(self) -> bool:
+        """Tell whether its thread is this one."""
+        return self.thread == threading.get_ident() and threading.get_native_id() in self._numbers
+
     def is_served_elsewhere(self) -> bool:
         """Tell whether its thread lives, and is not this one."""
-        return self.thread != threading.get_ident() and any(
-            each.ident == self.thread for each in threading.enumerate()
-        )
+        return self.thread != threading.get_ident() and self.is_served()
+
+    def is_served(self) -> bool:
+        """Tell whether its thread lives."""
+        return _number_of(self.thread) in self._numbers
 
     def wake(self) -> None:
         """Let the thread look again."""
@@ -233,6 +245,17 @@ class Report:
 
 
 def report_of(thread: int) -> Report | None:
-    """Return what a thread has to run, if a stream is subscribed to it."""
+    """Return what the thread that has this number now has to run, if a stream is subscribed to it."""
     found: Report | None = machine.reports.get(thread)
-    return found
+    if found is None or found.is_served() or _number_of(thread) is None:
+        return found
+    return None
+
+
+def _number_of(thread: int) -> int | None:
+    """Return the system's number of a living thread, which is not given to the next one as the ident is."""
+    if thread == threading.get_ident():
+        return threading.get_native_id()
+    if thread not in sys._current_frames():
+        return None  # asking for the clock of an ended thread may crash
+    return ~(time.pthread_getcpuclockid(thread) >> 3)  # Linux makes a thread's clock of its number

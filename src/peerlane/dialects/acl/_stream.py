@@ -76,7 +76,7 @@ class AclStream(Thing):
         """Cancel what is queued, without waiting."""
         if not self.neutral.is_closed:
             self._aborts += 1
-        self.neutral.cancel(close)
+        self.neutral.abort(close=close)
 
     def end(self) -> None:
         """Wait for what is queued and take no more; report the first failure."""

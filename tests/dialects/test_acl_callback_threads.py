@@ -1,0 +1,130 @@
+"""``acl.rt``: which thread runs a stream's callbacks, when the system gives its ident to another one."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from helpers.acl_calls import in_thread, ok, subscribed
+
+pytestmark = pytest.mark.timeout(60)
+BLOCK = 1
+
+
+def _same_ident(thread: int, work: Callable[[], object]) -> bool:
+    """Run in a new thread, which is given the ident of one that has ended; False if it is not."""
+    met, left = [], _thread.allocate_lock()
+    left.acquire()
+
+    def run() -> None:
+        met.append(threading.get_ident() == thread)
+        if met[0]:
+            work()
+        left.release()
+
+    _thread.start_new_thread(run, ())
+    assert left.acquire(timeout=20)
+    return met[0]
+
+
+def _started(kind: str, go: threading.Event, acl: ModuleType) -> int:
+    if kind == "_thread":
+        return _thread.start_new_thread(go.wait, (20,))
+    if kind == "acl.util":
+        return int(ok(acl.util.start_thread(lambda _: go.wait(20), [])))
+    thread = threading.Thread(target=go.wait, args=(20,))
+    thread.start()
+    assert thread.ident is not None
+    return thread.ident
+
+
+@pytest.mark.parametrize("kind", ["threading", "acl.util", "_thread"])
+def test_a_thread_does_not_inherit_what_another_was_subscribed_to(kind: str, acl: ModuleType) -> None:
+    seen, codes = list[object](), list[int]()
+    stream = subscribed(acl, 1)
+
+    def inherit() -> None:
+        # It lives, and is not who was subscribed: nobody waits for it, and it gets nothing.
+        codes.append(acl.rt.process_report(1))
+        codes.append(acl.rt.set_device(0))
+        codes.append(acl.rt.unsubscribe_report(threading.get_ident(), stream))
+        own = ok(acl.rt.create_stream())
+        ok(acl.rt.subscribe_report(threading.get_ident(), own))
+        ok(acl.rt.launch_callback(seen.append, "own", BLOCK, own))
+        codes.append(acl.rt.process_report(20_000))
+        ok(acl.rt.unsubscribe_report(threading.get_ident(), own))
+        ok(acl.rt.destroy_stream(own))
+
+    for _ in range(200):  # the system gives the place of an ended thread to the next, as a rule
+        go = threading.Event()
+        ok(acl.rt.destroy_stream(stream))
+        thread = _started(kind, go, acl)
+        stream = subscribed(acl, thread)
+        ok(acl.rt.launch_callback(seen.append, "another's", BLOCK, stream))
+        go.set()
+        while thread in sys._current_frames():
+            os.sched_yield()
+        if _same_ident(thread, inherit):
+            break
+    else:
+        pytest.fail("no thread got the ident of one that had ended")
+    assert (codes, seen) == ([107012, 0, 0, 0], ["own"])
+    ok(acl.rt.destroy_stream(stream))
+
+
+def test_nobody_waits_for_a_thread_that_got_the_ident_of_the_subscribed(acl: ModuleType) -> None:
+    stream = subscribed(acl, 1)
+    codes = list[int]()
+
+    def destroy() -> None:
+        ok(acl.rt.set_device(0))
+        codes.append(in_thread(_destroy, acl, stream))
+
+    for _ in range(200):
+        go = threading.Event()
+        ok(acl.rt.destroy_stream(stream))
+        thread = _started("_thread", go, acl)
+        stream = subscribed(acl, thread)
+        ok(acl.rt.launch_callback(print, None, BLOCK, stream))
+        go.set()
+        while thread in sys._current_frames():
+            os.sched_yield()
+        if _same_ident(thread, destroy):
+            break
+    else:
+        pytest.fail("no thread got the ident of one that had ended")
+    assert codes == [0]
+
+
+def _destroy(acl: ModuleType, stream: int) -> int:
+    ok(acl.rt.set_device(0))
+    return int(acl.rt.destroy_stream(stream))
+
+
+def test_a_thread_may_be_subscribed_before_it_runs(acl: ModuleType) -> None:
+    for _ in range(20):
+        start, done = _thread.allocate_lock(), threading.Event()
+        codes, seen = list[int](), list[int]()
+        start.acquire()
+
+        def serve(start: Any = start, done: threading.Event = done, codes: list[int] = codes) -> None:
+            start.acquire()
+            codes.append(acl.rt.process_report(20_000))
+            done.set()
+
+        thread = _thread.start_new_thread(serve, ())
+        stream = subscribed(acl, thread)
+        ok(acl.rt.launch_callback(seen.append, 1, BLOCK, stream))
+        start.release()
+        assert done.wait(20)
+        ok(acl.rt.synchronize_stream(stream))
+        assert (codes, seen) == ([0], [1])
+        ok(acl.rt.unsubscribe_report(thread, stream))
+        ok(acl.rt.destroy_stream(stream))
