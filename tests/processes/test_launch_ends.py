@@ -153,7 +153,8 @@ HANDLES = READY + (
     "def handle(number, frame): print(f'got {signal.Signals(number).name}'); sys.exit(r.rank * 5)\n"
     "for n in ('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2'):\n"
     "    signal.signal(getattr(signal, 'SIG' + n), handle)\n"
-    "ready()\ntime.sleep(100)"
+    # In slices: a signal just before a sleep begins is handled only after it.
+    "ready()\nwhile True: time.sleep(0.05)"
 )
 
 

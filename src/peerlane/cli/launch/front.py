@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -40,11 +39,11 @@ def launch(ranks: int, words: Sequence[str], grace: float) -> int:
     before = _pass_on(ours)
     supervisor = os.fork()
     if supervisor == 0:
-        ours.close()
-        _supervise(theirs, ranks, words, grace)
+        _supervise(ours, theirs, ranks, words, grace)
     theirs.close()
     _, status = os.waitpid(supervisor, 0)
     processes.kill_all()  # there are some only if the supervisor was killed
+    signal.set_wakeup_fd(-1)
     for number, handler in before.items():
         signal.signal(number, handler)
     ours.close()
@@ -69,10 +68,10 @@ def _open_standard_descriptors() -> None:
 def _pass_on(control: socket.socket) -> dict[signal.Signals, Any]:
     """Write every signal to ``control``; return the handlers that were there."""
     control.setblocking(False)
+    # Written when the signal arrives: a Python handler may come too late, once we sleep in `waitpid`.
+    signal.set_wakeup_fd(control.fileno(), warn_on_full_buffer=False)
 
-    def tell(number: int, _frame: FrameType | None) -> None:
-        with contextlib.suppress(OSError):  # the supervisor has ended, or has thousands waiting
-            control.send(bytes([number]))
+    def stop(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGTSTP:
             os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -81,17 +80,21 @@ def _pass_on(control: socket.socket) -> dict[signal.Signals, Any]:
         handler = signal.getsignal(number)
         if handler is not signal.SIG_IGN:  # `nohup` stays `nohup`, for the ranks too
             before[number] = handler
-            signal.signal(number, tell)
+            signal.signal(number, stop)
     return before
 
 
-def _supervise(control: socket.socket, ranks: int, words: Sequence[str], grace: float) -> None:
+def _supervise(
+    ours: socket.socket, control: socket.socket, ranks: int, words: Sequence[str], grace: float
+) -> None:
     """Be the supervisor; never returns."""
     code = 2
     try:
+        signal.set_wakeup_fd(-1)
         for number in PASSED_ON:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
+        ours.close()
         os.setsid()  # what a terminal sends comes from the front, once
         processes.adopt_orphans()
         code = Supervisor(control, ranks, words, grace).run()
