@@ -247,7 +247,7 @@ static void bind_marks(nb::module_& m) {
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->line.consumed.load(); })
         .def("record", [](const HeldNotify& self) { scheduler().notify_recorded(*self.shared); },
              nb::call_guard<GilReleased>(), "Record now, outside of any stream.")
-        .def("promise", [](const HeldNotify& self) { self.shared->promised.store(true, std::memory_order_relaxed); },
+        .def("promise", [](const HeldNotify& self) { scheduler().promise(*self.shared); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
         .def("reset", [](const HeldNotify& self) { scheduler().reset(*self.shared); });
 
