@@ -272,7 +272,7 @@ int Scheduler::event_fd(Mark& mark) {
     if (mark.fd >= 0) return mark.fd;
     const bool over = mark.state.load(std::memory_order_acquire) != Mark::pending;
     mark.fd = eventfd(over ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (mark.fd < 0) throw Refusal{.why = Why::descriptors, .error = errno};
+    if (mark.fd < 0) throw Refusal{.why = Why::descriptors, .role = "event", .error = errno};
     if (over) return mark.fd;
     if (schedule() == Schedule::seeded && !background_) {
         background_ = true;
