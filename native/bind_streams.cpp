@@ -197,6 +197,26 @@ static void bind_stream(nb::module_& m) {
             "memory"_a, "Free an allocation when what was submitted by now is over.");
 }
 
+// Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
+static void record_now(const HeldNotify& self) {
+    Seen seen{.kind = OpKind::notify, .notify = self.shared->id};
+    uint64_t started = 0;
+    if (is_observed()) [[unlikely]] {
+        seen.order = scheduler().next_order();
+        started = scheduler().next_order();
+    }
+    uint64_t number;
+    {
+        const GilReleased gil;
+        number = scheduler().notify_recorded(*self.shared);
+    }
+    if (started == 0 || !is_observed()) return;
+    tell_submitted(seen);
+    seen.order = started;
+    seen.record = number;
+    scheduler().note(std::move(seen));
+}
+
 static void bind_marks(nb::module_& m) {
     nb::class_<HeldMark>(m, "Mark", "One record of an event.")
         .def_prop_ro("stream_id", [](const HeldMark& self) { return self.shared->stream_id; })
@@ -245,8 +265,7 @@ static void bind_marks(nb::module_& m) {
         .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->line.recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->line.consumed.load(); })
-        .def("record", [](const HeldNotify& self) { scheduler().notify_recorded(*self.shared); },
-             nb::call_guard<GilReleased>(), "Record now, outside of any stream.")
+        .def("record", &record_now, "Record now, outside of any stream.")
         .def("promise", [](const HeldNotify& self) { scheduler().promise(*self.shared); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
         .def("reset", [](const HeldNotify& self) { scheduler().reset(*self.shared); });

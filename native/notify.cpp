@@ -121,19 +121,19 @@ bool Notify::is_recorded() const {
     return line.recorded() != line.consumed.load(std::memory_order_acquire);
 }
 
-bool Notify::record(bool& wake) {
+uint64_t Notify::record(bool& wake) {
     wake = false;
     uint64_t before = line.word.load(std::memory_order_relaxed);
     do {
         if (kind == NotifyKind::strict &&
             before / SignalLine::kRecord != line.consumed.load(std::memory_order_acquire))
-            return false;
+            return 0;
         // One read-modify-write with the waiter's bit: release and acquire alone would lose wake-ups.
     } while (!line.word.compare_exchange_weak(before, before + SignalLine::kRecord, std::memory_order_acq_rel,
                                               std::memory_order_relaxed));
     line.recorder.store(static_cast<uint64_t>(getpid()), std::memory_order_relaxed);
     wake = before & SignalLine::kWaiter;
-    return true;
+    return before / SignalLine::kRecord + 1;
 }
 
 bool Notify::consume() {

@@ -277,17 +277,19 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
     make_ready(stream);
 }
 
-void Scheduler::notify_recorded(Notify& notify) {
+uint64_t Scheduler::notify_recorded(Notify& notify) {
     Heap::get().check_usable();
     bool wake;
-    if (!notify.record(wake)) throw Refusal{.why = Why::notify_doubled, .id = notify.id, .device = notify.device};
-    if (!wake) return;
+    const uint64_t number = notify.record(wake);
+    if (number == 0) throw Refusal{.why = Why::notify_doubled, .id = notify.id, .device = notify.device};
+    if (!wake) return number;
     if (notify.far) {
         notify.far->ring();
-        return;
+        return number;
     }
     Lock lock(mutex_);
     wake_notify(notify.line);
+    return number;
 }
 
 void Scheduler::promise(Notify& notify) {

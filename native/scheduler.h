@@ -87,7 +87,8 @@ class Scheduler {
     // By the thread that took the item.  False: it was cancelled meanwhile, and is over.
     bool begin_callback(Stream& stream, uint64_t token);
     void finish_callback(Stream& stream, uint64_t token, bool raised);
-    void notify_recorded(Notify& notify);           // outside of any stream; throws Refusal when it is doubled
+    // Outside of any stream: the number of the record; throws Refusal when it is doubled.
+    uint64_t notify_recorded(Notify& notify);
     void reset(Notify& notify);                     // its records are consumed
     void promise(Notify& notify);                   // the program will record it, whatever is cancelled
 

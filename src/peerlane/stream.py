@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -56,8 +55,7 @@ class Stream(_core.Stream):
         made.device, made._on_error = device, on_error
         trace.created(made)
         if observers.active:
-            observers.tell("create", made)
-            weakref.finalize(made, observers.tell_id, "destroy", "Stream", made.id)
+            observers.created(made)
         return made
 
     @property
@@ -222,7 +220,10 @@ class Stream(_core.Stream):
 
         Waits of other streams for events that were not reached end as ``Cancelled``.
         """
+        sequence = self.submitted
         self.cancel(False)
+        if observers.active:
+            observers.tell("abort", self, stream=self.id, sequence=sequence)
 
     def close(self, *, wait: bool = True) -> None:
         """Take no more operations and wait for what is queued; then report the first failure.  Idempotent.
@@ -240,7 +241,12 @@ class Stream(_core.Stream):
         Error
             As :meth:`sync`; the stream is closed all the same.
         """
+        sequence = self.submitted
         super().close(wait=bool(wait))
+        if observers.active:
+            if wait and self.completed >= sequence:  # not so when its own callback closes it
+                observers.tell("sync", self, stream=self.id, sequence=sequence)
+            observers.closed(self)
         if wait:
             self._report()
 
@@ -255,7 +261,11 @@ class Stream(_core.Stream):
         if error is None:
             self.close()
         else:
+            sequence = self.submitted
             self.cancel(True)
+            if observers.active:
+                observers.tell("abort", self, stream=self.id, sequence=sequence)
+                observers.closed(self)
 
     def _report(self) -> None:
         failure = self.take_failure()
