@@ -69,19 +69,34 @@ void submit_holding(const StreamHandle& self, const Op& op, Shared& shared) {
     told(self, op, done);
 }
 
+// A warning that became an exception must not look like a failure of the call that it comes with.
+void warn_of_lost() {
+    if (!scheduler().has_lost()) return;
+    for (const FailurePtr& failure : scheduler().take_lost()) {
+        try {
+            nb::module_::import_("peerlane.failures").attr("warn_of_lost")(as_object(failure));
+        } catch (nb::python_error& error) {
+            error.discard_as_unraisable("a stream that was dropped");
+        }
+    }
+}
+
 }  // namespace
 
 StreamHandle::StreamHandle(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy)
     : stream(Scheduler::get().create(device, stops, std::move(group), legacy)) {}
 StreamHandle::~StreamHandle() {
     try {
-        Scheduler::get().close(*stream, false, {});
+        Scheduler::get().drop(*stream);
+        const nb::error_scope raised;   // objects go while exceptions pass
+        warn_of_lost();
     } catch (...) {
         // Nothing can be told from here; what was queued still ends.
     }
 }
 
 void release_kept() {
+    warn_of_lost();
     if (!Scheduler::get().has_released()) return;
     std::vector<void*> objects;
     std::vector<uint64_t> tokens;

@@ -81,6 +81,7 @@ class Scheduler {
     // unless the stream's own callback asks, or `wait` is false.
     Outcome close(Stream& stream, bool wait, Poll poll);
     void abort(Stream& stream, bool close);         // running copies end at their next chunk, the rest is cancelled
+    void drop(Stream& stream);                      // close, and a failure that was not taken is kept for take_lost
     void close_device(uint32_t device);             // abort and close its streams
     void set_stops(Stream& stream, bool stops);
 
@@ -95,6 +96,9 @@ class Scheduler {
     Doorbell& bell();                               // what peers ring when they record for this process
     void take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens);   // for a thread with the GIL
     bool has_released() const { return has_released_.load(std::memory_order_relaxed); }
+
+    std::vector<FailurePtr> take_lost();            // of streams that were dropped
+    bool has_lost() const { return has_lost_.load(std::memory_order_relaxed); }
 
     std::atomic<bool> tracing{false};
     std::atomic<bool> observing{false};
@@ -176,6 +180,7 @@ class Scheduler {
     bool give_up_if_hopeless(Stream& stream);
     void refuse_if_hopeless(Stream& stream);
     void give_up(Lock& lock, Stream& stream);
+    void keep_lost(Stream& stream);
     void cancel(Stream& stream, uint64_t until);   // from its head on
 
     // stream_watch.cpp: parked streams, and the thread that wakes them
@@ -244,6 +249,8 @@ class Scheduler {
     std::atomic<bool> has_released_{false};
     std::vector<void*> released_;                        // Python objects
     std::vector<uint64_t> released_tokens_;              // callbacks that will not run
+    std::atomic<bool> has_lost_{false};
+    std::vector<FailurePtr> lost_;
     std::vector<Seen> seen_;
     std::atomic<uint64_t> order_{1};
 };

@@ -200,6 +200,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     FailurePtr failure;                        // the first that was not reported yet
     FailurePtr cause;                          // set: what comes next is cancelled,
     uint64_t cause_until = 0;                  // up to this one
+    bool dropped = false;                      // nobody will take its failure
     std::atomic<bool> closing{false}, closed{false};   // written under the lock
     bool asked_about = false, hopeful = false; // while it is found out who waits in vain
     Stream* asked_next = nullptr;

@@ -24,12 +24,40 @@ Outcome Scheduler::close(Stream& stream, bool wait, Poll poll) {
     return wait_until(lock, [&] { return stream.closed.load(); }, [&] { return &stream; }, stream.waiters, target, {}, poll);
 }
 
+void Scheduler::drop(Stream& stream) {
+    if (Heap::get().is_forked()) return;
+    {
+        Lock lock(mutex_);
+        stream.dropped = !stream.closing;
+    }
+    close(stream, false, {});
+    Lock lock(mutex_);
+    keep_lost(stream);
+}
+
+void Scheduler::keep_lost(Stream& stream) {
+    if (!stream.dropped || !stream.failure) return;
+    stream.dropped = false;
+    or_lose([&] { lost_.push_back(std::move(stream.failure)); });
+    has_lost_.store(true, std::memory_order_relaxed);
+    has_released_.store(true, std::memory_order_relaxed);   // submissions look at one flag
+}
+
+std::vector<FailurePtr> Scheduler::take_lost() {
+    Lock lock(mutex_);
+    has_lost_.store(false, std::memory_order_relaxed);
+    return std::exchange(lost_, {});
+}
+
 void Scheduler::abort(Stream& stream, bool close) {
     if (Heap::get().is_forked()) return;
     Lock lock(mutex_);
     const StreamPtr held = stream.shared_from_this();
     if (stream.closed) return;
-    if (close) stream.closing = true;
+    if (close) {
+        stream.closing = true;
+        stream.dropped = false;   // that it was ended is no news
+    }
     if (stream.is_idle()) {
         if (close) complete(stream, 0, 0);
         return;

@@ -274,6 +274,7 @@ void Scheduler::complete(Stream& stream, uint64_t n, uint32_t phase) {
         }
     if (ends) {
         stream.closed = true;
+        keep_lost(stream);
         able_.dismiss(stream);
         if (stream.group) stream.group->held_up.dismiss(stream);
         streams_.erase(stream.id);

@@ -24,6 +24,10 @@ class Stream(_core.Stream):
     Made by :meth:`Device.create_stream`.  Whatever takes ``stream=`` is queued and returns; what an operation
     needs (buffers, host objects) is kept until it is over.  Failures surface at :meth:`sync`.
 
+    Close it, or use it in a ``with``.  One that is dropped takes no more operations and runs what is queued, but a
+    wait that nothing submitted so far would satisfy is cancelled.  A failure that nobody was told of, that one too,
+    is a ``ResourceWarning`` then; one that comes later is, at a later call of peerlane.
+
     Attributes
     ----------
     device : Device
