@@ -173,7 +173,9 @@ class Stream(_core.Stream):
         """Call ``function(*args)`` when everything submitted so far is done; what follows waits for its return.
 
         It runs on a thread of its own that serves all streams in turn.  What it raises is a failure of this
-        stream.  It may submit to any stream, and must not wait for what waits for it (``Busy``, ``DEADLOCK``).
+        stream.  It may submit to any stream, and must not wait for what waits for it, nor for a callback of another
+        stream that has not returned: one thread makes all calls (``Busy``, ``DEADLOCK``).  Whether that one has
+        returned is up to the schedule: under ``lazy`` it has not unless something asked for it before.
 
         Raises
         ------
