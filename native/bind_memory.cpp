@@ -15,7 +15,8 @@ constexpr const char* kWhyNames[] = {
     "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
     "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
     "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
-    "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "pending_writes"};
+    "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "pending_writes",
+    "handle", "peer_lost"};
 
 // The account outlives the Python object: blocks may be refunded after it is gone.
 struct LedgerHandle {

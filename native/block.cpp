@@ -25,13 +25,6 @@ std::set<int>& descriptors() {
 }
 std::mutex descriptors_mutex;
 
-bool raise_descriptor_limit() {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
-    limit.rlim_cur = limit.rlim_max;
-    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
 int create_memfd() {
     int fd = memfd_create("peerlane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0 && errno == EMFILE && raise_descriptor_limit())
@@ -40,6 +33,13 @@ int create_memfd() {
 }
 
 }  // namespace
+
+bool raise_descriptor_limit() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
 
 Block* create_block(uint64_t size, uint32_t device) {
     const int fd = create_memfd();

@@ -22,6 +22,9 @@ void drop(Block* block);   // the last one closes the descriptor
 // Close every block's descriptor: for a forked child, which must not keep its parent's memory alive.
 void close_all_descriptors();
 
+// False when it is as high as this process may have it.
+bool raise_descriptor_limit();
+
 // Map the whole block at exactly `at`, or put the inaccessible reservation back.
 void map_block(const Block* block, void* at, bool inherited_by_fork);
 void unmap_range(void* at, uint64_t size);

@@ -33,6 +33,8 @@ enum class Why : int {
     own_callback,      // a callback would wait for itself
     deadlock,          // what is waited for waits for the waiter
     pending_writes,    // a host view of memory that operation `size` of stream `id` will write, and it cannot run
+    handle,            // a shareable handle was refused: `error` is a Status, see refuse_handle() in frames.h
+    peer_lost,         // process `id` ended, or no longer serves its handles (`error`: errno, 0 when it ended)
 };
 
 struct Refusal {

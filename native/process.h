@@ -1,0 +1,23 @@
+// Which process is which, and whether it lives: a pid alone is used again.
+#pragma once
+#include <cstdint>
+
+namespace peerlane {
+
+// The kernel's start time of a process in clock ticks; 0: there is none, or it has ended and waits to be collected.
+uint64_t start_time(int32_t pid);
+
+// A process that is watched.  With a pidfd its end is a readable descriptor; where the kernel or a filter of
+// system calls refuses one, `pidfd` is -1 and has_ended() reads the start time again.
+struct Process {
+    int32_t pid = 0;
+    uint64_t start = 0;
+    int pidfd = -1;
+
+    // `socket`: -1, or a connected one, whose other end is asked for first: that cannot be another process by now.
+    // `start` is 0 when the process ended meanwhile.  The caller closes `pidfd`.
+    static Process watch(int32_t pid, int socket);
+    bool has_ended() const;
+};
+
+}  // namespace peerlane
