@@ -66,6 +66,8 @@ class Broker {
 
   private:
     struct State;
+    void end(uint32_t index, uint64_t nonce, bool withdrawn);
+
     std::unique_ptr<State> state_;
 };
 

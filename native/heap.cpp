@@ -3,7 +3,9 @@
 #include <cstring>
 #include <pthread.h>
 
+#include "broker.h"
 #include "fault_guard.h"
+#include "importer.h"
 
 namespace peerlane {
 
@@ -14,9 +16,22 @@ constexpr uint64_t kLargest = uint64_t{1} << 62;   // no capacity is larger, and
 
 uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
-void prepare_fork() { Heap::get().fork_prepare(); }
-void parent_after_fork() { Heap::get().fork_parent(); }
-void child_after_fork() { Heap::get().fork_child(); }
+// The broker's lock may be taken inside the heap's.
+void prepare_fork() {
+    Heap::get().fork_prepare();
+    Exporter::fork_prepare();
+    Broker::get().fork_prepare();
+}
+void parent_after_fork() {
+    Broker::get().fork_parent();
+    Exporter::fork_parent();
+    Heap::get().fork_parent();
+}
+void child_after_fork() {
+    Broker::get().fork_child();
+    Exporter::fork_child();
+    Heap::get().fork_child();
+}
 }  // namespace
 
 Heap& Heap::get() {

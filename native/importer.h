@@ -10,18 +10,18 @@
 namespace peerlane {
 
 struct Offer {
-    Grant grant;        // checked: kind, size, seals and rights are those of the descriptor
+    Grant grant;         // checked: kind, size, seals and rights are those of the descriptor
     uint64_t nonce = 0;  // all of it, also when 28 bits were known
-    int fd = -1;        // the receiver's to close
+    int fd = -1;         // the receiver's to close
 };
 
 // A connection to one exporting process, shared by all that was imported from it.  Its end, with the last reference,
-// lets go of everything.  All that waits asks `poll` every 100 ms and throws Refusal: wait_timeout (role "handle"),
-// interrupted, peer_lost, descriptors, forked.
+// lets go of everything.  What waits asks `poll` every 100 ms and throws Refusal: wait_timeout (role "handle"),
+// interrupted, peer_lost, descriptors, system_memory, forked.
 class Exporter {
   public:
     // The connection that there is, or a new one.  `start`: start time of `pid`, of which the low 32 bits count; 0: not
-    // known.  Throws as above and Why::handle (other_user, foreign_namespace, too_many).
+    // known.  Throws as above and Why::handle (other_user, foreign_namespace).
     static std::shared_ptr<Exporter> connect(int directory, const std::string& name, uint32_t slot, uint64_t node, int32_t pid,
                                              uint64_t start, Deadline deadline, Poll poll);
     ~Exporter();
@@ -36,7 +36,7 @@ class Exporter {
     uint64_t start() const;
     // The process has ended; not only its socket, which a forked child keeps open.
     bool is_dead() const;
-    // Nothing can be opened through it any more: the process ended, left its node, or closed this connection.
+    // Nothing can be opened through it any more: the process ended, left its node, or broke the rules.
     bool is_lost() const;
 
     // Around fork: the child closes every connection, and its calls throw (Why::forked).
@@ -45,10 +45,9 @@ class Exporter {
     static void fork_child();
 
   private:
-    friend struct ExporterAccess;
-    struct State;
-    explicit Exporter(std::shared_ptr<State> state);
-    std::shared_ptr<State> state_;
+    explicit Exporter(std::shared_ptr<class ExporterLine> line);
+
+    const std::shared_ptr<class ExporterLine> line_;
 };
 
 }  // namespace peerlane

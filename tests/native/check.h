@@ -40,5 +40,7 @@ inline std::mt19937_64 seeded(const char* test) {
     return std::mt19937_64{seed};
 }
 
+inline int scaled(int usual, int soak) { return std::getenv("PEERLANE_SOAK") ? soak : usual; }
+
 // TSan refuses windows beyond 1 TiB.
 inline constexpr uint64_t kTestWindow = uint64_t{512} << 30;

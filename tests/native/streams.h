@@ -18,8 +18,6 @@ using namespace peerlane;
 
 inline constexpr double kPatience = 60;   // seconds; what takes longer hangs
 
-inline int scaled(int usual, int soak) { return std::getenv("PEERLANE_SOAK") ? soak : usual; }
-
 inline uint32_t new_device(bool routes_to_all = true) {
     static std::vector<uint32_t> open;
     const uint32_t device = Heap::get().add_device({.capacity = uint64_t{1} << 32}, nullptr, 0);

@@ -1,0 +1,344 @@
+// Other processes for the tests of the broker: this program again, in a role, told line by line what to do.
+#pragma once
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <poll.h>
+#include <spawn.h>
+#include <sstream>
+#include <string>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "block.h"
+#include "broker.h"
+#include "check.h"
+#include "importer.h"
+#include "process.h"
+
+extern char** environ;
+
+namespace peers {
+
+using namespace peerlane;
+using std::chrono::steady_clock;
+
+inline constexpr double kPatience = 60;          // seconds; what takes longer hangs
+inline constexpr double kDeathSeconds = 0.5 * 5;   // the promise, and what a loaded machine may add
+inline constexpr uint64_t kNode = 0x1122334455667788;
+
+inline double seconds_since(steady_clock::time_point start) {
+    return std::chrono::duration<double>(steady_clock::now() - start).count();
+}
+
+inline bool comes_true(const std::function<bool()>& condition, double seconds = kPatience) {
+    const auto start = steady_clock::now();
+    while (!condition()) {
+        if (seconds_since(start) > seconds) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
+inline int descriptors_open() {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) count += !entry.path().empty();
+    return count - 1;   // that of the listing
+}
+
+class Child {
+  public:
+    Child(const std::string& role, const std::vector<std::string>& words = {}) {
+        int to[2], from[2];
+        CHECK(pipe2(to, O_CLOEXEC) == 0 && pipe2(from, O_CLOEXEC) == 0);
+        posix_spawn_file_actions_t actions;
+        posix_spawn_file_actions_init(&actions);
+        posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
+        posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
+        std::vector<std::string> all{"peer", role};
+        all.insert(all.end(), words.begin(), words.end());
+        std::vector<char*> argv;
+        for (std::string& word : all) argv.push_back(word.data());
+        argv.push_back(nullptr);
+        CHECK(posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ) == 0);
+        posix_spawn_file_actions_destroy(&actions);
+        close(to[0]);
+        close(from[1]);
+        in_ = to[1];
+        out_ = from[0];
+    }
+    ~Child() {
+        if (pid > 0) kill_now();
+        close(in_);
+        close(out_);
+    }
+    Child(const Child&) = delete;
+
+    void say(const std::string& line) const {
+        const std::string text = line + "\n";
+        CHECK(write(in_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+    }
+    std::string hear() {
+        const auto start = steady_clock::now();
+        while (true) {
+            if (const size_t end = text_.find('\n'); end != std::string::npos) {
+                const std::string line = text_.substr(0, end);
+                text_.erase(0, end + 1);
+                return line;
+            }
+            pollfd asked{out_, POLLIN, 0};
+            CHECK(seconds_since(start) < kPatience);
+            if (poll(&asked, 1, 1000) != 1) continue;
+            char part[512];
+            const ssize_t n = read(out_, part, sizeof part);
+            CHECK(n > 0);   // it ended
+            text_.append(part, static_cast<size_t>(n));
+        }
+    }
+    std::string ask(const std::string& line) {
+        say(line);
+        return hear();
+    }
+    uint64_t number(const std::string& line) { return std::stoull(ask(line)); }
+
+    int wait() {
+        int status = 0;
+        CHECK(comes_true([&] { return waitpid(pid, &status, WNOHANG) == pid; }));
+        pid = 0;
+        return status;
+    }
+    void kill_now() {
+        kill(pid, SIGKILL);
+        wait();
+    }
+    void finish() {
+        close(std::exchange(in_, -1));
+        const int status = wait();
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+
+    pid_t pid = 0;
+
+  private:
+    int in_ = -1, out_ = -1;
+    std::string text_;
+};
+
+// The rest of a line of words.
+class Words {
+  public:
+    explicit Words(const std::string& line) : stream_(line) {}
+    std::string word() {
+        std::string next;
+        stream_ >> next;
+        return next;
+    }
+    uint64_t number() { return std::stoull(word()); }
+
+  private:
+    std::istringstream stream_;
+};
+
+// A role: answers every line on stdin with one on stdout until stdin ends.
+inline int answer_lines(const std::function<std::string(Words)>& answer) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (std::string line; std::getline(std::cin, line);) std::cout << answer(Words(line)) << std::endl;
+    return 0;
+}
+
+// A process that is not the caller's child in any way that pthread_atfork hears of: it keeps every descriptor.
+inline pid_t fork_unheard() {
+    const pid_t parent = getpid();
+    const pid_t child = static_cast<pid_t>(syscall(SYS_fork));
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, 0);
+        alarm(static_cast<unsigned>(kPatience));
+        (void)parent;
+        while (true) pause();
+    }
+    return child;
+}
+
+struct Place {   // a runtime directory
+    std::string path;
+    int fd = -1;
+    Place() {
+        std::string name = (std::filesystem::temp_directory_path() / "peerlane-test-XXXXXX").string();
+        CHECK(mkdtemp(name.data()));
+        path = name;
+        fd = ::open(path.c_str(), O_DIRECTORY | O_RDONLY | O_CLOEXEC);
+        CHECK(fd >= 0);
+    }
+    ~Place() {
+        close(fd);
+        std::filesystem::remove_all(path);
+    }
+    Place(const Place&) = delete;
+    bool is_empty() const { return std::filesystem::is_empty(path); }
+};
+
+inline Broker& broker() { return Broker::get(); }
+
+// A block on offer, and how often the broker said that it is gone.
+struct Shared {
+    Block* block;
+    Ticket ticket;
+    std::shared_ptr<std::atomic<int>> gone = std::make_shared<std::atomic<int>>(0);
+
+    explicit Shared(uint64_t size = 4096, uint16_t rights = kMayRead | kMayWrite, Kind kind = Kind::memory, bool everyone = true) {
+        block = create_block(size, 0);
+        Grant grant{.kind = kind, .rights = rights, .block = block->id, .size = size, .length = size, .detail = {7, 9}};
+        ticket = broker().offer({grant, block->fd, everyone, [gone = gone] { ++*gone; }});
+    }
+    ~Shared() { drop(block); }
+    Shared(const Shared&) = delete;
+
+    void write(uint64_t value) const { CHECK(pwrite(block->fd, &value, sizeof value, 0) == sizeof value); }
+    uint64_t importers() const { return broker().importers(ticket.index, ticket.nonce); }
+    bool allow(pid_t pid) const { return broker().allow(ticket.index, ticket.nonce, pid, start_time(pid)); }
+    void abandon() const { broker().abandon(ticket.index, ticket.nonce); }
+    void withdraw() const { broker().withdraw(ticket.index, ticket.nonce); }
+    std::string words() const { return std::to_string(ticket.index) + " " + std::to_string(ticket.nonce); }
+};
+
+// "refused WHY STATUS FIRST SECOND ASKER EXPORTER"
+inline std::string describe(const Refusal& refusal) {
+    std::ostringstream text;
+    text << "refused " << static_cast<int>(refusal.why) << ' ' << refusal.error << ' ' << refusal.size << ' '
+         << refusal.extent_size << ' ' << refusal.base << ' ' << refusal.id;
+    return text.str();
+}
+
+inline bool is_refused(const std::string& answer, Status status) {
+    const std::string start = "refused " + std::to_string(static_cast<int>(Why::handle)) + " " +
+                              std::to_string(static_cast<int>(status)) + " ";
+    if (answer.starts_with(start)) return true;
+    std::fprintf(stderr, "got: %s\n", answer.c_str());
+    return false;
+}
+
+inline bool is_lost(const std::string& answer) {
+    return answer.starts_with("refused " + std::to_string(static_cast<int>(Why::peer_lost)) + " ");
+}
+
+// The role of an honest importer.  Arguments: directory, socket's name, node, exporter's pid, its start time.
+//   open INDEX NONCE [BITS] [KIND]   -> "ok WORD" or a refusal
+//   again INDEX NONCE COUNT          -> opens, reads, lets go COUNT times; nanoseconds of one open (the median)
+//   go INDEX NONCE                   lets go                -> ok
+//   fork                             -> pid of a child that keeps every descriptor
+//   dead, lost, fds, leave (drops the connection)
+class Importer {
+  public:
+    explicit Importer(const std::vector<std::string>& words)
+        : directory_(::open(words[0].c_str(), O_DIRECTORY | O_RDONLY | O_CLOEXEC)), name_(words[1]),
+          node_(std::stoull(words[2])), pid_(std::stoi(words[3])), start_(std::stoull(words[4])) {}
+
+    std::string answer(Words words) {
+        const std::string verb = words.word();
+        try {
+            return act(verb, words);
+        } catch (const Refusal& refusal) {
+            return describe(refusal);
+        }
+    }
+
+  private:
+    Exporter& exporter() {
+        if (!exporter_)
+            exporter_ = Exporter::connect(directory_, name_, 0, node_, pid_, start_, Deadline::in(seconds_), {});
+        return *exporter_;
+    }
+    Offer open(Words& words) {
+        const auto index = static_cast<uint32_t>(words.number());
+        const uint64_t nonce = words.number();
+        const std::string bits = words.word(), kind = words.word();
+        return exporter().open(index, nonce, bits.empty() ? 64 : static_cast<unsigned>(std::stoul(bits)),
+                               kind.empty() ? Kind::memory : static_cast<Kind>(std::stoul(kind)), Deadline::in(seconds_), {});
+    }
+    static uint64_t read_word(const Offer& offer) {
+        void* at = mmap(nullptr, offer.grant.size, PROT_READ, MAP_SHARED, offer.fd, 0);
+        CHECK(at != MAP_FAILED);
+        uint64_t value;
+        memcpy(&value, at, sizeof value);
+        munmap(at, offer.grant.size);
+        return value;
+    }
+    std::string act(const std::string& verb, Words& words) {
+        if (verb == "open") {
+            const Offer offer = open(words);
+            const uint64_t value = read_word(offer);
+            close(offer.fd);
+            return "ok " + std::to_string(value);
+        }
+        if (verb == "again") return again(static_cast<uint32_t>(words.number()), words.number(), words.number());
+        if (verb == "go") {
+            const auto index = static_cast<uint32_t>(words.number());
+            exporter().let_go(index, words.number());
+            return "ok";
+        }
+        if (verb == "within") {
+            seconds_ = std::stod(words.word());
+            return "ok";
+        }
+        if (verb == "fork") return std::to_string(fork_unheard());
+        if (verb == "dead") return std::to_string(exporter().is_dead());
+        if (verb == "lost") return std::to_string(exporter().is_lost());
+        if (verb == "fds") return std::to_string(descriptors_open());
+        if (verb == "leave") {
+            exporter_.reset();
+            return "ok";
+        }
+        return "what is " + verb;
+    }
+    std::string again(uint32_t index, uint64_t nonce, uint64_t count) {
+        std::vector<int64_t> spans;
+        for (uint64_t i = 0; i < count; ++i) {
+            const auto start = steady_clock::now();
+            const Offer offer = exporter().open(index, nonce, 64, Kind::memory, Deadline::in(seconds_), {});
+            spans.push_back(std::chrono::nanoseconds(steady_clock::now() - start).count());
+            close(offer.fd);
+            exporter().let_go(index, nonce);
+        }
+        std::sort(spans.begin(), spans.end());
+        return std::to_string(spans[spans.size() / 2]);
+    }
+
+    const int directory_;
+    const std::string name_;
+    const uint64_t node_;
+    const int pid_;
+    const uint64_t start_;
+    double seconds_ = kPatience;
+    std::shared_ptr<Exporter> exporter_;
+};
+
+inline std::vector<std::string> importer_words(const Place& place, const std::string& name, uint64_t node, pid_t exporter) {
+    return {place.path, name, std::to_string(node), std::to_string(exporter), std::to_string(start_time(exporter))};
+}
+
+inline int import_lines(const std::vector<std::string>& words) {
+    Importer importer(words);
+    return answer_lines([&](Words line) { return importer.answer(std::move(line)); });
+}
+
+using Role = std::function<int(const std::vector<std::string>&)>;
+
+// The tests, or the role that this process was started in.
+inline int play(int argc, char** argv, std::map<std::string, Role> roles, const std::function<void()>& tests) {
+    roles["importer"] = import_lines;
+    if (argc > 1) return roles.at(argv[1])({argv + 2, argv + argc});
+    tests();
+    return 0;
+}
+
+}  // namespace peers
