@@ -16,6 +16,14 @@
         }                                                                            \
     } while (0)
 
+// A program that hangs says where, instead of being ended from outside.
+#define RUN(test)                          \
+    do {                                   \
+        std::printf("  %s\n", #test);      \
+        std::fflush(stdout);               \
+        test;                              \
+    } while (0)
+
 template <class Work>
 std::optional<peerlane::Refusal> refused(const Work& work) {
     try {

@@ -1,5 +1,6 @@
 // Other processes for the tests of the broker: this program again, in a role, told line by line what to do.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -14,6 +15,11 @@
 #include <string>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -158,15 +164,10 @@ inline int answer_lines(const std::function<std::string(Words)>& answer) {
 
 // A process that is not the caller's child in any way that pthread_atfork hears of: it keeps every descriptor.
 inline pid_t fork_unheard() {
-    const pid_t parent = getpid();
-    const pid_t child = static_cast<pid_t>(syscall(SYS_fork));
-    if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, 0);
-        alarm(static_cast<unsigned>(kPatience));
-        (void)parent;
-        while (true) pause();
-    }
-    return child;
+    const pid_t child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+    if (child != 0) return child;
+    alarm(static_cast<unsigned>(kPatience));
+    while (true) pause();
 }
 
 struct Place {   // a runtime directory
@@ -211,11 +212,11 @@ struct Shared {
     std::string words() const { return std::to_string(ticket.index) + " " + std::to_string(ticket.nonce); }
 };
 
-// "refused WHY STATUS FIRST SECOND ASKER EXPORTER"
+// "refused WHY STATUS FIRST SECOND ASKER EXPORTER START LISTED"
 inline std::string describe(const Refusal& refusal) {
     std::ostringstream text;
     text << "refused " << static_cast<int>(refusal.why) << ' ' << refusal.error << ' ' << refusal.size << ' '
-         << refusal.extent_size << ' ' << refusal.base << ' ' << refusal.id;
+         << refusal.extent_size << ' ' << refusal.base << ' ' << refusal.id << ' ' << refusal.entry << ' ' << refusal.fault_address;
     return text.str();
 }
 
@@ -233,7 +234,10 @@ inline bool is_lost(const std::string& answer) {
 
 // The role of an honest importer.  Arguments: directory, socket's name, node, exporter's pid, its start time.
 //   open INDEX NONCE [BITS] [KIND]   -> "ok WORD" or a refusal
-//   again INDEX NONCE COUNT          -> opens, reads, lets go COUNT times; nanoseconds of one open (the median)
+//   keep INDEX NONCE, peek           the same, and the word of what was kept
+//   again INDEX NONCE COUNT          opens and lets go COUNT times -> nanoseconds of one open (the median)
+//   flood INDEX NONCE COUNT          the same without letting go
+//   within SECONDS                   the deadline of what follows
 //   go INDEX NONCE                   lets go                -> ok
 //   fork                             -> pid of a child that keeps every descriptor
 //   dead, lost, fds, leave (drops the connection)
@@ -280,7 +284,16 @@ class Importer {
             close(offer.fd);
             return "ok " + std::to_string(value);
         }
-        if (verb == "again") return again(static_cast<uint32_t>(words.number()), words.number(), words.number());
+        if (verb == "keep") {
+            kept_ = open(words);
+            return "ok";
+        }
+        if (verb == "peek") return std::to_string(read_word(kept_));
+        if (verb == "again" || verb == "flood") {
+            const auto index = static_cast<uint32_t>(words.number());
+            const uint64_t nonce = words.number(), count = words.number();
+            return std::to_string(time_opens(index, nonce, count, verb == "again"));
+        }
         if (verb == "go") {
             const auto index = static_cast<uint32_t>(words.number());
             exporter().let_go(index, words.number());
@@ -300,17 +313,17 @@ class Importer {
         }
         return "what is " + verb;
     }
-    std::string again(uint32_t index, uint64_t nonce, uint64_t count) {
+    int64_t time_opens(uint32_t index, uint64_t nonce, uint64_t count, bool let_go) {
         std::vector<int64_t> spans;
         for (uint64_t i = 0; i < count; ++i) {
             const auto start = steady_clock::now();
             const Offer offer = exporter().open(index, nonce, 64, Kind::memory, Deadline::in(seconds_), {});
             spans.push_back(std::chrono::nanoseconds(steady_clock::now() - start).count());
             close(offer.fd);
-            exporter().let_go(index, nonce);
+            if (let_go) exporter().let_go(index, nonce);
         }
         std::sort(spans.begin(), spans.end());
-        return std::to_string(spans[spans.size() / 2]);
+        return spans[spans.size() / 2];
     }
 
     const int directory_;
@@ -319,6 +332,7 @@ class Importer {
     const int pid_;
     const uint64_t start_;
     double seconds_ = kPatience;
+    Offer kept_;
     std::shared_ptr<Exporter> exporter_;
 };
 
@@ -331,12 +345,78 @@ inline int import_lines(const std::vector<std::string>& words) {
     return answer_lines([&](Words line) { return importer.answer(std::move(line)); });
 }
 
+// The role of an exporter.  Arguments: directory, socket's name.
+//   offer WORD       -> "INDEX NONCE"
+//   importers INDEX NONCE, abandon INDEX NONCE, gone, fork, close
+inline int export_lines(const std::vector<std::string>& words) {
+    const int directory = ::open(words[0].c_str(), O_DIRECTORY | O_RDONLY | O_CLOEXEC);
+    broker().open(directory, words[1], 0, kNode);
+    std::vector<std::unique_ptr<Shared>> all;
+    return answer_lines([&](Words line) -> std::string {
+        const std::string verb = line.word();
+        if (verb == "offer") {
+            all.push_back(std::make_unique<Shared>());
+            all.back()->write(line.number());
+            return all.back()->words();
+        }
+        if (verb == "importers" || verb == "abandon") {
+            const auto index = static_cast<uint32_t>(line.number());
+            if (verb == "importers") return std::to_string(broker().importers(index, line.number()));
+            broker().abandon(index, line.number());
+            return "ok";
+        }
+        if (verb == "gone") {
+            int gone = 0;
+            for (const auto& each : all) gone += *each->gone;
+            return std::to_string(gone);
+        }
+        if (verb == "fork") return std::to_string(fork_unheard());
+        broker().close();
+        return "ok";
+    });
+}
+
+// A socket that says what it likes.
+class Raw {
+  public:
+    explicit Raw(const Place& place, const std::string& name) : Raw(place.path + "/" + name) {}
+    explicit Raw(const std::string& path) : fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address{.sun_family = AF_UNIX};
+        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        timeval patience{static_cast<time_t>(kPatience), 0};
+        CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+        while (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) CHECK(errno == EINTR);
+    }
+    ~Raw() { close(fd); }
+    Raw(const Raw&) = delete;
+
+    bool say(const void* bytes, size_t size, int flags = 0) const {
+        return send(fd, bytes, size, flags | MSG_NOSIGNAL) == static_cast<ssize_t>(size);
+    }
+    bool say(const Request& request) const { return say(&request, sizeof request); }
+    // False: the connection was closed.  Descriptors that come with it are closed.
+    bool hear(Answer& answer) const {
+        const ssize_t n = recv(fd, &answer, sizeof answer, 0);
+        CHECK(n == sizeof answer || n == 0 || (n < 0 && errno == ECONNRESET));
+        return n == sizeof answer;
+    }
+    Answer ask(const Request& request) const {
+        Answer answer;
+        CHECK(say(request) && hear(answer));
+        return answer;
+    }
+
+    const int fd;
+};
+
 using Role = std::function<int(const std::vector<std::string>&)>;
 
 // The tests, or the role that this process was started in.
 inline int play(int argc, char** argv, std::map<std::string, Role> roles, const std::function<void()>& tests) {
-    roles["importer"] = import_lines;
+    roles.emplace("importer", import_lines);
+    roles.emplace("exporter", export_lines);
     if (argc > 1) return roles.at(argv[1])({argv + 2, argv + argc});
+    alarm(std::getenv("PEERLANE_SOAK") ? 1700 : 190);   // whatever hangs
     tests();
     return 0;
 }

@@ -227,12 +227,4 @@ void under_each_schedule(std::mt19937_64& random, const Test& test) {
     engine().configure(Schedule::eager, 0);
 }
 
-// A program that hangs says where, instead of being ended from outside.
-#define RUN(test)                          \
-    do {                                   \
-        std::printf("  %s\n", #test);      \
-        std::fflush(stdout);               \
-        test;                              \
-    } while (0)
-
 }  // namespace streams

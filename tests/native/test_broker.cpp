@@ -9,9 +9,7 @@ const std::string kName = "node.0.sock";
 
 std::vector<std::string> here(const Place& place) { return importer_words(place, kName, kNode, getpid()); }
 
-void one_after_the_other() {
-    const Place place;
-    broker().open(place.fd, kName, 0, kNode);
+void one_after_the_other(const Place& place) {
     broker().open(place.fd, kName, 0, kNode);   // idempotent
     CHECK(refuses(Why::closed, [&] { broker().open(place.fd, "other.sock", 1, kNode); }));
     const Shared shared;
@@ -30,13 +28,224 @@ void one_after_the_other() {
     const std::string brief = std::to_string(shared.ticket.index) + " " + std::to_string(shared.ticket.nonce & kShortNonce);
     CHECK(peer.ask("open " + brief + " 28") == "ok 4711" && shared.importers() == 1);
     CHECK(peer.ask("go " + brief) == "ok" && comes_true([&] { return shared.importers() == 0; }));
+    CHECK(peer.ask("open " + shared.words()) == "ok 4711" && peer.ask("leave") == "ok");   // the connection ends
+    CHECK(comes_true([&] { return shared.importers() == 0; }));
+    peer.finish();
+    shared.abandon();
+    CHECK(*shared.gone == 1);
+}
+
+// What the owner does and what two importers do, in every order; `gone` comes once, after the last.
+void every_order(const Place& place) {
+    Child one("importer", here(place)), two("importer", here(place));
+    std::vector<int> steps{0, 1, 2, 3};   // abandon or withdraw, one lets go, two lets go, one opens again
+    do {
+        for (const bool withdraw : {false, true}) {
+            const Shared shared;
+            CHECK(one.ask("open " + shared.words()) == "ok 0" && two.ask("open " + shared.words()) == "ok 0");
+            int held[2] = {1, 1};
+            bool ended = false;
+            for (const int step : steps) {
+                const bool is_dead = ended && held[0] + held[1] == 0;
+                if (step == 0) {
+                    withdraw ? shared.withdraw() : shared.abandon();
+                    ended = true;
+                } else if (step == 3) {
+                    const std::string answer = one.ask("open " + shared.words());
+                    if (is_dead || (withdraw && ended)) {
+                        CHECK(is_refused(answer, Status::stale));
+                    } else {
+                        CHECK(answer == "ok 0");
+                        ++held[0];
+                    }
+                } else {
+                    CHECK((step == 1 ? one : two).ask("go " + shared.words()) == "ok");
+                    --held[step - 1];
+                }
+                const uint64_t holders = (held[0] != 0) + (held[1] != 0);
+                CHECK(comes_true([&] { return shared.importers() == holders; }));
+                CHECK(comes_true([&] { return *shared.gone == (ended && holders == 0 ? 1 : 0); }));
+            }
+            if (held[0] != 0) CHECK(one.ask("go " + shared.words()) == "ok");
+            CHECK(comes_true([&] { return *shared.gone == 1; }));
+        }
+    } while (std::next_permutation(steps.begin(), steps.end()));
+    one.finish();
+    two.finish();
+}
+
+void rights_and_kinds(const Place& place) {
+    Child peer("importer", here(place));
+    const Shared readable(4096, kMayRead), event(4096, kMayRead | kMayWrite, Kind::event);
+    readable.write(12);
+    CHECK(peer.ask("open " + readable.words()) == "ok 12");
+    const int before = descriptors_open();
+    for (int i = 0; i < 50; ++i) CHECK(peer.ask("open " + readable.words()) == "ok 12");   // importers check the mode
+    CHECK(comes_true([&] { return descriptors_open() <= before; }));   // each answer's own descriptor is closed
+    CHECK(is_refused(peer.ask("open " + event.words()), Status::wrong_kind));
+    CHECK(peer.ask("open " + event.words() + " 64 3") == "ok 0");
+    peer.finish();
+    readable.abandon();
+    event.abandon();
+    CHECK(comes_true([&] { return *event.gone == 1; }));
+}
+
+void lists(const Place& place) {
+    const Shared shared(4096, kMayRead, Kind::memory, false);
+    const auto [index, nonce] = shared.ticket;
+    CHECK(broker().allowed(index, nonce).empty());
+    CHECK(broker().allow(index, nonce, 5, 50) && broker().allow(index, nonce, 6, 60) && broker().allow(index, nonce, 5, 51));
+    CHECK((broker().allowed(index, nonce) == std::vector<std::pair<int32_t, uint64_t>>{{5, 51}, {6, 60}}));
+    CHECK(broker().disallow(index, nonce, 5) && !broker().disallow(index, nonce, 5));
+    CHECK(!broker().allow(index, nonce + 1, 5, 50) && !broker().allow(kMaxTickets, nonce, 5, 50));
+    Child listed("importer", here(place)), other("importer", here(place));
+    CHECK(shared.allow(listed.pid));
+    CHECK(listed.ask("open " + shared.words()) == "ok 0");
+    CHECK(is_refused(other.ask("open " + shared.words()), Status::not_listed));
+    CHECK(broker().disallow(index, nonce, listed.pid));   // what it has it keeps
+    CHECK(is_refused(listed.ask("open " + shared.words()), Status::not_listed) && shared.importers() == 1);
+    shared.withdraw();
+    CHECK(!shared.allow(listed.pid) && broker().allowed(index, nonce).empty() && shared.importers() == 1 && *shared.gone == 0);
+    listed.finish();
+    CHECK(comes_true([&] { return *shared.gone == 1; }));
+    other.finish();
+}
+
+void many(const Place& place) {
+    const int importers = scaled(16, 200), tickets = scaled(1000, 10'000);
+    std::vector<std::unique_ptr<Shared>> all;
+    for (int i = 0; i < tickets; ++i) {
+        all.push_back(std::make_unique<Shared>());
+        all.back()->write(static_cast<uint64_t>(i));
+    }
+    const Shared& shared = *all[0];
+    shared.write(99);
+    std::vector<std::unique_ptr<Child>> peers;
+    for (int i = 0; i < importers; ++i) peers.push_back(std::make_unique<Child>("importer", here(place)));
+    for (auto& peer : peers) peer->say("keep " + shared.words());
+    for (auto& peer : peers) CHECK(peer->hear() == "ok");
+    CHECK(shared.importers() == static_cast<uint64_t>(importers));
+    shared.abandon();
+    shared.write(100);
+    for (auto& peer : peers) CHECK(peer->ask("peek") == "100" && *shared.gone == 0);
+    for (int i = 1; i < tickets; i += 7)
+        CHECK(peers[static_cast<size_t>(i % importers)]->ask("open " + all[static_cast<size_t>(i)]->words()) == "ok " + std::to_string(i));
+    for (auto& peer : peers) peer->finish();
+    CHECK(comes_true([&] { return *shared.gone == 1; }));
+    for (size_t i = 1; i < all.size(); ++i) all[i]->abandon();
+    for (auto& each : all) CHECK(comes_true([&] { return *each->gone == 1; }));
+}
+
+void closing(const Place& place) {
+    Child peer("importer", here(place));
+    const Shared kept, lost;
+    kept.write(5);
+    CHECK(peer.ask("keep " + kept.words()) == "ok");
+    broker().close();
+    CHECK(*kept.gone == 1 && *lost.gone == 1 && place.is_empty() && !broker().is_open());
+    broker().close();   // idempotent
+    CHECK(refuses(Why::closed, [] { Shared(); }));
+    CHECK(!kept.allow(1) && kept.importers() == 0);
+    kept.abandon();
+    CHECK(*kept.gone == 1);
+    CHECK(peer.ask("peek") == "5" && peer.ask("lost") == "1" && peer.ask("dead") == "0");
+    CHECK(is_lost(peer.ask("open " + kept.words())) && peer.ask("leave") == "ok" && is_lost(peer.ask("open " + kept.words())));
+    // Another time, at the same place, where a dead owner left a socket.
+    CHECK(mknodat(place.fd, kName.c_str(), S_IFSOCK | 0600, 0) == 0);
+    broker().open(place.fd, kName, 0, kNode);
+    struct stat found{};
+    CHECK(fstatat(place.fd, kName.c_str(), &found, 0) == 0 && (found.st_mode & 0777) == 0600);
+    CHECK(is_refused(peer.ask("open " + kept.words()), Status::stale));
+    const Shared next;
+    CHECK(peer.ask("open " + next.words()) == "ok 0");
+    peer.finish();
+    next.abandon();
+    broker().close();
+    // No place to serve at: nothing is left open.
+    const int before = descriptors_open();
+    CHECK(refuses(Why::system_memory, [&] { broker().open(place.fd, "none/node.sock", 0, kNode); }));
+    CHECK(refuses(Why::system_memory, [&] { broker().open(place.fd, std::string(200, 'n'), 0, kNode); }));
+    CHECK(descriptors_open() == before && !broker().is_open());
+}
+
+void long_paths() {
+    const Place place;
+    std::string path = place.path;
+    for (int i = 0; i < 8; ++i) {
+        path += "/" + std::string(60, 'd');
+        CHECK(mkdir(path.c_str(), 0700) == 0);
+    }
+    const int directory = ::open(path.c_str(), O_DIRECTORY | O_RDONLY | O_CLOEXEC);
+    broker().open(directory, kName, 0, kNode);
+    const Shared shared;
+    auto words = here(place);
+    words[0] = path;
+    Child peer("importer", words);
+    CHECK(peer.ask("open " + shared.words()) == "ok 0");
     peer.finish();
     broker().close();
-    CHECK(*shared.gone == 1 && place.is_empty() && !broker().is_open());
+    close(directory);
+}
+
+void threads(const Place& place) {
+    std::atomic<bool> over{false};
+    std::vector<std::thread> all;
+    Child peer("importer", here(place));
+    for (int t = 0; t < 3; ++t)
+        all.emplace_back([&] {
+            while (!over) {
+                const Shared shared;
+                CHECK(shared.allow(peer.pid) && shared.importers() == 0);
+                shared.abandon();
+                CHECK(*shared.gone == 1);
+            }
+        });
+    const Shared shared;
+    for (int i = 0; i < scaled(200, 5000); ++i) {
+        CHECK(peer.ask("open " + shared.words()) == "ok 0" && peer.ask("go " + shared.words()) == "ok");
+    }
+    over = true;
+    for (std::thread& thread : all) thread.join();
+    shared.abandon();
+    peer.finish();
+    CHECK(comes_true([&] { return *shared.gone == 1; }));
+}
+
+void round_trip(const Place& place) {
+    std::atomic<bool> over{false};
+    std::thread busy([&] {
+        while (!over) {
+        }
+    });
+    const Shared shared;
+    Child peer("importer", here(place));
+    const uint64_t nanoseconds = peer.number("again " + shared.words() + " " + std::to_string(scaled(2000, 50'000)));
+    over = true;
+    busy.join();
+    std::printf("  open, median round trip: %.1f us\n", static_cast<double>(nanoseconds) / 1e3);
+    peer.finish();
+    shared.abandon();
+    CHECK(comes_true([&] { return *shared.gone == 1; }));
+}
+
+void all_of_it() {
+    const Place place;
+    const int before = descriptors_open();
+    broker().open(place.fd, kName, 0, kNode);
+    RUN(one_after_the_other(place));
+    RUN(every_order(place));
+    RUN(rights_and_kinds(place));
+    RUN(lists(place));
+    RUN(many(place));
+    RUN(threads(place));
+    RUN(round_trip(place));
+    RUN(closing(place));
+    RUN(long_paths());
+    CHECK(descriptors_open() == before);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    return play(argc, argv, {}, [] { one_after_the_other(); });
+    return play(argc, argv, {}, all_of_it);
 }

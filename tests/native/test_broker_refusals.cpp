@@ -1,0 +1,228 @@
+// Who is refused, and with which words: every status that an exporter gives.
+#include <sched.h>
+
+#include "peers.h"
+
+using namespace peers;
+
+namespace {
+
+const std::string kName = "node.0.sock";
+
+std::vector<std::string> here(const Place& place, uint64_t node = kNode) { return importer_words(place, kName, node, getpid()); }
+
+std::string refusal(Why why, Status status, uint64_t first, uint64_t second, pid_t asker, uint64_t start, uint64_t listed) {
+    return describe({.why = why, .size = first, .base = static_cast<uint64_t>(asker), .extent_size = second,
+                     .id = static_cast<uint64_t>(getpid()), .fault_address = listed, .error = static_cast<int>(status), .entry = start});
+}
+
+void numbers(const Place& place) {
+    Child peer("importer", here(place)), elsewhere("importer", here(place, kNode + 1));
+    const Shared shared(4096, kMayRead | kMayWrite, Kind::buffer, false);
+    const auto [index, nonce] = shared.ticket;
+    const uint64_t start = start_time(peer.pid);
+    CHECK(start != 0 && start_time(getpid()) != 0 && start_time(1 << 30) == 0);
+    const auto open = [&] { return peer.ask("open " + shared.words()); };
+    const auto said = [&](Status status, uint64_t first = 0, uint64_t second = 0, uint64_t listed = 0) {
+        return refusal(Why::handle, status, first, second, peer.pid, start, listed);
+    };
+    CHECK(open() == said(Status::not_listed));
+    CHECK(broker().allow(index, nonce, peer.pid, start - 1));
+    CHECK(open() == said(Status::pid_reused, 0, 0, start - 1));
+    CHECK(broker().allow(index, nonce, peer.pid, 0));
+    CHECK(open() == said(Status::listed_early));
+    CHECK(shared.allow(peer.pid));
+    CHECK(open() == said(Status::wrong_kind, 2, 1, start));
+    CHECK(peer.ask("open " + shared.words() + " 64 2") == "ok 0");
+    const uint64_t other = start_time(elsewhere.pid);
+    CHECK(elsewhere.ask("open " + shared.words()) ==
+          refusal(Why::handle, Status::other_node, kNode, kNode + 1, elsewhere.pid, other, 0));
+    // Guessed.
+    const std::string place_words = std::to_string(index) + " ";
+    CHECK(is_refused(peer.ask("open " + place_words + std::to_string(nonce + 1)), Status::unknown));
+    CHECK(is_refused(peer.ask("open " + place_words + std::to_string((nonce & kShortNonce) ^ 1) + " 28"), Status::unknown));
+    CHECK(is_refused(peer.ask("open " + place_words + "0"), Status::unknown));
+    for (uint32_t far : {index + 1, kMaxTickets - 1, kMaxTickets, UINT32_MAX})
+        CHECK(is_refused(peer.ask("open " + std::to_string(far) + " " + std::to_string(nonce)), Status::unknown));
+    CHECK(is_refused(peer.ask("open " + shared.words() + " 64"), Status::wrong_kind));
+    // This process itself.
+    const auto self = Exporter::connect(place.fd, kName, 0, kNode, getpid(), 0, Deadline::in(kPatience), {});
+    const auto own = refused([&, i = index, n = nonce] { self->open(i, n, 64, Kind::buffer, Deadline::in(kPatience), {}); });
+    CHECK(own && own->why == Why::handle && own->error == static_cast<int>(Status::own_process));
+    CHECK(Exporter::connect(place.fd, kName, 0, kNode, getpid(), 0, Deadline::in(kPatience), {}) == self);
+    shared.abandon();
+    peer.finish();
+    elsewhere.finish();
+    CHECK(comes_true([&] { return *shared.gone == 1; }));
+}
+
+void stale(const Place& place) {
+    Child peer("importer", here(place));
+    const Shared abandoned, withdrawn;
+    abandoned.abandon();
+    withdrawn.withdraw();
+    CHECK(*abandoned.gone == 1 && *withdrawn.gone == 1);
+    const std::string brief = std::to_string(abandoned.ticket.index) + " " + std::to_string(abandoned.ticket.nonce & kShortNonce);
+    CHECK(is_refused(peer.ask("open " + abandoned.words()), Status::stale));
+    CHECK(is_refused(peer.ask("open " + brief + " 28"), Status::stale));
+    CHECK(is_refused(peer.ask("open " + withdrawn.words()), Status::stale));
+    Block* block = create_block(4096, 0);
+    Ticket last{};
+    for (uint32_t i = 0; i < kStaleKept - 1; ++i) {
+        last = broker().offer({{.size = 4096}, block->fd, true, {}});
+        broker().abandon(last.index, last.nonce);
+    }
+    CHECK(is_refused(peer.ask("open " + abandoned.words()), Status::unknown));   // too long ago
+    CHECK(is_refused(peer.ask("open " + withdrawn.words()), Status::stale));
+    CHECK(is_refused(peer.ask("open " + std::to_string(last.index) + " " + std::to_string(last.nonce)), Status::stale));
+    drop(block);
+    peer.finish();
+}
+
+void frames(const Place& place) {
+    const Raw raw(place, kName);
+    Request request{.id = 77, .node = kNode, .nonce = 5};
+    CHECK(raw.ask(request).status == Status::own_process && raw.ask(request).id == 77);
+    request.version = 2;
+    const Answer newer = raw.ask(request);
+    CHECK(newer.status == Status::version && newer.first == kFrameVersion && newer.second == 2 && newer.version == kFrameVersion);
+    CHECK(raw.say(&request, 6));   // a version that has shorter frames
+    Answer answer;
+    CHECK(raw.hear(answer) && answer.status == Status::version);
+    const auto is_malformed = [&](const void* bytes, size_t size) {
+        return raw.say(bytes, size) && raw.hear(answer) && answer.status == Status::malformed;
+    };
+    request.version = kFrameVersion;
+    for (size_t size : {1, 5, 6, 20, 39}) CHECK(is_malformed(&request, size));
+    char longer[4096] = {};
+    memcpy(longer, &request, sizeof request);
+    for (size_t size : {41, 48, 4096}) CHECK(is_malformed(longer, size));
+    const auto changed = [&](auto change) {
+        Request copy = request;
+        change(copy);
+        return is_malformed(&copy, sizeof copy);
+    };
+    CHECK(changed([](Request& each) { each.magic ^= 1; }));
+    CHECK(changed([](Request& each) { each.verb = Verb{0}; }));
+    CHECK(changed([](Request& each) { each.verb = Verb{4}; }));
+    CHECK(changed([](Request& each) { each.nonce_bits = 27; }));
+    CHECK(changed([](Request& each) {
+        each.nonce_bits = 28;
+        each.nonce = kShortNonce + 1;
+    }));
+    CHECK(raw.ask(request).status == Status::own_process);   // the connection went on all the time
+}
+
+void too_many_connections(const Place& place) {
+    raise_descriptor_limit();
+    std::vector<std::unique_ptr<Raw>> all;
+    for (uint32_t i = 0; i < kMaxConnections; ++i) all.push_back(std::make_unique<Raw>(place, kName));
+    const Request request{.id = 1, .node = kNode};
+    for (const auto& raw : all) CHECK(raw->ask(request).status == Status::own_process);
+    const Shared shared;
+    Child peer("importer", here(place));
+    CHECK(is_refused(peer.ask("open " + shared.words()), Status::too_many) && peer.ask("lost") == "1");
+    all.clear();
+    CHECK(peer.ask("leave") == "ok");
+    CHECK(comes_true([&] {
+        const std::string answer = peer.ask("open " + shared.words());
+        return answer == "ok 0" || peer.ask("leave") != "ok";
+    }));
+    if (std::getenv("PEERLANE_SOAK")) {
+        CHECK(peer.number("flood " + shared.words() + " " + std::to_string(kMaxOpens - 1)) != 0);
+        CHECK(is_refused(peer.ask("open " + shared.words()), Status::too_many));
+        CHECK(peer.ask("go " + shared.words()) == "ok" && peer.ask("open " + shared.words()) == "ok 0");
+    }
+    peer.finish();
+    shared.abandon();
+    CHECK(comes_true([&] { return *shared.gone == 1; }));
+}
+
+// Another user: by its rights, by what the importer sees, and, past both, by the exporter.
+int stranger(const std::vector<std::string>& words) {
+    const std::string path = words[0] + "/" + words[1];
+    CHECK(setgid(65534) == 0 && setuid(65534) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0);
+    Importer importer(words);
+    return answer_lines([&](Words line) {
+        if (line.word() != "raw") return importer.answer(Words("open 0 1"));
+        const Answer answer = Raw(path).ask({.id = 1, .node = kNode});
+        return std::to_string(static_cast<int>(answer.status)) + " " + std::to_string(answer.first) + " " + std::to_string(answer.second);
+    });
+}
+
+void other_user(const Place& place) {
+    if (geteuid() != 0) {
+        std::printf("    skipped: only root can become another user\n");
+        return;
+    }
+    const Shared shared;
+    CHECK(chmod(place.path.c_str(), 0755) == 0);
+    Child peer("stranger", here(place));
+    CHECK(is_refused(peer.ask("open"), Status::other_user));
+    CHECK(fchmodat(place.fd, kName.c_str(), 0666, 0) == 0);
+    CHECK(is_refused(peer.ask("open"), Status::other_user));
+    CHECK(peer.ask("raw") == std::to_string(static_cast<int>(Status::other_user)) + " 0 65534");
+    peer.finish();
+    shared.abandon();
+}
+
+// A role in a pid namespace of its own, where `what` is played.
+int apart(const std::vector<std::string>& words) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+        std::cout << "cannot" << std::endl;
+        return 0;
+    }
+    const pid_t child = fork();
+    if (child != 0) {
+        int status;
+        waitpid(child, &status, 0);
+        _exit(WEXITSTATUS(status));   // LSan needs a process of its own, and here none can be made any more
+    }
+    std::cout << "ready" << std::endl;
+    const std::vector<std::string> rest{words.begin() + 1, words.end()};
+    _exit(words[0] == "importer" ? import_lines(rest) : export_lines(rest));
+}
+
+void foreign_namespace(const Place& place) {
+    const Shared shared;
+    auto words = here(place);
+    words.insert(words.begin(), "importer");
+    Child peer("apart", words);
+    if (peer.hear() == "cannot") {
+        std::printf("    skipped: this system allows no pid namespace\n");
+        return;
+    }
+    CHECK(is_refused(peer.ask("open " + shared.words()), Status::foreign_namespace));
+    peer.finish();
+    Child exporter("apart", {"exporter", place.path, "apart.sock"});
+    CHECK(exporter.hear() == "ready");
+    const std::string offered = exporter.ask("offer 1");
+    Words parts(offered);
+    const auto index = static_cast<uint32_t>(parts.number());
+    const Answer answer = Raw(place, "apart.sock").ask({.id = 1, .node = kNode, .nonce = parts.number(), .index = index});
+    CHECK(answer.status == Status::foreign_namespace && answer.asker == 0);
+    CHECK(exporter.ask("close") == "ok");
+    exporter.finish();
+    shared.abandon();
+}
+
+void all_of_it() {
+    const Place place;
+    const int before = descriptors_open();
+    broker().open(place.fd, kName, 0, kNode);
+    RUN(numbers(place));
+    RUN(stale(place));
+    RUN(frames(place));
+    RUN(too_many_connections(place));
+    RUN(other_user(place));
+    RUN(foreign_namespace(place));
+    broker().close();
+    CHECK(descriptors_open() == before);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    return play(argc, argv, {{"stranger", stranger}, {"apart", apart}}, all_of_it);
+}

@@ -1,0 +1,280 @@
+// Exporters that mean harm: the importer believes nothing, waits for no longer than it was told, and leaks nothing.
+#include "peers.h"
+
+using namespace peers;
+
+namespace {
+
+const std::string kName = "node.0.sock";
+
+// A thread that plays the exporter: `reply` is called for every request of every connection.
+class Impostor {
+  public:
+    using Reply = std::function<void(int socket, const Request& request)>;
+
+    Impostor(const Place& place, Reply reply) : reply_(std::move(reply)) {
+        listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        sockaddr_un address{.sun_family = AF_UNIX};
+        const std::string path = place.path + "/" + kName;
+        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        unlink(path.c_str());
+        CHECK(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(listener_, 16) == 0);
+        thread_ = std::thread([this] { serve(); });
+    }
+    ~Impostor() {
+        over_ = true;
+        thread_.join();
+        close(listener_);
+    }
+    Impostor(const Impostor&) = delete;
+
+    std::atomic<int> let_go{0}, cancelled{0};
+
+  private:
+    void serve() {
+        std::vector<int> sockets;
+        while (!over_) {
+            std::vector<pollfd> asked{{listener_, POLLIN, 0}};
+            for (int each : sockets) asked.push_back({each, POLLIN, 0});
+            poll(asked.data(), asked.size(), 10);
+            if (asked[0].revents) sockets.push_back(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
+            for (size_t i = 1; i < asked.size(); ++i) {
+                Request request;
+                if (!asked[i].revents || recv(asked[i].fd, &request, sizeof request, MSG_DONTWAIT) != sizeof request) continue;
+                let_go += request.verb == Verb::let_go;
+                cancelled += request.verb == Verb::cancel;
+                if (request.verb == Verb::open) reply_(asked[i].fd, request);
+            }
+        }
+        for (int each : sockets) close(each);
+    }
+
+    const Reply reply_;
+    int listener_;
+    std::atomic<bool> over_{false};
+    std::thread thread_;
+};
+
+void send_with(int socket, const void* bytes, size_t size, const std::vector<int>& fds) {
+    iovec part{const_cast<void*>(bytes), size};
+    alignas(cmsghdr) char control[CMSG_SPACE(64 * sizeof(int))] = {};
+    msghdr message{.msg_iov = &part, .msg_iovlen = 1};
+    if (!fds.empty()) {
+        message.msg_control = control;
+        message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
+        cmsghdr* header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+        memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
+    }
+    CHECK(sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(size));
+}
+
+struct Lie {
+    Answer answer;
+    std::vector<int> fds;
+    size_t size = sizeof(Answer);
+};
+
+std::shared_ptr<Exporter> dial(const Place& place) {
+    return Exporter::connect(place.fd, kName, 0, kNode, getpid(), start_time(getpid()), Deadline::in(kPatience), {});
+}
+
+Offer open(Exporter& exporter, double seconds = kPatience, Poll poll = {}) {
+    return exporter.open(3, 9, 64, Kind::memory, Deadline::in(seconds), poll);
+}
+
+void told(const Place& place, Status status, const std::function<void(Lie&)>& change) {
+    Block* block = create_block(8192, 0);
+    const int before = descriptors_open();
+    {
+        Impostor impostor(place, [&](int socket, const Request& request) {
+            Lie lie{.answer = {.id = request.id, .nonce = 9}, .fds = {block->fd}};
+            lie.answer.grant = {.size = 8192, .length = 8192};
+            change(lie);
+            char bytes[4096] = {};
+            memcpy(bytes, &lie.answer, sizeof lie.answer);
+            send_with(socket, bytes, lie.size, lie.fds);
+        });
+        const auto exporter = dial(place);
+        if (status == Status::ok) {
+            close(open(*exporter).fd);
+        } else {
+            const auto refusal = refused([&] { open(*exporter); });
+            CHECK(refusal && refusal->why == Why::handle);
+            if (refusal->error != static_cast<int>(status)) std::fprintf(stderr, "got status %d\n", refusal->error);
+            CHECK(refusal->error == static_cast<int>(status));
+            if (status >= Status::bad_answer) CHECK(comes_true([&] { return impostor.cancelled == 1; }));
+        }
+    }
+    CHECK(comes_true([&] { return descriptors_open() == before; }));
+    drop(block);
+}
+
+void lies(const Place& place) {
+    using enum Status;
+    const int plain = memfd_create("plain", MFD_CLOEXEC | MFD_ALLOW_SEALING), unsealable = memfd_create("plain", MFD_CLOEXEC);
+    CHECK(ftruncate(plain, 8192) == 0 && ftruncate(unsealable, 8192) == 0);
+    int ends[2];
+    CHECK(pipe2(ends, O_CLOEXEC) == 0);
+    const auto reader = [](const Lie& lie) {
+        return ::open(("/proc/self/fd/" + std::to_string(lie.fds[0])).c_str(), O_RDONLY | O_CLOEXEC);
+    };
+    int opened = -1;
+    told(place, ok, [](Lie&) {});
+    told(place, ok, [](Lie& lie) { lie.answer.grant.size = 4096, lie.answer.grant.length = 0; });
+    told(place, false_size, [](Lie& lie) { lie.answer.grant.size = 8193; });
+    told(place, false_size, [](Lie& lie) { lie.answer.grant.size = UINT64_MAX; });
+    told(place, false_size, [](Lie& lie) { lie.answer.grant.length = 8193; });
+    told(place, false_size, [](Lie& lie) { lie.answer.grant.offset = 1; });
+    told(place, false_size, [](Lie& lie) { lie.answer.grant.offset = UINT64_MAX - 8191, lie.answer.grant.length = 8192; });
+    told(place, false_size, [](Lie& lie) { lie.answer.grant.offset = 4096, lie.answer.grant.length = UINT64_MAX - 4095; });
+    told(place, no_seals, [&](Lie& lie) { lie.fds = {plain}; });
+    told(place, no_seals, [&](Lie& lie) { lie.fds = {unsealable}; });
+    told(place, no_seals, [&](Lie& lie) { lie.fds = {ends[1]}; });
+    told(place, no_seals, [&](Lie& lie) { lie.fds = {place.fd}; });
+    told(place, false_rights, [](Lie& lie) { lie.answer.grant.rights = kMayRead; });
+    told(place, false_rights, [&](Lie& lie) { lie.fds = {opened = reader(lie)}; });
+    close(opened);
+    told(place, ok, [&](Lie& lie) { lie.fds = {opened = reader(lie)}, lie.answer.grant.rights = kMayRead; });
+    close(opened);
+    told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 0; });
+    told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 7; });
+    told(place, bad_answer, [](Lie& lie) { lie.answer.grant.kind = Kind::event; });
+    told(place, bad_answer, [](Lie& lie) { lie.answer.nonce = 10; });
+    told(place, bad_answer, [](Lie& lie) { lie.fds = {}; });
+    told(place, bad_answer, [](Lie& lie) { lie.fds = {lie.fds[0], lie.fds[0]}; });
+    told(place, bad_answer, [](Lie& lie) { lie.fds = std::vector<int>(60, lie.fds[0]); });
+    told(place, bad_answer, [](Lie& lie) { ++lie.answer.id; });
+    told(place, bad_answer, [](Lie& lie) { lie.answer.id = 0; });
+    told(place, bad_answer, [](Lie& lie) { lie.answer.magic = 0; });
+    told(place, bad_answer, [](Lie& lie) { lie.answer.status = Status{200}; });
+    told(place, bad_answer, [](Lie& lie) { lie.answer.status = Status::false_size; });
+    for (size_t size : {1, 4, 6, 8, 100, 127, 129, 4096}) told(place, bad_answer, [=](Lie& lie) { lie.size = size; });
+    told(place, version, [](Lie& lie) { lie.answer.version = 9; });
+    told(place, version, [](Lie& lie) { lie.answer.version = 0, lie.size = 6; });
+    told(place, stale, [](Lie& lie) { lie.answer.status = stale; });   // with a descriptor nobody asked for
+    told(place, too_many, [](Lie& lie) { lie.answer.status = too_many, lie.answer.id = 0; });
+    for (int fd : {plain, unsealable, ends[0], ends[1]}) close(fd);
+}
+
+bool stops(void* count) { return ++*static_cast<int*>(count) == 3; }
+
+void silence(const Place& place) {
+    const int before = descriptors_open();
+    {
+        Impostor impostor(place, [](int, const Request&) {});
+        const auto exporter = dial(place);
+        auto start = steady_clock::now();
+        const auto refusal = refused([&] { open(*exporter, 0.3); });
+        CHECK(refusal && refusal->why == Why::wait_timeout && std::string(refusal->role) == "handle");
+        CHECK(seconds_since(start) >= 0.3 && seconds_since(start) < 5 && refusal->id == static_cast<uint64_t>(getpid()));
+        int asked = 0;
+        start = steady_clock::now();
+        CHECK(refuses(Why::interrupted, [&] { open(*exporter, kPatience, {stops, &asked}); }));
+        CHECK(asked == 3 && seconds_since(start) < 5);
+        // Who waits for his turn has a deadline too.
+        std::thread first([&] { CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 1); })); });
+        std::thread second([&] { CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.2); })); });
+        first.join();
+        second.join();
+        CHECK(comes_true([&] { return impostor.cancelled >= 3; }) && !exporter->is_lost() && !exporter->is_dead());
+    }
+    {
+        const Impostor impostor(place, [](int socket, const Request&) { shutdown(socket, SHUT_RDWR); });
+        const auto exporter = dial(place);
+        CHECK(refuses(Why::peer_lost, [&] { open(*exporter); }) && exporter->is_lost() && !exporter->is_dead());
+        CHECK(dial(place) != exporter);
+    }
+    // Answers that come too late are nobody's.
+    {
+        std::atomic<int> hold{1};
+        Block* block = create_block(4096, 0);
+        Impostor impostor(place, [&](int socket, const Request& request) {
+            static thread_local std::vector<Request> kept;
+            kept.push_back(request);
+            if (hold) return;
+            for (const Request& each : std::exchange(kept, {})) {
+                Answer answer{.id = each.id, .nonce = 9};
+                answer.grant = {.size = 4096, .length = 4096};
+                send_with(socket, &answer, sizeof answer, {block->fd});
+            }
+        });
+        const auto exporter = dial(place);
+        for (int i = 0; i < 5; ++i) CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.01); }));
+        hold = 0;
+        const int now = descriptors_open();
+        close(open(*exporter).fd);
+        CHECK(descriptors_open() == now);
+        drop(block);
+    }
+    CHECK(comes_true([&] { return descriptors_open() == before; }));
+}
+
+void nobody_there(const Place& place) {
+    const int before = descriptors_open();
+    const auto connect = [&](const std::string& name, pid_t pid, uint64_t start) {
+        return [=, &place] { Exporter::connect(place.fd, name, 0, kNode, pid, start, Deadline::in(kPatience), {}); };
+    };
+    const uint64_t start = start_time(getpid());
+    CHECK(refuses(Why::peer_lost, connect("none.sock", getpid(), start)));
+    CHECK(refuses(Why::peer_lost, connect(kName, getpid(), start)));   // a socket that nobody listens at
+    CHECK(refuses(Why::system_memory, connect(std::string(120, 'n'), getpid(), start)));
+    {
+        const Impostor impostor(place, [](int, const Request&) {});
+        CHECK(!refused(connect(kName, getpid(), 0)) && !refused(connect(kName, getpid(), start & UINT32_MAX)));
+        CHECK(refuses(Why::peer_lost, connect(kName, getpid(), start + 1)));   // the pid was used again
+        CHECK(refuses(Why::peer_lost, connect(kName, getppid(), 0)));          // somebody else is at its place
+    }
+    // More than the backlog holds.
+    {
+        const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        sockaddr_un address{.sun_family = AF_UNIX};
+        (place.path + "/full.sock").copy(address.sun_path, sizeof address.sun_path - 1);
+        CHECK(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(listener, 0) == 0);
+        std::vector<std::shared_ptr<Exporter>> all;
+        const auto full = refused([&] {
+            for (uint32_t slot = 0; slot < 10; ++slot)
+                all.push_back(Exporter::connect(place.fd, "full.sock", slot, kNode, getpid(), start, Deadline::in(0.3), {}));
+        });
+        CHECK(full && full->why == Why::wait_timeout && all.size() < 10);
+        close(listener);
+    }
+    CHECK(descriptors_open() == before);
+}
+
+// Letting go never blocks, and nothing of it is lost, when the exporter is slow to read.
+void many_let_go(const Place& place) {
+    std::atomic<bool> slow{true};
+    Impostor impostor(place, [&](int, const Request&) {
+        while (slow) usleep(1000);
+    });
+    const auto exporter = dial(place);
+    CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.05); }));
+    constexpr int kMany = 20'000;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 2; ++t)
+        threads.emplace_back([&] {
+            for (int i = 0; i < kMany / 2; ++i) exporter->let_go(1, 2);
+        });
+    for (std::thread& thread : threads) thread.join();
+    slow = false;
+    CHECK(comes_true([&] { return impostor.let_go == kMany; }));
+}
+
+void all_of_it() {
+    const Place place;
+    const int before = descriptors_open();
+    RUN(lies(place));
+    RUN(silence(place));
+    RUN(nobody_there(place));
+    RUN(many_let_go(place));
+    CHECK(comes_true([&] { return descriptors_open() == before; }));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    return play(argc, argv, {}, all_of_it);
+}
