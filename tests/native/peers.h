@@ -127,6 +127,11 @@ class Child {
         kill(pid, SIGKILL);
         wait();
     }
+    void stop() const {   // and it has stopped: the signal alone takes its time
+        int status = 0;
+        kill(pid, SIGSTOP);
+        CHECK(comes_true([&] { return waitpid(pid, &status, WUNTRACED | WNOHANG) == pid; }) && WIFSTOPPED(status));
+    }
     void finish() {
         close(std::exchange(in_, -1));
         const int status = wait();
@@ -167,6 +172,7 @@ inline pid_t fork_unheard() {
     const pid_t child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
     if (child != 0) return child;
     alarm(static_cast<unsigned>(kPatience));
+    for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(fd);   // nobody waits for their end
     while (true) pause();
 }
 

@@ -144,7 +144,7 @@ void closing(const Place& place) {
     broker().close();
     CHECK(*kept.gone == 1 && *lost.gone == 1 && place.is_empty() && !broker().is_open());
     broker().close();   // idempotent
-    CHECK(refuses(Why::closed, [] { Shared(); }));
+    CHECK(refuses(Why::closed, [] { broker().offer({}); }));
     CHECK(!kept.allow(1) && kept.importers() == 0);
     kept.abandon();
     CHECK(*kept.gone == 1);

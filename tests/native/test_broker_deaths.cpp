@@ -64,7 +64,7 @@ void exporter_dies_while_asked(bool with_child) {
     Child peer("importer", here(place, exporter.pid));
     CHECK(peer.ask("open " + offered) == "ok 31");
     const pid_t orphan = with_child ? static_cast<pid_t>(exporter.number("fork")) : 0;
-    kill(exporter.pid, SIGSTOP);
+    exporter.stop();
     CHECK(peer.ask("within 0.2") == "ok");
     CHECK(peer.ask("open " + offered).starts_with("refused " + std::to_string(static_cast<int>(Why::wait_timeout)) + " "));
     CHECK(peer.ask("within 60") == "ok");
@@ -85,7 +85,7 @@ void late_answers() {
     Child peer("importer", here(place, exporter.pid));
     CHECK(peer.ask("open " + offered) == "ok 8" && peer.ask("go " + offered) == "ok" && peer.ask("within 0.05") == "ok");
     const uint64_t before = peer.number("fds");
-    kill(exporter.pid, SIGSTOP);
+    exporter.stop();
     for (int i = 0; i < 20; ++i) CHECK(!peer.ask("open " + offered).starts_with("ok"));
     kill(exporter.pid, SIGCONT);
     CHECK(peer.ask("within 60") == "ok");
@@ -140,7 +140,7 @@ void without_pidfds(bool with_child) {
     seen_within([&] { return exporter.ask("importers " + offered) == "1"; });
     if (orphan) kill(orphan, SIGKILL);
     orphan = with_child ? static_cast<pid_t>(exporter.number("fork")) : 0;
-    kill(exporter.pid, SIGSTOP);
+    exporter.stop();
     peer.say("open " + offered);
     kill(exporter.pid, SIGKILL);
     exporter.wait();
@@ -159,8 +159,7 @@ void killed_at_random_points(const Place& place, std::mt19937_64& random) {
         for (Child* each : {&one, &two}) each->say("again " + shared.words() + " 1000000000");
         CHECK(comes_true([&] { return shared.importers() != 0; }));
         usleep(static_cast<useconds_t>(random() % 3000));
-        const pid_t orphan = random() % 2 ? 0 : one.pid;
-        if (orphan) kill(orphan, SIGSTOP);   // it does not read while it dies
+        if (random() % 2) one.stop();   // it does not read while it dies
         one.kill_now();
         two.kill_now();
         seen_within([&] { return shared.importers() == 0; });

@@ -74,6 +74,7 @@ void send_with(int socket, const void* bytes, size_t size, const std::vector<int
 struct Lie {
     Answer answer;
     std::vector<int> fds;
+    bool read_only = false;   // another descriptor of the same file
     size_t size = sizeof(Answer);
 };
 
@@ -95,7 +96,10 @@ void told(const Place& place, Status status, const std::function<void(Lie&)>& ch
             change(lie);
             char bytes[4096] = {};
             memcpy(bytes, &lie.answer, sizeof lie.answer);
+            const int reader = ::open(("/proc/self/fd/" + std::to_string(block->fd)).c_str(), O_RDONLY | O_CLOEXEC);
+            if (lie.read_only) lie.fds = {reader};
             send_with(socket, bytes, lie.size, lie.fds);
+            close(reader);
         });
         const auto exporter = dial(place);
         if (status == Status::ok) {
@@ -118,10 +122,6 @@ void lies(const Place& place) {
     CHECK(ftruncate(plain, 8192) == 0 && ftruncate(unsealable, 8192) == 0);
     int ends[2];
     CHECK(pipe2(ends, O_CLOEXEC) == 0);
-    const auto reader = [](const Lie& lie) {
-        return ::open(("/proc/self/fd/" + std::to_string(lie.fds[0])).c_str(), O_RDONLY | O_CLOEXEC);
-    };
-    int opened = -1;
     told(place, ok, [](Lie&) {});
     told(place, ok, [](Lie& lie) { lie.answer.grant.size = 4096, lie.answer.grant.length = 0; });
     told(place, false_size, [](Lie& lie) { lie.answer.grant.size = 8193; });
@@ -135,10 +135,8 @@ void lies(const Place& place) {
     told(place, no_seals, [&](Lie& lie) { lie.fds = {ends[1]}; });
     told(place, no_seals, [&](Lie& lie) { lie.fds = {place.fd}; });
     told(place, false_rights, [](Lie& lie) { lie.answer.grant.rights = kMayRead; });
-    told(place, false_rights, [&](Lie& lie) { lie.fds = {opened = reader(lie)}; });
-    close(opened);
-    told(place, ok, [&](Lie& lie) { lie.fds = {opened = reader(lie)}, lie.answer.grant.rights = kMayRead; });
-    close(opened);
+    told(place, false_rights, [](Lie& lie) { lie.read_only = true; });
+    told(place, ok, [](Lie& lie) { lie.read_only = true, lie.answer.grant.rights = kMayRead; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 0; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 7; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.grant.kind = Kind::event; });
@@ -186,6 +184,18 @@ void silence(const Place& place) {
         const auto exporter = dial(place);
         CHECK(refuses(Why::peer_lost, [&] { open(*exporter); }) && exporter->is_lost() && !exporter->is_dead());
         CHECK(dial(place) != exporter);
+    }
+    {   // Old answers, without end.
+        const Impostor impostor(place, [](int socket, const Request& request) {
+            Answer answer{.id = request.id - 1};
+            if (request.id > 1)
+                for (int i = 0; i < 1'000'000 && send(socket, &answer, sizeof answer, MSG_NOSIGNAL) > 0; ++i) {
+                }
+        });
+        auto exporter = dial(place);
+        CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.01); }));
+        CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.3); }));
+        exporter.reset();
     }
     // Answers that come too late are nobody's.
     {
