@@ -1,5 +1,5 @@
 // Handing out descriptors: open, let go, abandon and withdraw in every order, rights, kinds, many at a time.
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 
@@ -211,6 +211,28 @@ void threads(const Place& place) {
     CHECK(comes_true([&] { return *shared.gone == 1; }));
 }
 
+// Threads that open the same few at a time, through one connection.
+void crowd(const Place& place) {
+    std::vector<std::unique_ptr<Shared>> all;
+    for (int i = 0; i < 3; ++i) {
+        all.push_back(std::make_unique<Shared>());
+        all.back()->write(all.back()->ticket.index);
+    }
+    std::vector<std::unique_ptr<Child>> peers;
+    for (int i = 0; i < 3; ++i) peers.push_back(std::make_unique<Child>("importer", here(place)));
+    const std::string much = " 4 " + std::to_string(scaled(200, 20'000));
+    for (int i = 0; i < 3; ++i) {
+        for (size_t n = 0; n < 3; ++n) peers[n]->say("crowd " + all[(n + static_cast<size_t>(i)) % 3]->words() + much);
+        for (auto& peer : peers) CHECK(peer->hear() == "ok");
+    }
+    for (auto& each : all) {
+        CHECK(comes_true([&] { return each->importers() == 0; }));
+        each->abandon();
+        CHECK(*each->gone == 1);
+    }
+    for (auto& peer : peers) peer->finish();
+}
+
 void round_trip(const Place& place) {
     std::atomic<bool> over{false};
     std::thread busy([&] {
@@ -238,6 +260,7 @@ void all_of_it() {
     RUN(lists(place));
     RUN(many(place));
     RUN(threads(place));
+    RUN(crowd(place));
     RUN(round_trip(place));
     RUN(closing(place));
     RUN(long_paths());

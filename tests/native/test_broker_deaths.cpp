@@ -3,7 +3,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 

@@ -1,7 +1,6 @@
 // fork with handles given and taken: the child has none of it, and parent and peers go on.
 #include "faults.h"
-#include "heap.h"
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 

@@ -1,5 +1,5 @@
 // Importers that mean harm: they harm themselves only.
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 

@@ -1,7 +1,7 @@
 // Who is refused, and with which words: every status that an exporter gives.
 #include <sched.h>
 
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 

@@ -1,5 +1,5 @@
 // Exporters that mean harm: the importer believes nothing, waits for no longer than it was told, and leaks nothing.
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 
