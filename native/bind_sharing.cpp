@@ -7,7 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind.h"
+#include "bind_signals.h"
 #include "process.h"
 #include "sharing.h"
 
@@ -96,6 +96,16 @@ void bind_sharing(nb::module_& m) {
         .def_prop_ro("size", [](const OfferHandle& self) { return self.offer.grant.size; }, "Bytes of the block.")
         .def_prop_ro("part", [](const OfferHandle& self) { return std::make_pair(self.offer.grant.offset, self.offer.grant.length); },
                      "(offset, length) of what is meant.")
+        .def(
+            "signal",
+            [](OfferHandle& self, const LedgerHandle& ledger) {
+                if (self.offer.fd < 0) throw Refusal{.why = Why::closed};
+                auto signal = open_signal(self.offer, self.index, self.exporter, ledger);
+                ::close(std::exchange(self.offer.fd, -1));
+                return new SignalHandle{std::move(signal), true};
+            },
+            "ledger"_a, nb::rv_policy::take_ownership, "What it shares of a notify or an event; the offer is used up.")
+        .def_prop_ro("detail", [](const OfferHandle& self) { return self.offer.grant.detail[0]; })
         .def("close", &OfferHandle::close, "Let go of it; idempotent.")
         .def(
             "adopt",

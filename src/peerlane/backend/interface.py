@@ -25,7 +25,7 @@ class Caps(enum.Flag):
     FILL = enum.auto()  #: ``fill``
     PINNED_HOST = enum.auto()  #: ``allocate_host``
     PHYSICAL = enum.auto()  #: ``create_physical``, ``reserve``
-    SHARE = enum.auto()  #: ``offer``, ``open_handle``, ``adopt``
+    SHARE = enum.auto()  #: ``offer``, ``offer_signal``, ``open_handle``, ``adopt``, ``ledger``
     HOST_VIEW = enum.auto()  #: ``host_pointer``: the host may read and write device memory through it
 
 
@@ -135,6 +135,17 @@ class Backend(Protocol):
 
         Nobody is listed yet.  Raises ``OutOfMemory`` and ``Unsupported``.
         """
+        ...
+
+    def offer_signal(
+        self, kind: HandleKind, signal: _core.Signal, ordinal: int, detail: int, everyone: bool
+    ) -> HandleFields:
+        """Let other processes ask for a notify or an event; as ``offer``."""
+        ...
+
+    @property
+    def ledger(self) -> _core.Ledger:
+        """What this process shares with the others of its node."""
         ...
 
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:

@@ -114,11 +114,24 @@ class VirtualBackend:
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
     ) -> HandleFields:
-        self._check_open()
-        state, node = self._state, self._node_hash
-        _core.serve(state.directory, state.socket_name(state.slot), state.slot, node)
+        self._serve()
         ordinal = self._ordinals[block.device]
-        index, nonce = _core.offer(block, kind, rights, ordinal, *part, everyone)
+        return self._fields(kind, _core.offer(block, kind, rights, ordinal, *part, everyone), part[1])
+
+    def offer_signal(
+        self, kind: HandleKind, signal: _core.Signal, ordinal: int, detail: int, everyone: bool
+    ) -> HandleFields:
+        self._serve()
+        return self._fields(kind, signal.offer(kind, ordinal, detail, everyone), 0)
+
+    def _serve(self) -> None:
+        self._check_open()
+        state = self._state
+        _core.serve(state.directory, state.socket_name(state.slot), state.slot, self._node_hash)
+
+    def _fields(self, kind: HandleKind, ticket: tuple[int, int], nbytes: int) -> HandleFields:
+        index, nonce = ticket
+        state, node = self._state, self._node_hash
         start = _core.start_time(self._pid) & 0xFFFFFFFF
         return HandleFields(
             tag=handles.node_tag(node),
@@ -127,7 +140,7 @@ class VirtualBackend:
             nonce=nonce,
             node=node,
             kind=kind,
-            size=part[1],
+            size=nbytes,
             pid=self._pid,
             start=start,
         )
@@ -162,6 +175,12 @@ class VirtualBackend:
             kind,
             timeout,
         )
+
+    @property
+    def ledger(self) -> _core.Ledger:
+        """What this process shares with the others of its node."""
+        self._check_open()
+        return self._state.ledger
 
     def adopt(self, offer: _core.Offer) -> _core.Block:
         return offer.adopt(self._numbers[offer.device], self._state.ledger)
