@@ -1,7 +1,6 @@
 // fork with handles given and taken: the child has none of it, and parent and peers go on.
 #include "faults.h"
-#include "heap.h"
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 
@@ -9,7 +8,7 @@ namespace {
 
 const std::string kName = "node.0.sock";
 
-void parent_of_many(const Place& place) {
+void parent_of_many(const SocketPlace& place) {
     broker().open(place.fd, kName, 0, kNode);
     Child other("exporter", {place.path, "other.sock"});
     const std::string offered = other.ask("offer 44");
@@ -93,7 +92,7 @@ int early(const std::vector<std::string>& words) {
     _exit(*shared.gone == 1 ? 0 : 1);
 }
 
-void before_the_first_use(const Place& place) {
+void before_the_first_use(const SocketPlace& place) {
     Child exporter("early", {place.path, "early.sock"});
     const std::string offered = exporter.ask("offer 2");
     Child peer("importer", importer_words(place, "early.sock", kNode, exporter.pid));
@@ -103,7 +102,7 @@ void before_the_first_use(const Place& place) {
 }
 
 void all_of_it() {
-    const Place place;
+    const SocketPlace place;
     RUN(before_the_first_use(place));
     RUN(parent_of_many(place));
 }

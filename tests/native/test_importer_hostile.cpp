@@ -1,5 +1,5 @@
 // Exporters that mean harm: the importer believes nothing, waits for no longer than it was told, and leaks nothing.
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 
@@ -12,7 +12,7 @@ class Impostor {
   public:
     using Reply = std::function<void(int socket, const Request& request)>;
 
-    Impostor(const Place& place, Reply reply) : reply_(std::move(reply)) {
+    Impostor(const SocketPlace& place, Reply reply) : reply_(std::move(reply)) {
         listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         sockaddr_un address{.sun_family = AF_UNIX};
         const std::string path = place.path + "/" + kName;
@@ -78,7 +78,7 @@ struct Lie {
     size_t size = sizeof(Answer);
 };
 
-std::shared_ptr<Exporter> dial(const Place& place) {
+std::shared_ptr<Exporter> dial(const SocketPlace& place) {
     return Exporter::connect(place.fd, kName, 0, kNode, getpid(), start_time(getpid()), Deadline::in(kPatience), {});
 }
 
@@ -86,7 +86,7 @@ Offer open(Exporter& exporter, double seconds = kPatience, Poll poll = {}) {
     return exporter.open(3, 9, 64, Kind::memory, Deadline::in(seconds), poll);
 }
 
-void told(const Place& place, Status status, const std::function<void(Lie&)>& change) {
+void told(const SocketPlace& place, Status status, const std::function<void(Lie&)>& change) {
     Block* block = create_block(8192, 0);
     const int before = descriptors_open();
     {
@@ -116,7 +116,7 @@ void told(const Place& place, Status status, const std::function<void(Lie&)>& ch
     drop(block);
 }
 
-void lies(const Place& place) {
+void lies(const SocketPlace& place) {
     using enum Status;
     const int plain = memfd_create("plain", MFD_CLOEXEC | MFD_ALLOW_SEALING), unsealable = memfd_create("plain", MFD_CLOEXEC);
     CHECK(ftruncate(plain, 8192) == 0 && ftruncate(unsealable, 8192) == 0);
@@ -159,7 +159,7 @@ void lies(const Place& place) {
 
 bool stops(void* count) { return ++*static_cast<int*>(count) == 3; }
 
-void silence(const Place& place) {
+void silence(const SocketPlace& place) {
     const int before = descriptors_open();
     {
         Impostor impostor(place, [](int, const Request&) {});
@@ -222,7 +222,7 @@ void silence(const Place& place) {
     CHECK(comes_true([&] { return descriptors_open() == before; }));
 }
 
-void nobody_there(const Place& place) {
+void nobody_there(const SocketPlace& place) {
     const int before = descriptors_open();
     const auto connect = [&](const std::string& name, pid_t pid, uint64_t start) {
         return [=, &place] { Exporter::connect(place.fd, name, 0, kNode, pid, start, Deadline::in(kPatience), {}); };
@@ -255,7 +255,7 @@ void nobody_there(const Place& place) {
 }
 
 // Letting go never blocks, and nothing of it is lost, when the exporter is slow to read.
-void many_let_go(const Place& place) {
+void many_let_go(const SocketPlace& place) {
     std::atomic<bool> slow{true};
     Impostor impostor(place, [&](int, const Request&) {
         while (slow) usleep(1000);
@@ -274,7 +274,7 @@ void many_let_go(const Place& place) {
 }
 
 void all_of_it() {
-    const Place place;
+    const SocketPlace place;
     const int before = descriptors_open();
     RUN(lies(place));
     RUN(silence(place));
