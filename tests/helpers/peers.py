@@ -50,6 +50,7 @@ class Peer:
             stdout=subprocess.PIPE,
             env=dict(env),
             start_new_session=True,
+            bufsize=0,  # a second line that was read with the first would not be seen by select
         )
         self.pid = self._child.pid
 

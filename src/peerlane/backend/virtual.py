@@ -142,11 +142,8 @@ class VirtualBackend:
             )
         owner = state.owner(fields.slot)
         if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
-            who = (
-                f"process {fields.pid}, which made the handle,"
-                if fields.pid
-                else "the process that made the handle"
-            )
+            pid = fields.pid or (state.last_pid(fields.slot) if owner is None else None)
+            who = f"process {pid}, which made the handle," if pid else "the process that made the handle"
             raise PeerLost(
                 f"{who} has ended or left the node; memory can be opened only while its maker lives"
             )

@@ -106,9 +106,17 @@ class NodeState:
 
     def owner(self, slot: int) -> tuple[int, int] | None:
         """Return the pid and the low 32 bits of the start time of a slot's live process; None if there is none."""
+        owner, namespace = self._slot(slot)
+        return (owner & 0xFFFFFFFF, owner >> 32) if is_running(owner, namespace) else None
+
+    def last_pid(self, slot: int) -> int | None:
+        """Return the pid of a slot's process, also when it has ended; None if nobody, or nobody any more, has it."""
+        return self._slot(slot)[0] & 0xFFFFFFFF or None
+
+    def _slot(self, slot: int) -> tuple[int, int]:
         raw = os.pread(self._fd, SLOT.size, self._offset(slot)) if 0 <= slot < SLOTS else b""
         owner, namespace = SLOT.unpack(raw) if len(raw) == SLOT.size else (0, 0)
-        return (owner & 0xFFFFFFFF, owner >> 32) if is_running(owner, namespace) else None
+        return owner, namespace
 
     def socket_name(self, slot: int) -> str:
         """Return the name, in :attr:`directory`, of the socket on which a slot's process serves handles."""
