@@ -137,8 +137,12 @@ class Handle:
         made._ticket = made._fields.index, made._fields.nonce
         made._everyone, made._is_closed, made._pid = everyone, False, os.getpid()
         made.allow = AllowList(made)
-        for pid in pids:
-            made.allow.add(pid)
+        try:
+            for pid in pids:
+                made.allow.add(pid)
+        except BaseException:
+            made.close()
+            raise
         if observers.active:
             observers.tell_id("export", kind.name.capitalize(), block.id)
         return made

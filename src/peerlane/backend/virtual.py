@@ -118,8 +118,8 @@ class VirtualBackend:
         state, node = self._state, self._node_hash
         _core.serve(state.directory, state.socket_name(state.slot), state.slot, node)
         ordinal = self._ordinals[block.device]
-        index, nonce = _core.offer(block, kind, rights, ordinal, *part, everyone)
         start = _core.start_time(self._pid) & 0xFFFFFFFF
+        index, nonce = _core.offer(block, kind, rights, ordinal, *part, everyone)
         return HandleFields(
             tag=handles.node_tag(node),
             slot=state.slot,

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from peerlane import _core
+from peerlane.errors import OutOfMemory
 from peerlane.node.config import NodeConfig
 
 SLOTS = 1024
@@ -99,7 +100,13 @@ def owners(fd: int, devices: int) -> Iterator[tuple[int, tuple[int, int]]]:
 
 
 def owner_of(pid: int) -> int:
-    """Return what the slot of a process says; 0 when there is no such process."""
+    """Return what the slot of a process says; 0 when there is no such process.
+
+    Raises
+    ------
+    OutOfMemory
+        ``OUT_OF_RESOURCES``: there is no descriptor to look with.
+    """
     started = _core.start_time(pid) if pid < 1 << 31 else 0
     return pid | (started & 0xFFFFFFFF) << 32 if started else 0
 
@@ -114,7 +121,10 @@ def is_running(owner: int, namespace: int) -> bool:
     # A pid of another namespace cannot be judged from here, so its slot is left alone.
     if owner == 0 or namespace != pid_namespace():
         return owner != 0
-    return owner_of(owner & 0xFFFFFFFF) == owner
+    try:
+        return owner_of(owner & 0xFFFFFFFF) == owner
+    except OutOfMemory:  # no descriptor to look with: a living process must not be taken for a dead one
+        return True
 
 
 def socket_name(name: str, slot: int) -> str:
