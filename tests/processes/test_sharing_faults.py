@@ -231,7 +231,7 @@ def campaign(rounds: int, runtime: Path, growth: int) -> None:
 
 @pytest.mark.timeout(20 * SECONDS)
 def test_twenty_kills(runtime_directory: Path) -> None:
-    campaign(20, runtime_directory, 2 << 20)
+    campaign(20, runtime_directory, 4 << 20)
 
 
 @pytest.mark.soak
