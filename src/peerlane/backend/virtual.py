@@ -140,6 +140,12 @@ class VirtualBackend:
                 "the handle was made by this very process; use what it was exported from",
                 fault=Fault.OWN_HANDLE,
             )
+        if state.is_foreign(fields.slot):
+            raise AccessDenied(
+                "the process that made the handle is in another pid namespace than this one, where pids cannot be "
+                "compared; run both in one container",
+                fault=Fault.FOREIGN_NAMESPACE,
+            )
         owner = state.owner(fields.slot)
         if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
             pid = fields.pid or (state.last_pid(fields.slot) if owner is None else None)

@@ -113,6 +113,11 @@ class NodeState:
         """Return the pid of a slot's process, also when it has ended; None if nobody, or nobody any more, has it."""
         return self._slot(slot)[0] & 0xFFFFFFFF or None
 
+    def is_foreign(self, slot: int) -> bool:
+        """Whether a slot's process is in another pid namespace, where its pid means nothing to this one."""
+        owner, namespace = self._slot(slot)
+        return owner != 0 and namespace != pid_namespace()
+
     def _slot(self, slot: int) -> tuple[int, int]:
         raw = os.pread(self._fd, SLOT.size, self._offset(slot)) if 0 <= slot < SLOTS else b""
         owner, namespace = SLOT.unpack(raw) if len(raw) == SLOT.size else (0, 0)
