@@ -149,9 +149,10 @@ void bind_memory(nb::module_& m) {
         "ledger_layout",
         [](uint64_t devices, uint64_t slots) {
             const LedgerLayout layout{devices, slots};
-            return std::make_tuple(layout.file_size(), layout.holdings_at(), layout.holdings());
+            return std::make_tuple(layout.file_size(), layout.entries_at(), layout.holdings_at(), layout.holdings());
         },
-        "devices"_a, "slots"_a, "Return the bytes of a ledger's file, where its holdings begin, and how long a slot's are.");
+        "devices"_a, "slots"_a,
+        "Return the bytes of a ledger's file, where its entries and its holdings begin, and how long a slot's holdings are.");
 
     m.def(
         "add_device",

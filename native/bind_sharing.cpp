@@ -1,4 +1,5 @@
 // Handles: what this process offers to others, and what it opens of theirs.
+#include <cerrno>
 #include <unistd.h>
 
 #include <nanobind/stl/pair.h>
@@ -49,7 +50,14 @@ auto with_ctrl_c(const Work& work) {
 }  // namespace
 
 void bind_sharing(nb::module_& m) {
-    m.def("start_time", &start_time, "pid"_a, "The kernel's start time of a process in clock ticks, 0 if there is none.");
+    m.def(
+        "start_time",
+        [](int32_t pid) {
+            const uint64_t start = start_time(pid);
+            if (start == kUnknownStart) throw Refusal{.why = Why::descriptors, .error = EMFILE};
+            return start;
+        },
+        "pid"_a, "The kernel's start time of a process in clock ticks, 0 if there is none.");
     m.def(
         "serve",
         [](int directory, const std::string& name, uint32_t slot, uint64_t node) {

@@ -12,6 +12,8 @@ namespace peerlane {
 namespace {
 constexpr uint64_t kLongestSleep = 1'000'000'000;
 constexpr uint64_t kBetweenPulses = 100'000'000;   // between two looks whether the others live
+constexpr uint64_t kBetweenSteps = 1'000'000;
+constexpr unsigned kStepsForOthers = 16;
 constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 4'000'000;   // ns between two looks at words of memory
 }
 
@@ -168,6 +170,11 @@ void Scheduler::watch() {
         if (shared_waits_ != 0) {
             fail_those_lost(lock);
             span = std::min(span, kBetweenPulses);
+        }
+        if (bell_node_ && schedule() == Schedule::seeded) {
+            // Other processes may wait for what nobody in this one asks for.
+            pump(lock, kStepsForOthers, false);
+            span = std::min(span, kBetweenSteps);
         }
         while (!deadlines_.empty()) {
             const auto [at, stream] = *deadlines_.begin();

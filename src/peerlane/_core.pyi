@@ -36,9 +36,9 @@ class Ledger:
     def used(self, device: int) -> int:
         """Bytes of `device` held by all processes of the node."""
 
-def ledger_layout(devices: int, slots: int) -> tuple[int, int, int]:
+def ledger_layout(devices: int, slots: int) -> tuple[int, int, int, int]:
     """
-    Return the bytes of a ledger's file, where its holdings begin, and how long a slot's are.
+    Return the bytes of a ledger's file, where its entries and its holdings begin, and how long a slot's holdings are.
     """
 
 def add_device(capacity: int, host_access: bool, routes_peer_memory_only: bool, ledger: Ledger, index: int) -> int:

@@ -126,8 +126,12 @@ class Handle:
         made._ticket = made._fields.index, made._fields.nonce
         made._everyone, made._is_closed, made._pid = everyone, False, os.getpid()
         made.allow = AllowList(made)
-        for pid in pids:
-            made.allow.add(pid)
+        try:
+            for pid in pids:
+                made.allow.add(pid)
+        except BaseException:
+            made.close()
+            raise
         if observers.active:
             observers.tell("export", source)
         return made
@@ -228,6 +232,13 @@ def _home(call: str, offer: _core.Offer, device: Device | None, present: tuple[D
             call=call,
         )
     home = present[offer.device]
+    if offer.size > home.total_bytes:  # it would count, and leave nothing for anybody
+        raise BadHandle(
+            f"{call}: the process that made the handle claims {offer.size:,} bytes on {home.name}, which has "
+            f"{home.total_bytes:,}",
+            fault=Fault.FALSE_CLAIM,
+            call=call,
+        )
     if device is not None and device is not home and not device.can_access(home):
         raise AccessDenied(
             f"{call}: the memory is on {home.name}, which {device.name} cannot reach: {device.why_not(home)}",

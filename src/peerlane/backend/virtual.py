@@ -114,25 +114,26 @@ class VirtualBackend:
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
     ) -> HandleFields:
-        self._serve()
-        ordinal = self._ordinals[block.device]
-        return self._fields(kind, _core.offer(block, kind, rights, ordinal, *part, everyone), part[1])
+        start, ordinal = self._serve(), self._ordinals[block.device]
+        ticket = _core.offer(block, kind, rights, ordinal, *part, everyone)
+        return self._fields(kind, start, ticket, part[1])
 
     def offer_signal(
         self, kind: HandleKind, signal: _core.Signal, ordinal: int, detail: int, everyone: bool
     ) -> HandleFields:
-        self._serve()
-        return self._fields(kind, signal.offer(kind, ordinal, detail, everyone), 0)
+        start = self._serve()
+        return self._fields(kind, start, signal.offer(kind, ordinal, detail, everyone), 0)
 
-    def _serve(self) -> None:
+    def _serve(self) -> int:
+        # What can fail comes first: nothing is offered then.
         self._check_open()
         state = self._state
         _core.serve(state.directory, state.socket_name(state.slot), state.slot, self._node_hash)
+        return _core.start_time(self._pid) & 0xFFFFFFFF
 
-    def _fields(self, kind: HandleKind, ticket: tuple[int, int], nbytes: int) -> HandleFields:
+    def _fields(self, kind: HandleKind, start: int, ticket: tuple[int, int], nbytes: int) -> HandleFields:
         index, nonce = ticket
         state, node = self._state, self._node_hash
-        start = _core.start_time(self._pid) & 0xFFFFFFFF
         return HandleFields(
             tag=handles.node_tag(node),
             slot=state.slot,
@@ -153,13 +154,16 @@ class VirtualBackend:
                 "the handle was made by this very process; use what it was exported from",
                 fault=Fault.OWN_HANDLE,
             )
+        if state.is_foreign(fields.slot):
+            raise AccessDenied(
+                "the process that made the handle is in another pid namespace than this one, where pids cannot be "
+                "compared; run both in one container",
+                fault=Fault.FOREIGN_NAMESPACE,
+            )
         owner = state.owner(fields.slot)
         if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
-            who = (
-                f"process {fields.pid}, which made the handle,"
-                if fields.pid
-                else "the process that made the handle"
-            )
+            pid = fields.pid or (state.last_pid(fields.slot) if owner is None else None)
+            who = f"process {pid}, which made the handle," if pid else "the process that made the handle"
             raise PeerLost(
                 f"{who} has ended or left the node; memory can be opened only while its maker lives"
             )
