@@ -47,6 +47,7 @@ class VirtualBackend:
         self._pid = os.getpid()
         self._node_hash = handles.node_hash(config.name, config.digest)
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
+        self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self._numbers: list[int] = []
         self.is_closed = False
         try:
@@ -125,21 +126,14 @@ class VirtualBackend:
         return HandleFields(node, state.slot, index, nonce, 64, kind, part[1], self._pid, start)
 
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
-        self._check_open()
-        fields, state = handles.decode(handle), self._state
-        if not self._node_hash.startswith(fields.node):
-            raise BadHandle(
-                f"the handle was made in another node than {self.config.name!r}, which this process is in; give both "
-                "processes the same PEERLANE_NODE",
-                fault=Fault.NODE_MISMATCH,
-            )
+        fields, state = self._decoded(handle), self._state
         if fields.slot == state.slot and fields.pid in (None, self._pid):
             raise AccessDenied(
                 "the handle was made by this very process; use what it was exported from",
                 fault=Fault.OWN_HANDLE,
             )
-        owner = state.owner(fields.slot)
-        if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
+        owner = self._owner_of(fields)
+        if owner is None:
             who = (
                 f"process {fields.pid}, which made the handle,"
                 if fields.pid
@@ -160,6 +154,25 @@ class VirtualBackend:
             kind,
             timeout,
         )
+
+    def maker_of(self, handle: int | bytes | str) -> int | None:
+        owner = self._owner_of(self._decoded(handle))
+        return owner and owner[0]
+
+    def _decoded(self, handle: int | bytes | str) -> HandleFields:
+        self._check_open()
+        fields = handles.decode(handle)
+        if not self._node_hash.startswith(fields.node):
+            raise BadHandle(
+                f"the handle was made in another node than {self.config.name!r}, which this process is in; give both "
+                "processes the same PEERLANE_NODE",
+                fault=Fault.NODE_MISMATCH,
+            )
+        return fields
+
+    def _owner_of(self, fields: HandleFields) -> tuple[int, int] | None:
+        owner = self._state.owner(fields.slot)
+        return owner if fields.pid in (None, owner and owner[0]) and fields.start in (None, owner and owner[1]) else None
 
     def adopt(self, offer: _core.Offer) -> _core.Block:
         return offer.adopt(self._numbers[offer.device], self._state.ledger)
@@ -194,8 +207,23 @@ class VirtualBackend:
     def set_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
         self._check_open()
         _core.set_route(self._numbers[ordinal], self._numbers[peer], enabled)
-        self._state.ledger.set_peer(ordinal, peer, enabled)
-        (self._peers[ordinal].add if enabled else self._peers[ordinal].discard)(peer)
+        self._note(self._peers[ordinal], ordinal, peer, enabled)
+
+    def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
+        self._check_open()
+        self._note(self._announced[ordinal], ordinal, peer, enabled)
+
+    def _note(self, own: set[int], ordinal: int, peer: int, enabled: bool) -> None:
+        (own.add if enabled else own.discard)(peer)
+        wanted = peer in self._peers[ordinal] or peer in self._announced[ordinal]
+        self._state.ledger.set_peer(ordinal, peer, wanted)
+
+    def is_announced(self, ordinal: int, peer: int) -> bool:
+        self._check_open()
+        if peer in self._peers[ordinal] or peer in self._announced[ordinal]:
+            return True
+        self._state.reap()
+        return self._state.ledger.is_peer(ordinal, peer)
 
     def close(self) -> None:
         if self.is_closed:
