@@ -172,7 +172,11 @@ class VirtualBackend:
 
     def _owner_of(self, fields: HandleFields) -> tuple[int, int] | None:
         owner = self._state.owner(fields.slot)
-        return owner if fields.pid in (None, owner and owner[0]) and fields.start in (None, owner and owner[1]) else None
+        return (
+            owner
+            if fields.pid in (None, owner and owner[0]) and fields.start in (None, owner and owner[1])
+            else None
+        )
 
     def adopt(self, offer: _core.Offer) -> _core.Block:
         return offer.adopt(self._numbers[offer.device], self._state.ledger)

@@ -24,6 +24,9 @@ class Shared:
         Physical memory by its shareable handle.
     imports : dict
         Physical memory by (shareable handle, device).
+    freed : list
+        Exported physical memory whose handle was freed; looked through when they are so many.
+    looked_at_next : int
     given_keys, taken_keys : dict
         By the text of the key: the neutral handle; what was imported.
     """
@@ -31,6 +34,8 @@ class Shared:
     def __init__(self) -> None:
         self.exports: dict[int, Any] = {}
         self.imports: dict[tuple[int, int], Any] = {}
+        self.freed: list[Any] = []
+        self.looked_at_next = 0
         self.given_keys: dict[str, Handle] = {}
         self.taken_keys: dict[str, Any] = {}
 
