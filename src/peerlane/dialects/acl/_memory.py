@@ -126,6 +126,6 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
             f"{address:#x} is {address - place.base:,} bytes inside {record}, not its start {place.base:#x}"
         )
     else:
-        cause = f"{address:#x} is in {record}, which acl.rt.{_maker(host)} did not allocate"
+        cause = f"{address:#x} was not allocated by acl.rt.{_maker(host)}: {record}"
         remedy = "end a mapping with acl.rt.unmap_mem, and imported memory with acl.rt.ipc_mem_close"
     raise Refusal(Code.RT_PARAM_INVALID, cause, remedy)
