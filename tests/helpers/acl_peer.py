@@ -92,5 +92,5 @@ def _serve(connection: Connection, spec: str) -> None:
             call = read if part == "read" else getattr(call, part)
         try:
             connection.send(call(*args))
-        except Exception as error:
+        except (TypeError, ValueError) as error:
             connection.send(error)
