@@ -25,9 +25,11 @@ struct OfferHandle {
 
     OfferHandle(Offer opened, uint32_t index, std::shared_ptr<Exporter> exporter)
         : offer(opened), index(index), exporter(std::move(exporter)) {}
-    ~OfferHandle() {
-        if (offer.fd < 0) return;
-        ::close(offer.fd);
+    ~OfferHandle() { close(); }
+    void close() {
+        const int fd = std::exchange(offer.fd, -1);
+        if (fd < 0) return;
+        ::close(fd);
         exporter->let_go(index, offer.nonce);
     }
     OfferHandle(const OfferHandle&) = delete;
@@ -94,9 +96,11 @@ void bind_sharing(nb::module_& m) {
         .def_prop_ro("size", [](const OfferHandle& self) { return self.offer.grant.size; }, "Bytes of the block.")
         .def_prop_ro("part", [](const OfferHandle& self) { return std::make_pair(self.offer.grant.offset, self.offer.grant.length); },
                      "(offset, length) of what is meant.")
+        .def("close", &OfferHandle::close, "Let go of it; idempotent.")
         .def(
             "adopt",
             [](OfferHandle& self, uint32_t device, const LedgerHandle& ledger) {
+                if (self.offer.fd < 0) throw Refusal{.why = Why::closed};
                 const GilReleased gil;
                 return new BlockHandle(adopt_offer(self.offer, self.index, device, self.exporter, ledger.ledger));
             },

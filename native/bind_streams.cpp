@@ -69,19 +69,34 @@ void submit_holding(const StreamHandle& self, const Op& op, Shared& shared) {
     told(self, op, done);
 }
 
+// A warning that became an exception must not look like a failure of the call that it comes with.
+void warn_of_lost() {
+    if (!scheduler().has_lost()) return;
+    for (const FailurePtr& failure : scheduler().take_lost()) {
+        try {
+            nb::module_::import_("peerlane.failures").attr("warn_of_lost")(as_object(failure));
+        } catch (nb::python_error& error) {
+            error.discard_as_unraisable("a stream that was dropped");
+        }
+    }
+}
+
 }  // namespace
 
 StreamHandle::StreamHandle(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy)
     : stream(Scheduler::get().create(device, stops, std::move(group), legacy)) {}
 StreamHandle::~StreamHandle() {
     try {
-        Scheduler::get().close(*stream, false, {});
+        Scheduler::get().drop(*stream);
+        const nb::error_scope raised;   // objects go while exceptions pass
+        warn_of_lost();
     } catch (...) {
         // Nothing can be told from here; what was queued still ends.
     }
 }
 
 void release_kept() {
+    warn_of_lost();
     if (!Scheduler::get().has_released()) return;
     std::vector<void*> objects;
     std::vector<uint64_t> tokens;
@@ -197,6 +212,26 @@ static void bind_stream(nb::module_& m) {
             "memory"_a, "Free an allocation when what was submitted by now is over.");
 }
 
+// Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
+static void record_now(const HeldNotify& self) {
+    Seen seen{.kind = OpKind::notify, .notify = self.shared->id};
+    uint64_t started = 0;
+    if (is_observed()) [[unlikely]] {
+        seen.order = scheduler().next_order();
+        started = scheduler().next_order();
+    }
+    uint64_t number;
+    {
+        const GilReleased gil;
+        number = scheduler().notify_recorded(*self.shared);
+    }
+    if (started == 0 || !is_observed()) return;
+    tell_submitted(seen);
+    seen.order = started;
+    seen.record = number;
+    scheduler().note(std::move(seen));
+}
+
 static void bind_marks(nb::module_& m) {
     nb::class_<HeldMark>(m, "Mark", "One record of an event.")
         .def_prop_ro("stream_id", [](const HeldMark& self) { return self.shared->stream_id; })
@@ -245,9 +280,8 @@ static void bind_marks(nb::module_& m) {
         .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->line.recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->line.consumed.load(); })
-        .def("_record", [](const HeldNotify& self) { scheduler().notify_recorded(*self.shared); },
-             nb::call_guard<GilReleased>(), "Record now, outside of any stream.")
-        .def("_promise", [](const HeldNotify& self) { self.shared->promised.store(true, std::memory_order_relaxed); },
+        .def("_record", &record_now, "Record now, outside of any stream.")
+        .def("_promise", [](const HeldNotify& self) { scheduler().promise(*self.shared); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
         .def("_reset", [](const HeldNotify& self) { scheduler().reset(*self.shared); });
 

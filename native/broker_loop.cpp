@@ -170,7 +170,7 @@ void BrokerLoop::enter(int socket) {
         watch(socket, Source::socket, id);
         if (process.pidfd >= 0) watch(process.pidfd, Source::process, id);
         connections_.emplace(id, connection);
-        polled_ += process.pid != 0 && process.pidfd < 0;
+        polled_ += connection.is_polled();
     } catch (const std::exception&) {
         refuse_connection(socket, Status::exhausted, ENOMEM);
         close_one(connection.process.pidfd);
@@ -189,7 +189,7 @@ void BrokerLoop::look_for_dead() {
         if (now < next_look_) return;
         next_look_ = now + std::chrono::milliseconds(kLookPeriod);
         for (const auto& [id, connection] : connections_)
-            if (connection.process.pid != 0 && connection.process.pidfd < 0 && connection.process.has_ended()) dead.push_back(id);
+            if (connection.is_polled() && connection.process.has_ended()) dead.push_back(id);
     }
     for (uint64_t id : dead) drop(id);
 }
@@ -210,7 +210,7 @@ void BrokerLoop::drop(uint64_t id) {
         for (int fd : {connection.socket, connection.process.pidfd})
             if (fd >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
         shutdown(connection.socket, SHUT_RDWR);
-        polled_ -= connection.process.pid != 0 && connection.process.pidfd < 0;
+        polled_ -= connection.is_polled();
         close_one(connection.socket);
         close_one(connection.process.pidfd);
         connections_.erase(found);

@@ -38,6 +38,8 @@ class BrokerLoop {
         bool last_granted = false;
         uint32_t opens = 0;                            // in all
         std::unordered_map<uint32_t, uint32_t> held;   // how often, by place
+
+        bool is_polled() const { return process.pid != 0 && process.pidfd < 0; }
     };
 
     void listen(int directory, const std::string& name);
@@ -54,6 +56,7 @@ class BrokerLoop {
     // False: the connection is to be dropped.  That lets go of all that was opened.
     bool open(Connection& connection, const Request& request, Answer& answer);
     Status judge(const Connection& connection, const Request& request, Answer& answer);
+    Gone undo(Connection& connection, const Request& request);   // let_go, cancel
     Gone release(Connection& connection, uint32_t index);
     void drop(uint64_t id);
 

@@ -94,13 +94,7 @@ BrokerLoop::Next BrokerLoop::answer_one(Connection& connection, Gone& gone) {
     } else if (request.verb == Verb::open) {
         return open(connection, request, answer) ? Next::more : Next::drop;
     } else {
-        const bool undo = request.verb == Verb::cancel && request.id == connection.last_request && connection.last_granted;
-        if (undo) {
-            connection.last_granted = false;
-            gone = release(connection, connection.last_index);
-        } else if (request.verb == Verb::let_go && tickets_.find(request.index, request.nonce & kShortNonce, 28)) {
-            gone = release(connection, request.index);
-        }
+        gone = undo(connection, request);
         return Next::more;
     }
     return send_answer(connection.socket, answer, -1) == 0 ? Next::more : Next::drop;
@@ -144,8 +138,9 @@ Status BrokerLoop::judge(const Connection& connection, const Request& request, A
     if (connection.user != geteuid()) return differ(Status::other_user, geteuid(), connection.user);
     if (process.pid == pid_) return Status::own_process;
     const Tickets::Entry* entry = tickets_.find(request.index, request.nonce, request.nonce_bits);
-    if (!entry) return tickets_.was_there(request.index, request.nonce, request.nonce_bits) ? Status::stale : Status::unknown;
-    if (entry->withdrawn) return Status::stale;
+    const bool was_there = entry ? entry->withdrawn : tickets_.was_there(request.index, request.nonce, request.nonce_bits);
+    if (was_there) return Status::stale;
+    if (!entry) return Status::unknown;
     if (!entry->what.everyone) {
         const auto listed = std::find_if(entry->listed.begin(), entry->listed.end(),
                                          [&](const auto& each) { return each.first == process.pid; });
@@ -158,6 +153,16 @@ Status BrokerLoop::judge(const Connection& connection, const Request& request, A
     if (kind != wanted) return differ(Status::wrong_kind, kind, wanted);
     if (connection.opens >= kMaxOpens) return differ(Status::too_many, kMaxOpens, 0);
     return Status::ok;
+}
+
+BrokerLoop::Gone BrokerLoop::undo(Connection& connection, const Request& request) {
+    if (request.verb == Verb::let_go) {
+        const bool known = tickets_.find(request.index, request.nonce & kShortNonce, 28);
+        return known ? release(connection, request.index) : Gone{};
+    }
+    if (request.id != connection.last_request || !connection.last_granted) return {};
+    connection.last_granted = false;
+    return release(connection, connection.last_index);
 }
 
 BrokerLoop::Gone BrokerLoop::release(Connection& connection, uint32_t index) {

@@ -147,7 +147,7 @@ void ExporterLine::send_request(const Request& request, Patience& patience) {
 }
 
 // The answer; nothing, if it is not there yet.
-std::optional<Offer> ExporterLine::receive(const Request& request, const Patience& patience) {
+std::optional<Offer> ExporterLine::receive(const Request& request, Patience& patience) {
     while (true) {
         Answer answer{};
         iovec part{&answer, sizeof answer};
@@ -171,10 +171,14 @@ std::optional<Offer> ExporterLine::receive(const Request& request, const Patienc
             asked.second = kFrameVersion;
             refuse(Status::version);
         }
+        const bool is_late = answer.id != 0 && answer.id < request.id;
         const bool of_connection = answer.id == 0 && answer.status != Status::ok;
-        if (bytes != sizeof answer || (message.msg_flags & MSG_TRUNC) || (answer.id > request.id && !of_connection))
+        if (bytes != sizeof answer || (message.msg_flags & MSG_TRUNC) || !(is_late || of_connection || answer.id == request.id))
             refuse(Status::bad_answer);
-        if (answer.id < request.id && !of_connection) continue;   // late, and cancelled
+        if (is_late) {   // and cancelled
+            (void)patience.slice();   // an exporter that sends nothing else must not hold us
+            continue;
+        }
         return accept(request, answer, received, patience);
     }
 }

@@ -59,7 +59,7 @@ class ExporterLine : public std::enable_shared_from_this<ExporterLine> {
 
     Offer ask(const Request& request, Patience& patience);
     void send_request(const Request& request, Patience& patience);
-    std::optional<Offer> receive(const Request& request, const Patience& patience);
+    std::optional<Offer> receive(const Request& request, Patience& patience);
     Offer accept(const Request& request, const Answer& answer, Received& received, const Patience& patience);
     void wait_for(short events, Patience& patience);
     [[noreturn]] void lose(int error);

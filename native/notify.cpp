@@ -10,9 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <bit>
+#include <list>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include "heap.h"
 
@@ -26,10 +27,20 @@ constexpr uint64_t kSecond = 1'000'000'000;
 [[noreturn]] void refuse(int fd, int error, uint64_t bytes) {
     if (fd >= 0) close(fd);
     const bool descriptors = error == EMFILE || error == ENFILE;
-    throw Refusal{.why = descriptors ? Why::descriptors : Why::system_memory, .size = bytes, .error = error};
+    throw Refusal{.why = descriptors ? Why::descriptors : Why::system_memory, .role = "signals", .size = bytes, .error = error};
 }
 
-// Lines for notifies within this process; used again when nobody holds the notify any more.
+constexpr uint32_t kLines = 63;   // with the doorbell's: one page of memory
+constexpr uint64_t kAllFree = (uint64_t{1} << kLines) - 1;
+
+struct LocalPage : SignalPage {
+    LocalPage() : SignalPage(kLines) {}
+    uint64_t free = kAllFree;     // one bit a line
+    std::list<std::shared_ptr<LocalPage>>::iterator place{};
+};
+
+// Lines for notifies within this process; used again when nobody holds the notify any more.  A page costs a descriptor:
+// it goes when all its lines are free, but for one.  Whoever shares a page must hold a notify of it.
 class Lines {
   public:
     static Lines& get() {
@@ -38,23 +49,31 @@ class Lines {
     }
     std::pair<std::shared_ptr<SignalPage>, uint32_t> take() {
         std::lock_guard lock(mutex_);
-        if (free_.empty()) {
-            constexpr uint32_t kLines = 63;   // with the doorbell's: one page of memory
-            const auto page = std::make_shared<SignalPage>(kLines);
-            for (uint32_t i = 0; i < kLines; ++i) free_.emplace_back(page, i);
+        if (usable_.empty()) {
+            usable_.push_front(std::make_shared<LocalPage>());
+            usable_.front()->place = usable_.begin();
         }
-        auto found = std::move(free_.back());
-        free_.pop_back();
-        return found;
+        const std::shared_ptr<LocalPage> page = usable_.front();
+        const auto line = static_cast<uint32_t>(std::countr_zero(page->free));
+        page->free &= page->free - 1;
+        if (page->free == 0) full_.splice(full_.begin(), usable_, page->place);
+        return {page, line};
     }
-    void give(const std::shared_ptr<SignalPage>& page, uint32_t line) {
+    void give(LocalPage& page, uint32_t line) {
         std::lock_guard lock(mutex_);
-        free_.emplace_back(page, line);
+        if (page.free == 0) usable_.splice(usable_.begin(), full_, page.place);
+        page.free |= uint64_t{1} << line;
+        if (page.free != kAllFree) return;
+        if (&page != usable_.back().get() && usable_.back()->free == kAllFree)
+            usable_.erase(page.place);   // the notify holds it still
+        else
+            usable_.splice(usable_.end(), usable_, page.place);
     }
 
   private:
     std::mutex mutex_;
-    std::vector<std::pair<std::shared_ptr<SignalPage>, uint32_t>> free_;
+    std::list<std::shared_ptr<LocalPage>> usable_;   // some lines are free; at the end the one with all, if there is one
+    std::list<std::shared_ptr<LocalPage>> full_;
 };
 
 }  // namespace
@@ -102,19 +121,19 @@ bool Notify::is_recorded() const {
     return line.recorded() != line.consumed.load(std::memory_order_acquire);
 }
 
-bool Notify::record(bool& wake) {
+uint64_t Notify::record(bool& wake) {
     wake = false;
     uint64_t before = line.word.load(std::memory_order_relaxed);
     do {
         if (kind == NotifyKind::strict &&
             before / SignalLine::kRecord != line.consumed.load(std::memory_order_acquire))
-            return false;
+            return 0;
         // One read-modify-write with the waiter's bit: release and acquire alone would lose wake-ups.
     } while (!line.word.compare_exchange_weak(before, before + SignalLine::kRecord, std::memory_order_acq_rel,
                                               std::memory_order_relaxed));
     line.recorder.store(static_cast<uint64_t>(getpid()), std::memory_order_relaxed);
     wake = before & SignalLine::kWaiter;
-    return true;
+    return before / SignalLine::kRecord + 1;
 }
 
 bool Notify::consume() {
@@ -152,7 +171,7 @@ Notify* Notify::local(NotifyKind kind, uint32_t device) {
 Notify::~Notify() {
     if (!local_ || Heap::get().is_forked()) return;
     const auto index = static_cast<uint32_t>(&line - &page->line(0));
-    or_lose([&] { Lines::get().give(page, index); });
+    Lines::get().give(static_cast<LocalPage&>(*page), index);
 }
 
 }  // namespace peerlane

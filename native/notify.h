@@ -67,8 +67,8 @@ struct Notify {
     Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind, Doorbell* far)
         : page(std::move(page)), line(this->page->line(line)), kind(kind), far(far) {}
 
-    // False: strict, and the record before was not consumed.  `wake`: somebody waits for it.
-    bool record(bool& wake);
+    // The number of the record; 0: strict, and the one before was not consumed.  `wake`: somebody waits for it.
+    uint64_t record(bool& wake);
     // True when a record was there; it is consumed then.
     bool consume();
     bool is_recorded() const;

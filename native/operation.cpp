@@ -57,7 +57,7 @@ OpQueue::~OpQueue() {
     }
 }
 
-void OpQueue::push(const Op& op) {
+Op& OpQueue::push(const Op& op) {
     const uint64_t at = (first_ + count_) % kPerChunk;
     if (!head_) {
         head_ = tail_ = take();
@@ -67,8 +67,10 @@ void OpQueue::push(const Op& op) {
         tail_->next = fresh;
         tail_ = fresh;
     }
-    tail_->ops[(first_ + count_) % kPerChunk] = op;
+    Op& place = tail_->ops[(first_ + count_) % kPerChunk];
+    place = op;
     ++count_;
+    return place;
 }
 
 void OpQueue::pop(uint64_t n) {

@@ -45,6 +45,8 @@ struct Batch : Extra {
 
 struct Mark;
 struct Notify;
+struct Op;
+struct Stream;
 class CallbackQueue;
 
 // One cache line: a million of them may be queued.
@@ -62,13 +64,18 @@ struct Op {
     union {
         const char* src = nullptr;
         uint64_t timeout_ns;        // wait, wait_notify: 0 is for ever
+        Op* next;                   // notify: in the list of what will record the line
     };
     Extent* src_extent = nullptr;   // pinned
-    uint64_t size = 0;              // bytes; of the destination's span for rectangles
+    union {
+        uint64_t size = 0;          // bytes; of the destination's span for rectangles
+        Stream* recorder;           // notify: whose queue it is in
+    };
     union {
         uint64_t value = 0;         // fill, write_value; free: the allocation's id; callback: its token
         Extra* extra;               // owned
         Mark* mark;                 // held
+        Op* previous;               // notify: as next
     };
     void* keep = nullptr;           // a Python object; released by a later Python call
 
@@ -112,7 +119,7 @@ class OpQueue {
     const Op& front() const { return head_->ops[first_]; }
     // Operations that lie behind one another from the front on, at least one.
     uint64_t contiguous() const { return std::min<uint64_t>(count_, kPerChunk - first_); }
-    void push(const Op& op);   // throws std::bad_alloc
+    Op& push(const Op& op);    // throws std::bad_alloc
     void pop(uint64_t n);      // at most contiguous()
 
     template <class Visit>

@@ -41,7 +41,8 @@ void Scheduler::configure(Schedule schedule, uint64_t seed) {
     Lock lock(mutex_);
     schedule_.store(schedule, std::memory_order_relaxed);
     random_.seed(seed);
-    background_ = false;
+    background_ = all_demanded_ = false;
+    able_.clear();
     for (auto& [id, stream] : streams_) make_ready(*stream);
 }
 
@@ -56,6 +57,13 @@ StreamPtr Scheduler::create(uint32_t device, bool stops, std::shared_ptr<Group> 
     if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);   // here it can be refused
     stream->id = next_stream_++;
     streams_.emplace(stream->id, stream);
+    try {
+        able_.admit();
+        if (stream->group) stream->group->held_up.admit();
+    } catch (...) {
+        streams_.erase(stream->id);
+        throw;
+    }
     return stream;
 }
 
@@ -104,7 +112,8 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op) {
         return result;
     }
     try {
-        stream.queue.push(op);
+        Op& queued = stream.queue.push(op);
+        if (op.kind == OpKind::notify) add_recorder(stream, queued);
     } catch (const std::bad_alloc&) {
         if (stream.group) stream.group->leave(op.phase, 1);
         throw;
@@ -116,7 +125,10 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op) {
         Leave leave{.single = true};
         start_head(lock, stream, leave);
     }
-    if (demanding_ != 0) demand(stream, result.sequence);
+    if (demanding_ != 0)
+        demand(stream, result.sequence);
+    else
+        all_demanded_ = false;
     make_ready(stream);
     if (schedule == Schedule::seeded && random_() % 4 == 0)
         pump(lock, 1 + static_cast<unsigned>(random_() % kMostStepsBetween), true);
@@ -162,12 +174,15 @@ bool Scheduler::can_run(const Stream& stream) const {
 
 void Scheduler::make_ready(Stream& stream) {
     if (stream.ready || !can_help(stream)) return;
-    if (schedule() == Schedule::seeded && !background_) {
-        for (HostWaiter* sleeper : sleepers_) {
-            sleeper->woken.store(true, std::memory_order_release);
-            sleeper->wake.notify_one();
+    if (schedule() == Schedule::seeded) {
+        able_.add(stream);
+        if (!background_) {
+            for (HostWaiter* sleeper : sleepers_) {
+                sleeper->woken.store(true, std::memory_order_release);
+                sleeper->wake.notify_one();
+            }
+            return;
         }
-        return;
     }
     (ready_last_ ? ready_last_->ready_next : ready_first_) = stream.shared_from_this();
     ready_last_ = &stream;
@@ -232,6 +247,7 @@ void Scheduler::demand(Stream& stream, uint64_t sequence) {
 }
 
 void Scheduler::demand_all() {
+    if (schedule() != Schedule::lazy || std::exchange(all_demanded_, true)) return;
     for (auto& [id, stream] : streams_) demand(*stream, stream->submitted.load(std::memory_order_relaxed));
 }
 
@@ -267,17 +283,26 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
     make_ready(stream);
 }
 
-void Scheduler::notify_recorded(Notify& notify) {
+uint64_t Scheduler::notify_recorded(Notify& notify) {
     Heap::get().check_usable();
     bool wake;
-    if (!notify.record(wake)) throw Refusal{.why = Why::notify_doubled, .id = notify.id, .device = notify.device};
-    if (!wake) return;
+    const uint64_t number = notify.record(wake);
+    if (number == 0) throw Refusal{.why = Why::notify_doubled, .id = notify.id, .device = notify.device};
+    if (!wake) return number;
     if (notify.far) {
         notify.far->ring();
-        return;
+        return number;
     }
     Lock lock(mutex_);
     wake_notify(notify.line);
+    return number;
+}
+
+void Scheduler::promise(Notify& notify) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    notify.promised.store(true, std::memory_order_relaxed);
+    ++hope_;
 }
 
 void Scheduler::reset(Notify& notify) {

@@ -83,18 +83,24 @@ class Scheduler {
     // unless the stream's own callback asks, or `wait` is false.
     Outcome close(Stream& stream, bool wait, Poll poll);
     void abort(Stream& stream, bool close);         // running copies end at their next chunk, the rest is cancelled
+    void drop(Stream& stream);                      // close, and a failure that was not taken is kept for take_lost
     void close_device(uint32_t device);             // abort and close its streams
     void set_stops(Stream& stream, bool stops);
 
     // By the thread that took the item.  False: it was cancelled meanwhile, and is over.
     bool begin_callback(Stream& stream, uint64_t token);
     void finish_callback(Stream& stream, uint64_t token, bool raised);
-    void notify_recorded(Notify& notify);           // outside of any stream; throws Refusal when it is doubled
+    // Outside of any stream: the number of the record; throws Refusal when it is doubled.
+    uint64_t notify_recorded(Notify& notify);
     void reset(Notify& notify);                     // its records are consumed
+    void promise(Notify& notify);                   // the program will record it, whatever is cancelled
 
     Doorbell& bell();                               // what peers ring when they record for this process
     void take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens);   // for a thread with the GIL
     bool has_released() const { return has_released_.load(std::memory_order_relaxed); }
+
+    std::vector<FailurePtr> take_lost();            // of streams that were dropped
+    bool has_lost() const { return has_lost_.load(std::memory_order_relaxed); }
 
     std::atomic<bool> tracing{false};
     std::atomic<bool> observing{false};
@@ -160,33 +166,55 @@ class Scheduler {
     Stream* find_help(Stream& stream);
     void pump(Lock& lock, unsigned steps, bool small_only);
     Stream* choose(bool small_only);
+    Stream* find_able();
     void sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::time_point until);
 
     // stream_end.cpp: abort, close, and who waits in vain
     // Nothing that was submitted lets the stream go on; `alone`: nor will anybody submit more, or a deadline count.
-    bool is_hopeless(const Stream& stream, bool alone);
-    bool seems_hopeful(const Stream& stream, bool alone) const;
+    bool is_hopeless(Stream& stream, bool alone);
+    bool seems_hopeful(const Stream& stream, bool alone);
+    template <class Visit>
+    bool any_helper(const Stream& stream, const Visit& visit);
+    bool is_let_on(const Stream& stream);
+    bool is_awaited(const Stream& stream) const;
+    bool is_cancelled(const Stream& stream) const;
     bool is_mine(const Stream& stream) const;   // parked for a callback that only this thread lets go on
     bool give_up_if_hopeless(Stream& stream);
     void refuse_if_hopeless(Stream& stream);
     void give_up(Lock& lock, Stream& stream);
+    void keep_lost(Stream& stream);
     void cancel(Stream& stream, uint64_t until);   // from its head on
 
     // stream_watch.cpp: parked streams, and the thread that wakes them
     void park(Stream& stream, Park park, uint64_t timeout_ns);
     void unpark(Stream& stream);
     void wake_all(ParkList& parked);
-    ParkList& parked_on(const SignalLine& line) {
-        return parked_on_lines_[(reinterpret_cast<uintptr_t>(&line) >> 6) % parked_on_lines_.size()];
+    // What is known of the lines with one hash: who is parked, and what is queued that will record them.
+    struct Lines {
+        ParkList parked;
+        Op* recorders = nullptr;
+    };
+    Lines& lines_of(const SignalLine& line) {
+        return lines_[(reinterpret_cast<uintptr_t>(&line) >> 6) % lines_.size()];
     }
     template <class Visit>
     void each_parked_on(const SignalLine& line, const Visit& visit) {
-        for (Stream* stream = parked_on(line).first; stream;) {
+        for (Stream* stream = lines_of(line).parked.first; stream;) {
             Stream* const next = stream->park_next;   // the visit may take it out
             if (&stream->queue.front().notify->line == &line) visit(*stream);
             stream = next;
         }
     }
+    // Whether the visit says true for one of the streams with an operation queued that records the line.
+    template <class Visit>
+    bool any_recorder(const SignalLine& line, const Visit& visit) {
+        for (const Op* op = lines_of(line).recorders; op; op = op->next)
+            if (&op->notify->line == &line && visit(*op->recorder)) return true;
+        return false;
+    }
+    bool is_awaited(const SignalLine& line);
+    void add_recorder(Stream& stream, Op& op);
+    void remove_recorder(const Op& op);
     void wake_notify(SignalLine& line);
     void watch();
     void expire(Lock& lock, Stream& stream);
@@ -200,6 +228,7 @@ class Scheduler {
     std::atomic<Schedule> schedule_{Schedule::eager};
     std::mt19937_64 random_;
     std::map<uint64_t, StreamPtr> streams_;              // all that are not closed
+    StreamSet able_{&Stream::able_place};                // seeded: all that can be helped, and some that cannot
     StreamPtr ready_first_;
     Stream* ready_last_ = nullptr;
     std::atomic<uint64_t> ready_count_{0};
@@ -207,8 +236,10 @@ class Scheduler {
     uint64_t next_stream_ = 1;
     bool background_ = false;                            // seeded: somebody polls a descriptor, so workers must run
     uint64_t demanding_ = 0;                             // lazy: streams that wait for a notify while demanded
+    uint64_t hope_ = 1;                                  // counts what may let a stream go on that waited in vain
+    bool all_demanded_ = false;                          // lazy: nothing is queued that was not
     std::vector<HostWaiter*> sleepers_;
-    std::array<ParkList, 1024> parked_on_lines_;         // by a hash of the line
+    std::array<Lines, 4096> lines_;                      // by a hash of the line
     ParkList parked_on_values_;
     Stream::Deadlines deadlines_;
     uint64_t look_ns_ = 0;
@@ -220,6 +251,8 @@ class Scheduler {
     std::atomic<bool> has_released_{false};
     std::vector<void*> released_;                        // Python objects
     std::vector<uint64_t> released_tokens_;              // callbacks that will not run
+    std::atomic<bool> has_lost_{false};
+    std::vector<FailurePtr> lost_;
     std::vector<Seen> seen_;
     std::atomic<uint64_t> order_{1};
 };

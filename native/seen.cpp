@@ -113,10 +113,9 @@ std::vector<Seen> Scheduler::take_seen() {
 std::vector<Traced> Scheduler::take_trace(Stream& stream, uint64_t& lost) {
     Lock lock(mutex_);
     lost = stream.traced - stream.trace.size();
-    const size_t oldest = stream.trace.empty() ? 0 : stream.traced % stream.trace.size();
-    std::vector<Traced> found(stream.trace.begin() + static_cast<long>(oldest), stream.trace.end());
-    found.insert(found.end(), stream.trace.begin(), stream.trace.begin() + static_cast<long>(oldest));
-    stream.trace.clear();
+    std::vector<Traced> found = std::exchange(stream.trace, {});   // the ring's memory goes with it
+    const size_t oldest = found.empty() ? 0 : stream.traced % found.size();
+    std::rotate(found.begin(), found.begin() + static_cast<long>(oldest), found.end());
     stream.traced = 0;
     return found;
 }

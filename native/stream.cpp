@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <utility>
+
 namespace peerlane {
 
 constexpr uint32_t kMostCauses = 16;
@@ -32,6 +34,39 @@ void ParkList::remove(Stream& stream) {
     stream.parked_in = nullptr;
     stream.park_next = stream.park_previous = nullptr;
 }
+
+void StreamSet::admit() {
+    if (streams_.capacity() == admitted_) streams_.reserve(2 * admitted_ + 8);
+    ++admitted_;
+}
+
+void StreamSet::dismiss(Stream& stream) {
+    remove(stream);
+    --admitted_;
+}
+
+void StreamSet::add(Stream& stream) {
+    if (stream.*place_ != 0) return;
+    streams_.push_back(&stream);
+    stream.*place_ = streams_.size();
+}
+
+void StreamSet::remove(Stream& stream) {
+    const size_t place = std::exchange(stream.*place_, 0);
+    if (place == 0) return;
+    Stream* const last = streams_.back();
+    streams_.pop_back();
+    if (last == &stream) return;
+    streams_[place - 1] = last;
+    last->*place_ = place;
+}
+
+void StreamSet::clear() {
+    for (Stream* stream : streams_) stream->*place_ = 0;
+    streams_.clear();
+}
+
+Group::Group() : held_up(&Stream::group_place) {}
 
 Mark::~Mark() {
     if (fd >= 0) close(fd);

@@ -52,6 +52,28 @@ struct ParkList {
     void remove(Stream& stream);
 };
 
+// Streams in no order: one is added, taken out or drawn at once.  Each that may be in it is admitted before, which may
+// throw; then nothing does.
+class StreamSet {
+  public:
+    explicit StreamSet(size_t Stream::*place) : place_(place) {}
+    void admit();
+    void dismiss(Stream& stream);
+    void add(Stream& stream);                  // once more: nothing happens
+    void remove(Stream& stream);
+    void clear();
+
+    size_t size() const { return streams_.size(); }
+    Stream& operator[](size_t i) const { return *streams_[i]; }
+    auto begin() const { return streams_.begin(); }
+    auto end() const { return streams_.end(); }
+
+  private:
+    size_t Stream::*const place_;              // where a stream keeps its number here, from 1
+    std::vector<Stream*> streams_;
+    size_t admitted_ = 0;
+};
+
 // One record of an event.
 struct Mark {
     enum State : uint32_t { pending, done, failed };
@@ -82,9 +104,10 @@ struct Group {
     };
     std::deque<Phase> phases{1};
     uint32_t first = 0;                        // the number of the front phase, the one that may run
-    ParkList parked;
-    bool blocked = false;                      // while it is found out who waits in vain
+    ParkList parked;                           // for a phase
+    StreamSet held_up;                         // its streams that are parked for anything else
 
+    Group();
     uint32_t enter(bool legacy);
     bool may_run(uint32_t phase) const { return phase == first; }
     bool leave(uint32_t phase, uint64_t n);    // true: another phase began
@@ -177,9 +200,12 @@ struct Stream : std::enable_shared_from_this<Stream> {
     FailurePtr failure;                        // the first that was not reported yet
     FailurePtr cause;                          // set: what comes next is cancelled,
     uint64_t cause_until = 0;                  // up to this one
+    bool dropped = false;                      // nobody will take its failure
     std::atomic<bool> closing{false}, closed{false};   // written under the lock
-    bool hopeful = false, recordable = false;  // while it is found out who waits in vain
-    Stream* hope_next = nullptr;
+    bool asked_about = false, hopeful = false; // while it is found out who waits in vain
+    Stream* asked_next = nullptr;
+    uint64_t hopeless_since = 0;               // it waits in vain while this is the scheduler's hope
+    size_t able_place = 0, group_place = 0;    // in the scheduler's set of streams to draw from; in Group::held_up
 
     HostWaiter* waiters = nullptr;
     std::vector<Traced> trace;                 // a ring

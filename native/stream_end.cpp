@@ -24,12 +24,40 @@ Outcome Scheduler::close(Stream& stream, bool wait, Poll poll) {
     return wait_until(lock, [&] { return stream.closed.load(); }, [&] { return &stream; }, stream.waiters, target, {}, poll);
 }
 
+void Scheduler::drop(Stream& stream) {
+    if (Heap::get().is_forked()) return;
+    {
+        Lock lock(mutex_);
+        stream.dropped = !stream.closing;
+    }
+    close(stream, false, {});
+    Lock lock(mutex_);
+    keep_lost(stream);
+}
+
+void Scheduler::keep_lost(Stream& stream) {
+    if (!stream.dropped || !stream.failure) return;
+    stream.dropped = false;
+    or_lose([&] { lost_.push_back(std::move(stream.failure)); });
+    has_lost_.store(true, std::memory_order_relaxed);
+    has_released_.store(true, std::memory_order_relaxed);   // submissions look at one flag
+}
+
+std::vector<FailurePtr> Scheduler::take_lost() {
+    Lock lock(mutex_);
+    has_lost_.store(false, std::memory_order_relaxed);
+    return std::exchange(lost_, {});
+}
+
 void Scheduler::abort(Stream& stream, bool close) {
     if (Heap::get().is_forked()) return;
     Lock lock(mutex_);
     const StreamPtr held = stream.shared_from_this();
     if (stream.closed) return;
-    if (close) stream.closing = true;
+    if (close) {
+        stream.closing = true;
+        stream.dropped = false;   // that it was ended is no news
+    }
     if (stream.is_idle()) {
         if (close) complete(stream, 0, 0);
         return;
@@ -84,9 +112,23 @@ void Scheduler::close_device(uint32_t device) {
 bool Scheduler::give_up_if_hopeless(Stream& stream) {
     if (stream.park == Park::none || stream.park == Park::callback || !is_hopeless(stream, true)) return false;
     cancel(stream, UINT64_MAX);
+    const uint64_t hope = hope_;
     unpark(stream);
+    if (!is_awaited(stream)) hope_ = hope;   // thousands that wait in vain are closed without asking for each anew
     make_ready(stream);
     return true;
+}
+
+// Whether others wait for more of it than for notifies, which a cancelled stream does not give.
+bool Scheduler::is_awaited(const Stream& stream) const {
+    bool awaited = stream.group && stream.group->parked.first;
+    stream.queue.each([&](uint64_t, const Op& op) { awaited |= op.kind == OpKind::record && op.mark->parked.first; });
+    return awaited;
+}
+
+// All that is queued, and nothing will be added.
+bool Scheduler::is_cancelled(const Stream& stream) const {
+    return stream.closing && stream.cause && stream.cause_until >= stream.submitted.load(std::memory_order_relaxed);
 }
 
 void Scheduler::refuse_if_hopeless(Stream& stream) {
@@ -102,7 +144,7 @@ bool Scheduler::is_mine(const Stream& stream) const {
 }
 
 // Without looking at other streams.
-bool Scheduler::seems_hopeful(const Stream& stream, bool alone) const {
+bool Scheduler::seems_hopeful(const Stream& stream, bool alone) {
     if (!alone && stream.has_deadline) return true;
     switch (stream.park) {
         case Park::none:
@@ -111,51 +153,67 @@ bool Scheduler::seems_hopeful(const Stream& stream, bool alone) const {
             return alone || !is_mine(stream);
         case Park::value:
             return !alone;   // anybody may write it
-        case Park::notify:   // anybody may record it, once
-            if (stream.queue.front().notify->promised.load(std::memory_order_relaxed)) return true;
-            return !alone && !(stream.queue.front().notify->is_local() && stream.recordable);
+        case Park::notify: {   // anybody may record it, once
+            const Notify& notify = *stream.queue.front().notify;
+            if (notify.promised.load(std::memory_order_relaxed)) return true;
+            return !alone && !(notify.is_local() && any_recorder(notify.line, [](Stream&) { return true; }));
+        }
         default:
             return false;
     }
 }
 
-// From those that get on to those that they let go on: a circle is never reached.
-bool Scheduler::is_hopeless(const Stream& asked, bool alone) {
-    const auto each_notified = [&](const Stream& stream, const auto& visit) {
-        stream.queue.each([&](uint64_t, const Op& op) {
-            if (op.kind == OpKind::notify) each_parked_on(op.notify->line, visit);
-        });
+// Whether the visit says true for one of those that may let the stream go on.
+template <class Visit>
+bool Scheduler::any_helper(const Stream& stream, const Visit& visit) {
+    switch (stream.park) {
+        case Park::mark:
+            return visit(*stream.queue.front().mark->stream);
+        case Park::notify:
+            return any_recorder(stream.queue.front().notify->line,
+                                [&](Stream& recorder) { return !is_cancelled(recorder) && visit(recorder); });
+        case Park::phase:   // the others of its group get on
+            return std::any_of(stream.group->held_up.begin(), stream.group->held_up.end(),
+                               [&](Stream* other) { return visit(*other); });
+        default:
+            return false;
+    }
+}
+
+// A barrier opens when all in front of it get on; else one that gets on is enough.
+bool Scheduler::is_let_on(const Stream& stream) {
+    if (stream.park == Park::phase) return !any_helper(stream, [](const Stream& other) { return !other.hopeful; });
+    return any_helper(stream, [](const Stream& other) { return other.hopeful; });
+}
+
+// Finds all on whom the stream depends, then who of them gets on: a circle never does.
+bool Scheduler::is_hopeless(Stream& asked, bool alone) {
+    const auto is_known = [&](const Stream& stream) { return alone && stream.hopeless_since == hope_; };
+    Stream* last = nullptr;
+    const auto ask = [&](Stream& stream) {
+        if (std::exchange(stream.asked_about, true)) return false;
+        stream.hopeful = !is_known(stream) && seems_hopeful(stream, alone);
+        stream.asked_next = nullptr;
+        if (last) last->asked_next = &stream;
+        last = &stream;
+        return false;
     };
-    Stream* hopeful = nullptr;   // whose queue was not looked at
-    const auto hope = [&](Stream& stream) {
-        if (std::exchange(stream.hopeful, true)) return;
-        stream.hope_next = hopeful;
-        hopeful = &stream;
-    };
-    for (auto& [id, stream] : streams_) stream->hopeful = stream->recordable = false;
-    if (!alone)
-        for (auto& [id, stream] : streams_) each_notified(*stream, [](Stream& parked) { parked.recordable = true; });
-    for (auto& [id, stream] : streams_)
-        if (seems_hopeful(*stream, alone)) hope(*stream);
-    while (hopeful) {
-        while (hopeful) {
-            const Stream& stream = *std::exchange(hopeful, hopeful->hope_next);
-            each_notified(stream, hope);
-            stream.queue.each([&](uint64_t, const Op& op) {
-                if (op.kind != OpKind::record) return;
-                for (Stream* parked = op.mark->parked.first; parked; parked = parked->park_next) hope(*parked);
-            });
-        }
-        // A barrier opens when all in front of it get on.
-        const auto is_at_front = [](const Stream& stream) {
-            return stream.group && !stream.queue.empty() && stream.group->may_run(stream.queue.front().phase);
-        };
-        for (auto& [id, stream] : streams_)
-            if (stream->group) stream->group->blocked = false;
-        for (auto& [id, stream] : streams_)
-            if (is_at_front(*stream) && !stream->hopeful) stream->group->blocked = true;
-        for (auto& [id, stream] : streams_)
-            if (stream->park == Park::phase && !stream->group->blocked) hope(*stream);
+    ask(asked);
+    for (Stream* stream = &asked; stream; stream = stream->asked_next)
+        if (!stream->hopeful && !is_known(*stream)) any_helper(*stream, ask);
+    Stream* from_last = nullptr;   // a chain is settled in one go from its end
+    for (Stream* stream = &asked; stream;) {
+        Stream* const next = std::exchange(stream->asked_next, from_last);
+        from_last = std::exchange(stream, next);
+    }
+    for (bool changed = true; changed && !asked.hopeful;) {
+        changed = false;
+        for (Stream* stream = from_last; stream; stream = stream->asked_next)
+            if (!stream->hopeful && !is_known(*stream) && is_let_on(*stream)) stream->hopeful = changed = true;
+    }
+    for (Stream* stream = from_last; stream; stream = stream->asked_next) {
+        stream->asked_about = false;
+        if (alone && !asked.hopeful && !stream->hopeful) stream->hopeless_since = hope_;
     }
     return !asked.hopeful;
 }

@@ -220,6 +220,8 @@ void Scheduler::finish_head(Lock& lock, Stream& stream) {
             op.mark->drop();
             break;
         case OpKind::notify:
+            remove_recorder(stream.queue.front());
+            [[fallthrough]];
         case OpKind::wait_notify:
             op.notify->drop();
             break;
@@ -272,6 +274,9 @@ void Scheduler::complete(Stream& stream, uint64_t n, uint32_t phase) {
         }
     if (ends) {
         stream.closed = true;
+        keep_lost(stream);
+        able_.dismiss(stream);
+        if (stream.group) stream.group->held_up.dismiss(stream);
         streams_.erase(stream.id);
     }
 }

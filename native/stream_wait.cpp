@@ -13,6 +13,7 @@ constexpr auto kSpin = std::chrono::microseconds(50);            // a futex take
 constexpr auto kHopePeriod = std::chrono::milliseconds(250);     // another thread may be about to submit
 constexpr std::chrono::milliseconds kRarest{4000};               // it looks at all that is queued
 constexpr unsigned kMostHops = 256;
+constexpr unsigned kMostLooks = 16;                              // at streams that may have something small to do
 
 }  // namespace
 
@@ -35,16 +36,29 @@ Stream* Scheduler::find_help(Stream& stream) {
 }
 
 Stream* Scheduler::choose(bool small_only) {
-    const auto is_able = [&](const Stream& stream) {
-        if (!can_help(stream) || !small_only) return can_help(stream);
+    const auto is_small = [](const Stream& stream) {
         const Op& op = stream.queue.front();
+        if (!op.moves_bytes()) return true;
         return !stream.job && op.size <= kBrief && op.kind != OpKind::batch && op.kind != OpKind::descriptor;
     };
-    uint64_t able = 0;
-    for (auto& [id, stream] : streams_) able += is_able(*stream);
-    uint64_t chosen = able == 0 ? 0 : random_() % able + 1;
+    if (able_.size() == 0) return nullptr;
+    size_t at = random_() % able_.size();
+    for (unsigned looks = kMostLooks; looks != 0 && able_.size() != 0;) {
+        Stream& stream = able_[at %= able_.size()];
+        if (!can_help(stream)) {
+            able_.remove(stream);   // another one is in its place now
+            continue;
+        }
+        if (!small_only || is_small(stream)) return &stream;
+        ++at;
+        --looks;
+    }
+    return nullptr;
+}
+
+Stream* Scheduler::find_able() {
     for (auto& [id, stream] : streams_)
-        if (chosen != 0 && is_able(*stream) && --chosen == 0) return stream.get();
+        if (can_help(*stream)) return stream.get();
     return nullptr;
 }
 
@@ -96,7 +110,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
         const StreamPtr at = stream()->shared_from_this();
         const bool seeded = schedule() == Schedule::seeded;
         Stream* help = seeded ? choose(false) : find_help(*at);
-        if (!help && workers_ == 0) help = choose(false);   // no thread was to be had, and whom it waits for is ready
+        if (!help && workers_ == 0) help = find_able();   // no thread was to be had, and whom it waits for is ready
         if (help && seeded)
             run_slice(lock, *help, {.steps = 1 + random_() % 8, .single = true});   // not by the clock, but by the seed
         else if (help)
@@ -267,7 +281,7 @@ int Scheduler::event_fd(Mark& mark) {
     if (mark.fd >= 0) return mark.fd;
     const bool over = mark.state.load(std::memory_order_acquire) != Mark::pending;
     mark.fd = eventfd(over ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (mark.fd < 0) throw Refusal{.why = Why::descriptors, .error = errno};
+    if (mark.fd < 0) throw Refusal{.why = Why::descriptors, .role = "event", .error = errno};
     if (over) return mark.fd;
     if (schedule() == Schedule::seeded && !background_) {
         background_ = true;

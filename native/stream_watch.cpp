@@ -16,13 +16,14 @@ constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 4'000'000;   // ns betwee
 void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
     stream.park = park;
     const Op& op = stream.queue.front();
+    if (stream.group && park != Park::phase) stream.group->held_up.add(stream);
     switch (park) {
         case Park::mark:
             op.mark->parked.add(stream);
             demand(*op.mark->stream, op.mark->sequence);
             break;
         case Park::notify:
-            parked_on(op.notify->line).add(stream);
+            lines_of(op.notify->line).parked.add(stream);
             break;
         case Park::value:
             parked_on_values_.add(stream);
@@ -62,12 +63,33 @@ void Scheduler::unpark(Stream& stream) {
     if (stream.parked_in) stream.parked_in->remove(stream);
     if (stream.park == Park::notify || stream.park == Park::value) --demanding_;
     if (std::exchange(stream.has_deadline, false)) stream.deadline_entry = deadlines_.extract(stream.deadline);
-    const bool was_notify = std::exchange(stream.park, Park::none) == Park::notify;
-    if (!was_notify) return;
+    const Park park = std::exchange(stream.park, Park::none);
+    if (stream.group) stream.group->held_up.remove(stream);
+    ++hope_;
+    if (park != Park::notify) return;
     SignalLine& line = stream.queue.front().notify->line;
-    bool any = false;
-    each_parked_on(line, [&](Stream&) { any = true; });
-    if (!any) line.word.fetch_and(~SignalLine::kWaiter, std::memory_order_acq_rel);   // records need not ring any more
+    if (!is_awaited(line)) line.word.fetch_and(~SignalLine::kWaiter, std::memory_order_acq_rel);   // records need not ring any more
+}
+
+bool Scheduler::is_awaited(const SignalLine& line) {
+    for (const Stream* stream = lines_of(line).parked.first; stream; stream = stream->park_next)
+        if (&stream->queue.front().notify->line == &line) return true;
+    return false;
+}
+
+void Scheduler::add_recorder(Stream& stream, Op& op) {
+    Op*& first = lines_of(op.notify->line).recorders;
+    ++hope_;
+    op.recorder = &stream;
+    op.previous = nullptr;
+    op.next = first;
+    if (first) first->previous = &op;
+    first = &op;
+}
+
+void Scheduler::remove_recorder(const Op& op) {
+    (op.previous ? op.previous->next : lines_of(op.notify->line).recorders) = op.next;
+    if (op.next) op.next->previous = op.previous;
 }
 
 void Scheduler::wake_all(ParkList& parked) {
@@ -138,8 +160,8 @@ void Scheduler::watch() {
 }
 
 void Scheduler::look_at_lines() {
-    for (ParkList& list : parked_on_lines_)
-        for (Stream* stream = list.first; stream;) {
+    for (Lines& lines : lines_)
+        for (Stream* stream = lines.parked.first; stream;) {
             Stream* const next = stream->park_next;
             if (stream->queue.front().notify->is_recorded()) {
                 unpark(*stream);

@@ -258,6 +258,9 @@ class Offer:
     def part(self) -> tuple[int, int]:
         """(offset, length) of what is meant."""
 
+    def close(self) -> None:
+        """Let go of it; idempotent."""
+
     def adopt(self, device: int, ledger: Ledger) -> Block:
         """Make it a block of this process; the offer is used up."""
 

@@ -179,7 +179,7 @@ class Buffer(_core.Memory):
             block, start = _core.share(self)
         with contextlib.closing(block):
             return Handle._make(
-                self.device.backend, HandleKind.BUFFER, block, (start, self.size), wanted, allow
+                self, self.device.backend, HandleKind.BUFFER, block, (start, self.size), wanted, allow
             )
 
     def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import weakref
 from typing import TYPE_CHECKING
 
 from peerlane import _core, failures, observers
@@ -45,8 +44,7 @@ class Event:
         made = cls.__new__(cls)
         made.device, made._mark, made._is_closed, made.id = device, mark, False, next(_numbers)
         if observers.active:
-            observers.tell("create", made)
-            weakref.finalize(made, observers.tell_id, "destroy", "Event", made.id)
+            observers.created(made)
         return made
 
     @property
@@ -143,6 +141,8 @@ class Event:
     def close(self) -> None:
         """End the event; idempotent.  Who waits for it goes on waiting for its record."""
         self._is_closed = True
+        if observers.active:
+            observers.closed(self)
 
     def __sub__(self, earlier: Event) -> float:
         """Return the seconds from another event to this one; errors as :attr:`time_ns`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, TypeAlias
 
 from peerlane import _core, callbacks, memory, sharing_failures
@@ -67,6 +68,18 @@ def as_error(failure: Failure) -> Error:
     if error.fault is Fault.CALLBACK_FAILED:
         return callbacks.failed(token, what, error.device)
     return type(error)(f"{what}: {error}", fault=error.fault, call=error.call, device=error.device)
+
+
+def warn_of_lost(failure: Failure) -> None:
+    """Warn of a failure whose stream was dropped: hook of the native module."""
+    error = as_error(failure)
+    first = (str(error).splitlines() or [""])[0]
+    warnings.warn(
+        f"stream {failure[1]}{f' on {error.device}' if error.device else ''} was dropped, and nobody was told what "
+        f"failed there: {first}; sync() or close() it, or use it in a `with`",
+        ResourceWarning,
+        stacklevel=2,
+    )
 
 
 def waits(stream: int) -> str:

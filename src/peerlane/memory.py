@@ -7,6 +7,7 @@ was asked, what is valid and what to do.
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections import deque
 from collections.abc import Iterable
@@ -278,7 +279,7 @@ def explain(
                 f"the range of {size:,} bytes at {address:#x} holds a mapping already; unmap it first"
             )
         case _:
-            return _system(why, size, errno, device)
+            return _system(why, role, size, errno, device)
 
 
 _UNMAPPED = (
@@ -352,18 +353,23 @@ def _no_route(why: str, device: int, other: int) -> Error:
     )
 
 
-def _system(why: str, size: int, errno: int, device: int) -> Error:
+# What wants one, by the role of the refusal, and what else holds some.
+_DESCRIPTORS = {
+    "event": "an event: each whose fileno() was asked for holds one",
+    "signals": "signals: 63 notifies hold one, and so do all streams together",
+    "": "{size:,} bytes of device memory: every allocation of 2 MiB or more holds one",
+}
+
+
+def _system(why: str, role: str, size: int, errno: int, device: int) -> Error:
     reason = f" ({os.strerror(errno)})" if errno else ""
     match why:
-        case "descriptors" if not size:
-            return OutOfMemory(
-                f"no file descriptor is left for an event{reason}: raise `ulimit -n`, or let go of events",
-                fault=Fault.OUT_OF_RESOURCES,
-            )
         case "descriptors":
+            what = _DESCRIPTORS.get(role, _DESCRIPTORS[""]).format(size=size)
+            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             return OutOfMemory(
-                f"no file descriptor is left for {size:,} bytes of device memory{reason}; every allocation of "
-                "2 MiB or more holds one: raise `ulimit -n`, or free buffers",
+                f"no file descriptor is left for {what}{reason}; this process may have {most:,}: raise `ulimit -n`, "
+                "or close what is not used any more",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "address_space":

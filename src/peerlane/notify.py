@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import weakref
 from typing import TYPE_CHECKING
 
 from peerlane import _core, observers
@@ -51,8 +50,7 @@ class Notify(_core.Notify):
         _core.Notify.__init__(made, int(kind), number)
         made.device, made.kind, made._is_closed = device, kind, False
         if observers.active:
-            observers.tell("create", made)
-            weakref.finalize(made, observers.tell_id, "destroy", "Notify", made.id)
+            observers.created(made)
         return made
 
     @property
@@ -69,6 +67,8 @@ class Notify(_core.Notify):
         """
         self._check_open("Notify.reset")
         self._reset()
+        if observers.active:
+            observers.tell("reset", self, sequence=self.consumed)
 
     def record(self) -> None:
         """Record now, outside of any stream.
@@ -94,6 +94,8 @@ class Notify(_core.Notify):
     def close(self) -> None:
         """End it; idempotent.  What is queued already goes on."""
         self._is_closed = True
+        if observers.active:
+            observers.closed(self)
 
     def __enter__(self) -> Notify:
         self._check_open("Notify")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -72,14 +73,17 @@ class Notice:
     order : int
         As of operations.
     kind : str
-        ``create``, ``destroy``, ``sync``, ``query``, ``view`` or ``unview``; a sync or a query was successful.
+        ``create``, ``destroy``, ``sync``, ``query``, ``abort``, ``reset``, ``view`` or ``unview``; a sync or a query
+        was successful.  What is closed or dropped is destroyed, once.
     what, id : str, int
         ``Stream``, ``Event``, ``Notify`` or ``Buffer`` and its number in this process; ``Node`` 0 is destroyed,
         with all that belongs to it, when it is left.
     spans : tuple of Span
         The bytes of a buffer that begins or ends, or that a view lets the host touch.
     stream, sequence : int
-        Of a sync or a query: the operation that is over, and with it all before it in that stream.
+        Of a sync or a query: the operation that is over, and with it all before it in that stream.  Of an abort:
+        the last operation that may be cancelled by it.  Of a reset, ``sequence`` only: the number of the last
+        record that it took back.
     """
 
     order: int
@@ -180,6 +184,28 @@ def tell(kind: str, what: Any, *, stream: int = 0, sequence: int = 0) -> None:
     """Tell of something that is no operation."""
     spans = _spans(what.spans) if isinstance(what, _core.Memory) else ()
     tell_id(kind, type(what).__name__, what.id, spans, stream, sequence)
+
+
+_ends: dict[tuple[str, int], Any] = {}  # how to tell, once, that something ends
+
+
+def created(what: Any) -> None:
+    """Tell that something begins and, when it is closed or gone, that it ends."""
+    tell("create", what)
+    key = type(what).__name__, what.id
+    _ends[key] = weakref.finalize(what, _ended, *key)
+
+
+def closed(what: Any) -> None:
+    """Tell that something ends whose beginning was told."""
+    end = _ends.get((type(what).__name__, what.id))
+    if end is not None:
+        end()
+
+
+def _ended(what: str, number: int) -> None:
+    del _ends[what, number]
+    tell_id("destroy", what, number)
 
 
 def tell_id(

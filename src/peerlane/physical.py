@@ -122,6 +122,7 @@ class Physical:
         """
         block = self._open("Physical.export")
         return Handle._make(
+            self,
             self.device.backend,
             HandleKind.PHYSICAL,
             block,

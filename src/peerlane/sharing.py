@@ -92,8 +92,8 @@ class Handle:
     """What stands for memory of this process in another one: an int of 63 bits, or 64 ASCII characters.
 
     Made by ``export`` of :class:`Physical` and :class:`Buffer`.  Send ``int(handle)`` or ``bytes(handle)`` by any
-    means; it is no secret that opens anything to whom ``allow`` does not list.  It pickles as its bytes.  Dropping
-    this object changes nothing: the handle lives as long as what it stands for.
+    means; it is no secret that opens anything to whom ``allow`` does not list.  It pickles as its bytes.  This object
+    keeps what it stands for alive until that is closed; dropping this object ends nothing else.
 
     Attributes
     ----------
@@ -101,12 +101,13 @@ class Handle:
         Who may open it; changes are seen at once.
     """
 
-    __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_ticket", "allow")
+    __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_source", "_ticket", "allow")
 
     _everyone: bool
     _fields: handles.HandleFields
     _is_closed: bool
     _pid: int
+    _source: object
     _ticket: tuple[int, int]
     allow: AllowList
 
@@ -116,6 +117,7 @@ class Handle:
     @classmethod
     def _make(
         cls,
+        source: object,
         backend: Backend,
         kind: HandleKind,
         block: _core.Block,
@@ -130,6 +132,7 @@ class Handle:
             )
         pids = [] if everyone else [checked_pid("export", pid) for pid in allow]
         made = cls.__new__(cls)
+        made._source = source
         made._fields = backend.offer(kind, block, part, rights, everyone)
         made._ticket = made._fields.index, made._fields.nonce
         made._everyone, made._is_closed, made._pid = everyone, False, os.getpid()
@@ -221,6 +224,14 @@ def open_offer(
     seconds = checked_timeout(call, timeout)
     present = devices()
     offer = present[0].backend.open_handle(kind, handle, seconds)
+    try:
+        return offer, _home(call, offer, device, present)
+    except BaseException:
+        offer.close()
+        raise
+
+
+def _home(call: str, offer: _core.Offer, device: Device | None, present: tuple[Device, ...]) -> Device:
     if offer.device >= len(present):
         raise BadHandle(
             f"{call}: the process that made the handle claims device {offer.device}, which this node lacks",
@@ -235,4 +246,4 @@ def open_offer(
             call=call,
             device=device.name,
         )
-    return offer, home
+    return home

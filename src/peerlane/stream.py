@@ -26,6 +26,10 @@ class Stream(_core.Stream):
     Made by :meth:`Device.create_stream`.  Whatever takes ``stream=`` is queued and returns; what an operation
     needs (buffers, host objects) is kept until it is over.  Failures surface at :meth:`sync`.
 
+    Close it, or use it in a ``with``.  One that is dropped takes no more operations and runs what is queued, but a
+    wait that nothing submitted so far would satisfy is cancelled.  A failure that nobody was told of, that one too,
+    is a ``ResourceWarning`` then; one that comes later is, at a later call of peerlane.
+
     Attributes
     ----------
     device : Device
@@ -57,8 +61,7 @@ class Stream(_core.Stream):
         made.device, made._on_error = device, on_error
         trace.created(made)
         if observers.active:
-            observers.tell("create", made)
-            weakref.finalize(made, observers.tell_id, "destroy", "Stream", made.id)
+            observers.created(made)
         return made
 
     @property
@@ -172,7 +175,9 @@ class Stream(_core.Stream):
         """Call ``function(*args)`` when everything submitted so far is done; what follows waits for its return.
 
         It runs on a thread of its own that serves all streams in turn.  What it raises is a failure of this
-        stream.  It may submit to any stream, and must not wait for what waits for it (``Busy``, ``DEADLOCK``).
+        stream.  It may submit to any stream, and must not wait for what waits for it, nor for a callback of another
+        stream that has not returned: one thread makes all calls (``Busy``, ``DEADLOCK``).  Whether that one has
+        returned is up to the schedule: under ``lazy`` it has not unless something asked for it before.
 
         Raises
         ------
@@ -228,7 +233,12 @@ class Stream(_core.Stream):
         close : bool
             Also take no more operations.
         """
+        sequence = self.submitted
         self._cancel(bool(close))
+        if observers.active:
+            observers.tell("abort", self, stream=self.id, sequence=sequence)
+            if close:
+                observers.closed(self)
 
     def close(self, *, wait: bool = True) -> None:
         """Take no more operations and wait for what is queued; then report the first failure.  Idempotent.
@@ -246,7 +256,12 @@ class Stream(_core.Stream):
         Error
             As :meth:`sync`; the stream is closed all the same.
         """
+        sequence = self.submitted
         self._close(wait=bool(wait))
+        if observers.active:
+            if wait and self.completed >= sequence:  # not so when its own callback closes it
+                observers.tell("sync", self, stream=self.id, sequence=sequence)
+            observers.closed(self)
         if wait:
             self._report()
 

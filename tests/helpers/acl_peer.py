@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import peerlane
@@ -21,8 +20,9 @@ class AclPeer:
     ``peer("rt.malloc", 64, 0)`` returns what the call returned there, ``peer.ok(...)`` its outputs.
     """
 
-    def __init__(self, connection: Connection, pid: int) -> None:
-        self._connection, self.pid = connection, pid
+    def __init__(self, connection: Connection, process: SpawnProcess) -> None:
+        assert process.pid is not None
+        self._connection, self._process, self.pid = connection, process, process.pid
 
     def __call__(self, name: str, *args: object) -> Any:
         self._connection.send((name, args))
@@ -48,8 +48,9 @@ class AclPeer:
 
     def kill(self) -> None:
         """End it at once, and wait until it is over."""
-        os.kill(self.pid, signal.SIGKILL)
-        assert self._connection.poll(_SECONDS)
+        self._process.kill()
+        self._process.join(_SECONDS)
+        assert self._process.exitcode is not None
 
 
 @contextmanager
@@ -61,8 +62,7 @@ def acl_peer(spec: str, device: int = 0) -> Iterator[AclPeer]:
     process.start()
     there.close()
     try:
-        assert process.pid is not None
-        peer = AclPeer(here, process.pid)
+        peer = AclPeer(here, process)
         peer.ok("rt.set_device", device)
         yield peer
     finally:

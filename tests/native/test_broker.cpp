@@ -1,5 +1,5 @@
 // Handing out descriptors: open, let go, abandon and withdraw in every order, rights, kinds, many at a time.
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 
@@ -7,9 +7,9 @@ namespace {
 
 const std::string kName = "node.0.sock";
 
-std::vector<std::string> here(const Place& place) { return importer_words(place, kName, kNode, getpid()); }
+std::vector<std::string> here(const SocketPlace& place) { return importer_words(place, kName, kNode, getpid()); }
 
-void one_after_the_other(const Place& place) {
+void one_after_the_other(const SocketPlace& place) {
     broker().open(place.fd, kName, 0, kNode);   // idempotent
     CHECK(refuses(Why::closed, [&] { broker().open(place.fd, "other.sock", 1, kNode); }));
     const Shared shared;
@@ -36,7 +36,7 @@ void one_after_the_other(const Place& place) {
 }
 
 // What the owner does and what two importers do, in every order; `gone` comes once, after the last.
-void every_order(const Place& place) {
+void every_order(const SocketPlace& place) {
     Child one("importer", here(place)), two("importer", here(place));
     std::vector<int> steps{0, 1, 2, 3};   // abandon or withdraw, one lets go, two lets go, one opens again
     do {
@@ -74,7 +74,7 @@ void every_order(const Place& place) {
     two.finish();
 }
 
-void rights_and_kinds(const Place& place) {
+void rights_and_kinds(const SocketPlace& place) {
     Child peer("importer", here(place));
     const Shared readable(4096, kMayRead), event(4096, kMayRead | kMayWrite, Kind::event);
     readable.write(12);
@@ -90,7 +90,7 @@ void rights_and_kinds(const Place& place) {
     CHECK(comes_true([&] { return *event.gone == 1; }));
 }
 
-void lists(const Place& place) {
+void lists(const SocketPlace& place) {
     const Shared shared(4096, kMayRead, Kind::memory, false);
     const auto [index, nonce] = shared.ticket;
     CHECK(broker().allowed(index, nonce).empty());
@@ -111,7 +111,7 @@ void lists(const Place& place) {
     other.finish();
 }
 
-void many(const Place& place) {
+void many(const SocketPlace& place) {
     const int importers = scaled(16, 200), tickets = scaled(1000, 10'000);
     std::vector<std::unique_ptr<Shared>> all;
     for (int i = 0; i < tickets; ++i) {
@@ -136,7 +136,7 @@ void many(const Place& place) {
     for (auto& each : all) CHECK(comes_true([&] { return *each->gone == 1; }));
 }
 
-void closing(const Place& place) {
+void closing(const SocketPlace& place) {
     Child peer("importer", here(place));
     const Shared kept, lost;
     kept.write(5);
@@ -144,7 +144,7 @@ void closing(const Place& place) {
     broker().close();
     CHECK(*kept.gone == 1 && *lost.gone == 1 && place.is_empty() && !broker().is_open());
     broker().close();   // idempotent
-    CHECK(refuses(Why::closed, [] { Shared(); }));
+    CHECK(refuses(Why::closed, [] { broker().offer({}); }));
     CHECK(!kept.allow(1) && kept.importers() == 0);
     kept.abandon();
     CHECK(*kept.gone == 1);
@@ -169,7 +169,7 @@ void closing(const Place& place) {
 }
 
 void long_paths() {
-    const Place place;
+    const SocketPlace place;
     std::string path = place.path;
     for (int i = 0; i < 8; ++i) {
         path += "/" + std::string(60, 'd');
@@ -187,7 +187,7 @@ void long_paths() {
     close(directory);
 }
 
-void threads(const Place& place) {
+void threads(const SocketPlace& place) {
     std::atomic<bool> over{false};
     std::vector<std::thread> all;
     Child peer("importer", here(place));
@@ -211,7 +211,29 @@ void threads(const Place& place) {
     CHECK(comes_true([&] { return *shared.gone == 1; }));
 }
 
-void round_trip(const Place& place) {
+// Threads that open the same few at a time, through one connection.
+void crowd(const SocketPlace& place) {
+    std::vector<std::unique_ptr<Shared>> all;
+    for (int i = 0; i < 3; ++i) {
+        all.push_back(std::make_unique<Shared>());
+        all.back()->write(all.back()->ticket.index);
+    }
+    std::vector<std::unique_ptr<Child>> peers;
+    for (int i = 0; i < 3; ++i) peers.push_back(std::make_unique<Child>("importer", here(place)));
+    const std::string much = " 4 " + std::to_string(scaled(200, 20'000));
+    for (int i = 0; i < 3; ++i) {
+        for (size_t n = 0; n < 3; ++n) peers[n]->say("crowd " + all[(n + static_cast<size_t>(i)) % 3]->words() + much);
+        for (auto& peer : peers) CHECK(peer->hear() == "ok");
+    }
+    for (auto& each : all) {
+        CHECK(comes_true([&] { return each->importers() == 0; }));
+        each->abandon();
+        CHECK(*each->gone == 1);
+    }
+    for (auto& peer : peers) peer->finish();
+}
+
+void round_trip(const SocketPlace& place) {
     std::atomic<bool> over{false};
     std::thread busy([&] {
         while (!over) {
@@ -229,7 +251,7 @@ void round_trip(const Place& place) {
 }
 
 void all_of_it() {
-    const Place place;
+    const SocketPlace place;
     const int before = descriptors_open();
     broker().open(place.fd, kName, 0, kNode);
     RUN(one_after_the_other(place));
@@ -238,6 +260,7 @@ void all_of_it() {
     RUN(lists(place));
     RUN(many(place));
     RUN(threads(place));
+    RUN(crowd(place));
     RUN(round_trip(place));
     RUN(closing(place));
     RUN(long_paths());

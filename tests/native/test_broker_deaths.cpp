@@ -3,7 +3,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 
@@ -11,7 +11,7 @@ namespace {
 
 const std::string kName = "node.0.sock";
 
-std::vector<std::string> here(const Place& place, pid_t exporter = getpid()) {
+std::vector<std::string> here(const SocketPlace& place, pid_t exporter = getpid()) {
     return importer_words(place, kName, kNode, exporter);
 }
 
@@ -23,7 +23,7 @@ void seen_within(const std::function<bool()>& condition) {
     worst = std::max(worst, seconds_since(start));
 }
 
-void importer_dies(const Place& place, bool with_child) {
+void importer_dies(const SocketPlace& place, bool with_child) {
     const Shared kept, abandoned;
     Child peer("importer", here(place)), other("importer", here(place));
     for (const Shared* each : {&kept, &abandoned}) CHECK(peer.ask("keep " + each->words()) == "ok");
@@ -41,7 +41,7 @@ void importer_dies(const Place& place, bool with_child) {
 }
 
 void exporter_dies(const std::string& role, bool with_child) {
-    const Place place;
+    const SocketPlace place;
     Child exporter(role, {place.path, kName});
     const std::string offered = exporter.ask("offer 31");
     Child peer("importer", here(place, exporter.pid)), late("importer", here(place, exporter.pid));
@@ -58,13 +58,13 @@ void exporter_dies(const std::string& role, bool with_child) {
 }
 
 void exporter_dies_while_asked(bool with_child) {
-    const Place place;
+    const SocketPlace place;
     Child exporter("exporter", {place.path, kName});
     const std::string offered = exporter.ask("offer 31");
     Child peer("importer", here(place, exporter.pid));
     CHECK(peer.ask("open " + offered) == "ok 31");
     const pid_t orphan = with_child ? static_cast<pid_t>(exporter.number("fork")) : 0;
-    kill(exporter.pid, SIGSTOP);
+    exporter.stop();
     CHECK(peer.ask("within 0.2") == "ok");
     CHECK(peer.ask("open " + offered).starts_with("refused " + std::to_string(static_cast<int>(Why::wait_timeout)) + " "));
     CHECK(peer.ask("within 60") == "ok");
@@ -79,13 +79,13 @@ void exporter_dies_while_asked(bool with_child) {
 
 // What a request that ran out of time was answered later is let go.
 void late_answers() {
-    const Place place;
+    const SocketPlace place;
     Child exporter("exporter", {place.path, kName});
     const std::string offered = exporter.ask("offer 8");
     Child peer("importer", here(place, exporter.pid));
     CHECK(peer.ask("open " + offered) == "ok 8" && peer.ask("go " + offered) == "ok" && peer.ask("within 0.05") == "ok");
     const uint64_t before = peer.number("fds");
-    kill(exporter.pid, SIGSTOP);
+    exporter.stop();
     for (int i = 0; i < 20; ++i) CHECK(!peer.ask("open " + offered).starts_with("ok"));
     kill(exporter.pid, SIGCONT);
     CHECK(peer.ask("within 60") == "ok");
@@ -129,7 +129,7 @@ int filtered_importer(const std::vector<std::string>& words) {
 }
 
 void without_pidfds(bool with_child) {
-    const Place place;
+    const SocketPlace place;
     Child exporter("filtered_exporter", {place.path, kName});
     const std::string offered = exporter.ask("offer 3");
     Child doomed("importer", here(place, exporter.pid)), peer("filtered_importer", here(place, exporter.pid));
@@ -140,7 +140,7 @@ void without_pidfds(bool with_child) {
     seen_within([&] { return exporter.ask("importers " + offered) == "1"; });
     if (orphan) kill(orphan, SIGKILL);
     orphan = with_child ? static_cast<pid_t>(exporter.number("fork")) : 0;
-    kill(exporter.pid, SIGSTOP);
+    exporter.stop();
     peer.say("open " + offered);
     kill(exporter.pid, SIGKILL);
     exporter.wait();
@@ -151,7 +151,7 @@ void without_pidfds(bool with_child) {
     peer.finish();
 }
 
-void killed_at_random_points(const Place& place, std::mt19937_64& random) {
+void killed_at_random_points(const SocketPlace& place, std::mt19937_64& random) {
     const Shared shared;
     const int before = descriptors_open();
     for (int round = 0; round < scaled(20, 500); ++round) {
@@ -159,8 +159,7 @@ void killed_at_random_points(const Place& place, std::mt19937_64& random) {
         for (Child* each : {&one, &two}) each->say("again " + shared.words() + " 1000000000");
         CHECK(comes_true([&] { return shared.importers() != 0; }));
         usleep(static_cast<useconds_t>(random() % 3000));
-        const pid_t orphan = random() % 2 ? 0 : one.pid;
-        if (orphan) kill(orphan, SIGSTOP);   // it does not read while it dies
+        if (random() % 2) one.stop();   // it does not read while it dies
         one.kill_now();
         two.kill_now();
         seen_within([&] { return shared.importers() == 0; });
@@ -172,7 +171,7 @@ void killed_at_random_points(const Place& place, std::mt19937_64& random) {
 
 void exporters_killed_at_random_points(std::mt19937_64& random) {
     for (int round = 0; round < scaled(20, 500); ++round) {
-        const Place place;
+        const SocketPlace place;
         Child exporter("exporter", {place.path, kName});
         const std::string offered = exporter.ask("offer 3");
         Child peer("importer", here(place, exporter.pid));
@@ -189,7 +188,7 @@ void exporters_killed_at_random_points(std::mt19937_64& random) {
 
 void all_of_it() {
     auto random = seeded("test_broker_deaths");
-    const Place place;
+    const SocketPlace place;
     const int before = descriptors_open();
     broker().open(place.fd, kName, 0, kNode);
     for (const bool with_child : {false, true}) {

@@ -1,5 +1,5 @@
 // Importers that mean harm: they harm themselves only.
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 
@@ -8,7 +8,7 @@ namespace {
 const std::string kName = "node.0.sock";
 constexpr double kServed = 0.5 * 5;   // the promise, and what a loaded machine may add
 
-void malformed(const Place& place, std::mt19937_64& random) {
+void malformed(const SocketPlace& place, std::mt19937_64& random) {
     const Shared shared;
     const int before = descriptors_open();
     {
@@ -44,7 +44,7 @@ void malformed(const Place& place, std::mt19937_64& random) {
     shared.abandon();
 }
 
-void unwanted_descriptors(const Place& place) {
+void unwanted_descriptors(const SocketPlace& place) {
     const Raw raw(place, kName);
     const Request request{.id = 3, .node = kNode};
     CHECK(raw.ask(request).id == 3);
@@ -127,7 +127,7 @@ const std::map<std::string, Role> kHarm{{"never_reads", never_reads}, {"floods",
 
 double worst = 0;
 
-void served_meanwhile(const Place& place, const std::vector<std::string>& roles) {
+void served_meanwhile(const SocketPlace& place, const std::vector<std::string>& roles) {
     const Shared shared;
     shared.write(6);
     Child good("importer", importer_words(place, kName, kNode, getpid()));
@@ -177,7 +177,7 @@ int limited(const std::vector<std::string>& words) {
 }
 
 // No descriptor is left for connections or for readers: they are refused, and nothing hangs or spins.
-void no_descriptors(const Place& place) {
+void no_descriptors(const SocketPlace& place) {
     Child limited("limited", {place.path});
     CHECK(limited.hear() == "ready");
     Child asks("importer", importer_words(place, "limited.sock", kNode, limited.pid));
@@ -194,7 +194,7 @@ void no_descriptors(const Place& place) {
 
 void all_of_it() {
     auto random = seeded("test_broker_hostile");
-    const Place place;
+    const SocketPlace place;
     const int before = descriptors_open();
     broker().open(place.fd, kName, 0, kNode);
     RUN(malformed(place, random));

@@ -1,7 +1,7 @@
 // Who is refused, and with which words: every status that an exporter gives.
 #include <sched.h>
 
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 
@@ -9,14 +9,14 @@ namespace {
 
 const std::string kName = "node.0.sock";
 
-std::vector<std::string> here(const Place& place, uint64_t node = kNode) { return importer_words(place, kName, node, getpid()); }
+std::vector<std::string> here(const SocketPlace& place, uint64_t node = kNode) { return importer_words(place, kName, node, getpid()); }
 
 std::string refusal(Why why, Status status, uint64_t first, uint64_t second, pid_t asker, uint64_t start, uint64_t listed) {
     return describe({.why = why, .size = first, .base = static_cast<uint64_t>(asker), .extent_size = second,
                      .id = static_cast<uint64_t>(getpid()), .fault_address = listed, .error = static_cast<int>(status), .entry = start});
 }
 
-void numbers(const Place& place) {
+void numbers(const SocketPlace& place) {
     Child peer("importer", here(place)), elsewhere("importer", here(place, kNode + 1));
     const Shared shared(4096, kMayRead | kMayWrite, Kind::buffer, false);
     const auto [index, nonce] = shared.ticket;
@@ -56,7 +56,7 @@ void numbers(const Place& place) {
     CHECK(comes_true([&] { return *shared.gone == 1; }));
 }
 
-void stale(const Place& place) {
+void stale(const SocketPlace& place) {
     Child peer("importer", here(place));
     const Shared abandoned, withdrawn;
     abandoned.abandon();
@@ -79,7 +79,7 @@ void stale(const Place& place) {
     peer.finish();
 }
 
-void frames(const Place& place) {
+void frames(const SocketPlace& place) {
     const Raw raw(place, kName);
     Request request{.id = 77, .node = kNode, .nonce = 5};
     CHECK(raw.ask(request).status == Status::own_process && raw.ask(request).id == 77);
@@ -113,7 +113,7 @@ void frames(const Place& place) {
     CHECK(raw.ask(request).status == Status::own_process);   // the connection went on all the time
 }
 
-void too_many_connections(const Place& place) {
+void too_many_connections(const SocketPlace& place) {
     raise_descriptor_limit();
     std::vector<std::unique_ptr<Raw>> all;
     for (uint32_t i = 0; i < kMaxConnections; ++i) all.push_back(std::make_unique<Raw>(place, kName));
@@ -150,7 +150,7 @@ int stranger(const std::vector<std::string>& words) {
     });
 }
 
-void other_user(const Place& place) {
+void other_user(const SocketPlace& place) {
     if (geteuid() != 0) {
         std::printf("    skipped: only root can become another user\n");
         return;
@@ -184,7 +184,7 @@ int apart(const std::vector<std::string>& words) {
     _exit(words[0] == "importer" ? import_lines(rest) : export_lines(rest));
 }
 
-void foreign_namespace(const Place& place) {
+void foreign_namespace(const SocketPlace& place) {
     const Shared shared;
     auto words = here(place);
     words.insert(words.begin(), "importer");
@@ -208,7 +208,7 @@ void foreign_namespace(const Place& place) {
 }
 
 void all_of_it() {
-    const Place place;
+    const SocketPlace place;
     const int before = descriptors_open();
     broker().open(place.fd, kName, 0, kNode);
     RUN(numbers(place));

@@ -1,5 +1,5 @@
 // Exporters that mean harm: the importer believes nothing, waits for no longer than it was told, and leaks nothing.
-#include "peers.h"
+#include "peer_roles.h"
 
 using namespace peers;
 
@@ -12,7 +12,7 @@ class Impostor {
   public:
     using Reply = std::function<void(int socket, const Request& request)>;
 
-    Impostor(const Place& place, Reply reply) : reply_(std::move(reply)) {
+    Impostor(const SocketPlace& place, Reply reply) : reply_(std::move(reply)) {
         listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         sockaddr_un address{.sun_family = AF_UNIX};
         const std::string path = place.path + "/" + kName;
@@ -74,10 +74,11 @@ void send_with(int socket, const void* bytes, size_t size, const std::vector<int
 struct Lie {
     Answer answer;
     std::vector<int> fds;
+    bool read_only = false;   // another descriptor of the same file
     size_t size = sizeof(Answer);
 };
 
-std::shared_ptr<Exporter> dial(const Place& place) {
+std::shared_ptr<Exporter> dial(const SocketPlace& place) {
     return Exporter::connect(place.fd, kName, 0, kNode, getpid(), start_time(getpid()), Deadline::in(kPatience), {});
 }
 
@@ -85,7 +86,7 @@ Offer open(Exporter& exporter, double seconds = kPatience, Poll poll = {}) {
     return exporter.open(3, 9, 64, Kind::memory, Deadline::in(seconds), poll);
 }
 
-void told(const Place& place, Status status, const std::function<void(Lie&)>& change) {
+void told(const SocketPlace& place, Status status, const std::function<void(Lie&)>& change) {
     Block* block = create_block(8192, 0);
     const int before = descriptors_open();
     {
@@ -95,7 +96,10 @@ void told(const Place& place, Status status, const std::function<void(Lie&)>& ch
             change(lie);
             char bytes[4096] = {};
             memcpy(bytes, &lie.answer, sizeof lie.answer);
+            const int reader = ::open(("/proc/self/fd/" + std::to_string(block->fd)).c_str(), O_RDONLY | O_CLOEXEC);
+            if (lie.read_only) lie.fds = {reader};
             send_with(socket, bytes, lie.size, lie.fds);
+            close(reader);
         });
         const auto exporter = dial(place);
         if (status == Status::ok) {
@@ -112,16 +116,12 @@ void told(const Place& place, Status status, const std::function<void(Lie&)>& ch
     drop(block);
 }
 
-void lies(const Place& place) {
+void lies(const SocketPlace& place) {
     using enum Status;
     const int plain = memfd_create("plain", MFD_CLOEXEC | MFD_ALLOW_SEALING), unsealable = memfd_create("plain", MFD_CLOEXEC);
     CHECK(ftruncate(plain, 8192) == 0 && ftruncate(unsealable, 8192) == 0);
     int ends[2];
     CHECK(pipe2(ends, O_CLOEXEC) == 0);
-    const auto reader = [](const Lie& lie) {
-        return ::open(("/proc/self/fd/" + std::to_string(lie.fds[0])).c_str(), O_RDONLY | O_CLOEXEC);
-    };
-    int opened = -1;
     told(place, ok, [](Lie&) {});
     told(place, ok, [](Lie& lie) { lie.answer.grant.size = 4096, lie.answer.grant.length = 0; });
     told(place, false_size, [](Lie& lie) { lie.answer.grant.size = 8193; });
@@ -135,10 +135,8 @@ void lies(const Place& place) {
     told(place, no_seals, [&](Lie& lie) { lie.fds = {ends[1]}; });
     told(place, no_seals, [&](Lie& lie) { lie.fds = {place.fd}; });
     told(place, false_rights, [](Lie& lie) { lie.answer.grant.rights = kMayRead; });
-    told(place, false_rights, [&](Lie& lie) { lie.fds = {opened = reader(lie)}; });
-    close(opened);
-    told(place, ok, [&](Lie& lie) { lie.fds = {opened = reader(lie)}, lie.answer.grant.rights = kMayRead; });
-    close(opened);
+    told(place, false_rights, [](Lie& lie) { lie.read_only = true; });
+    told(place, ok, [](Lie& lie) { lie.read_only = true, lie.answer.grant.rights = kMayRead; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 0; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 7; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.grant.kind = Kind::event; });
@@ -161,7 +159,7 @@ void lies(const Place& place) {
 
 bool stops(void* count) { return ++*static_cast<int*>(count) == 3; }
 
-void silence(const Place& place) {
+void silence(const SocketPlace& place) {
     const int before = descriptors_open();
     {
         Impostor impostor(place, [](int, const Request&) {});
@@ -186,6 +184,18 @@ void silence(const Place& place) {
         const auto exporter = dial(place);
         CHECK(refuses(Why::peer_lost, [&] { open(*exporter); }) && exporter->is_lost() && !exporter->is_dead());
         CHECK(dial(place) != exporter);
+    }
+    {   // Old answers, without end.
+        const Impostor impostor(place, [](int socket, const Request& request) {
+            Answer answer{.id = request.id - 1};
+            if (request.id > 1)
+                for (int i = 0; i < 1'000'000 && send(socket, &answer, sizeof answer, MSG_NOSIGNAL) > 0; ++i) {
+                }
+        });
+        auto exporter = dial(place);
+        CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.01); }));
+        CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.3); }));
+        exporter.reset();
     }
     // Answers that come too late are nobody's.
     {
@@ -212,7 +222,7 @@ void silence(const Place& place) {
     CHECK(comes_true([&] { return descriptors_open() == before; }));
 }
 
-void nobody_there(const Place& place) {
+void nobody_there(const SocketPlace& place) {
     const int before = descriptors_open();
     const auto connect = [&](const std::string& name, pid_t pid, uint64_t start) {
         return [=, &place] { Exporter::connect(place.fd, name, 0, kNode, pid, start, Deadline::in(kPatience), {}); };
@@ -245,7 +255,7 @@ void nobody_there(const Place& place) {
 }
 
 // Letting go never blocks, and nothing of it is lost, when the exporter is slow to read.
-void many_let_go(const Place& place) {
+void many_let_go(const SocketPlace& place) {
     std::atomic<bool> slow{true};
     Impostor impostor(place, [&](int, const Request&) {
         while (slow) usleep(1000);
@@ -264,7 +274,7 @@ void many_let_go(const Place& place) {
 }
 
 void all_of_it() {
-    const Place place;
+    const SocketPlace place;
     const int before = descriptors_open();
     RUN(lies(place));
     RUN(silence(place));

@@ -237,6 +237,25 @@ void same_seed_same_order(std::mt19937_64& random) {
     engine().configure(Schedule::eager, 0);
 }
 
+// What was traced is handed over with its memory, oldest first, also when the ring went round.
+void traces_are_handed_over() {
+    constexpr uint64_t kMore = 16384 + 100;
+    const Area memory = area(first_device, 8);
+    const StreamPtr one = stream(first_device);
+    engine().tracing = true;
+    uint64_t last = 0;
+    for (uint64_t i = 0; i < kMore; ++i) last = write(*one, memory.address, i).sequence;
+    finish(*one);
+    engine().tracing = false;
+    uint64_t lost = 0;
+    const std::vector<Traced> found = engine().take_trace(*one, lost);
+    CHECK(lost == kMore - found.size() && found.size() == 16384 && one->trace.capacity() == 0);
+    for (size_t i = 0; i < found.size(); ++i) CHECK(found[i].sequence == last + 1 - found.size() + i);
+    CHECK(engine().take_trace(*one, lost).empty() && lost == 0);
+    close(*one);
+    memory.close();
+}
+
 }  // namespace
 
 int main() {
@@ -251,6 +270,7 @@ int main() {
             RUN(waits_before_their_notifies());
             RUN(chunks_and_deadlines());
             RUN(free_in_use());
+            RUN(traces_are_handed_over());
         });
     RUN(same_seed_same_order(random));
     CHECK(engine().waiting().empty());

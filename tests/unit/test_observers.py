@@ -236,6 +236,63 @@ def test_what_is_no_operation_is_noticed(node: Node, recorder: Recorder) -> None
     assert {(each.what, each.id) for each in recorder.notices("destroy")} >= numbers
 
 
+def test_signals_of_the_host_are_told(node: Node, recorder: Recorder) -> None:
+    d0, _ = node()
+    s, signal = d0.create_stream(), d0.create_notify("strict")
+    s.wait(signal)
+    line = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    signal.record()
+    s.sync(timeout=20)
+    submitted, started = (recorder.operations(moment, "notify") for moment in ("submitted", "started"))
+    assert [(each.stream, each.signal, each.record) for each in submitted] == [(0, signal.id, 0)]
+    assert [(each.stream, each.signal, each.record) for each in started] == [(0, signal.id, 1)]
+    assert submitted[0].site == f"test_observers.py:{line + 1}"
+    (waited,) = recorder.operations("started", "wait_notify")
+    assert submitted[0].order < started[0].order < waited.order
+    assert (waited.signal, waited.record) == (signal.id, 1)
+    signal.record()
+    with pytest.raises(pl.Busy):
+        signal.record()
+    signal.reset()
+    assert [each.record for each in recorder.operations("started", "notify")] == [1, 2]
+    assert [(each.what, each.id, each.sequence) for each in recorder.notices("reset")] == [
+        ("Notify", signal.id, 2)
+    ]
+
+
+def test_aborts_and_closes_are_told(node: Node, recorder: Recorder) -> None:
+    d0, _ = node()
+    s, t, u, v = (d0.create_stream() for _ in range(4))
+    event, signal = s.record(), d0.create_notify()
+    gate = parked(s)
+    s.abort()
+    (aborted,) = recorder.notices("abort")
+    assert (aborted.what, aborted.id, aborted.stream, aborted.sequence) == ("Stream", s.id, s.id, 2)
+    with pytest.raises(pl.Cancelled):
+        s.sync(timeout=20)
+    a = d0.allocate(8)
+    a.fill(1, stream=t)
+    for each in (t, event, signal, gate):
+        each.close()
+        each.close()
+    synced = recorder.notices("sync", "Stream")
+    assert {(each.stream, each.sequence) for each in synced} == {(s.id, 2), (t.id, 1)}
+    u.close(wait=False)
+    with pytest.raises(ZeroDivisionError), v:
+        raise ZeroDivisionError
+    assert [each.id for each in recorder.notices("abort")] == [s.id, v.id]
+    ended = [("Stream", t.id), ("Event", event.id), ("Notify", signal.id), ("Notify", gate.id)]
+    ended += [("Stream", u.id), ("Stream", v.id)]
+    mine = {*ended, ("Stream", s.id)}
+    assert [key for each in recorder.notices("destroy") if (key := (each.what, each.id)) in mine] == ended
+    (seen,) = (each for each in recorder.notices("destroy", "Stream") if each.id == t.id)
+    assert min(each.order for each in synced if each.id == t.id) < seen.order
+    del s, t, u, v, event, signal, gate, each
+    gc.collect()
+    told = [key for each in recorder.notices("destroy") if (key := (each.what, each.id)) in mine]
+    assert sorted(told) == sorted(mine)
+
+
 def test_buffers_begin_and_end_with_their_bytes(node: Node, recorder: Recorder) -> None:
     d0, _ = node()
     a, b = d0.allocate(100), d0.allocate(3 << 20)
@@ -298,8 +355,8 @@ def test_what_was_queued_before_is_told_when_it_starts(node: Node) -> None:
         s.sync(timeout=20)
     finally:
         pl.set_observer(None)
-    assert recorder.operations("submitted") == []
-    assert [each.kind for each in recorder.operations("started")] == ["wait_notify", "fill"]
+    assert [each.kind for each in recorder.operations("submitted")] == ["notify"]
+    assert [each.kind for each in recorder.operations("started")] == ["notify", "wait_notify", "fill"]
 
 
 def test_observers_are_replaced_one_by_another(node: Node) -> None:
@@ -316,7 +373,7 @@ def test_observers_are_replaced_one_by_another(node: Node) -> None:
     a.fill(2)
     assert [each.kind for _, each in first.log if isinstance(each, Operation)][:1] == ["wait_notify"]
     assert [each.kind for each in first.operations("submitted")] == ["wait_notify", "fill"]
-    assert second.operations("submitted") == []
+    assert [each.kind for each in second.operations("submitted")] == ["notify"]
     assert [each.kind for each in second.operations("started")][-1] == "fill"
 
 

@@ -13,6 +13,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node, filled, untouched
 from peerlane.errors import Fault
+from peerlane.rendezvous import Rendezvous, RendezvousServer
 from peerlane.testing.procs import run_python
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text()
@@ -21,17 +22,25 @@ HEADINGS = {name.rstrip("`") for name in re.findall(r"^## `(.+)$", PAGE, re.MULT
 
 THAT_CANNOT_FAIL = {
     *("backend", "caps", "info", "is_closed", "is_recorded"),
-    *("name", "ordinal", "table", "total_bytes", "uuid"),
+    *("name", "ordinal", "rank", "size", "table", "total_bytes", "uuid"),
 }
 CLASSES = {
-    *("Buffer", "CopyDescriptor", "Device", "Event", "Host", "Notify", "PeerSet", "Stream", "StreamGroup")
+    *("Buffer", "CopyDescriptor", "Device", "Event", "Host", "Notify", "PeerSet", "Stream", "StreamGroup"),
+    *("AddressRange", "AllowList", "Handle", "Physical"),
 }
 # What is inherited from native classes, or only special methods.
 BESIDES = {
     *("Buffer", "Buffer.address", "Buffer.__getitem__", "Buffer.__enter__"),
     *("Buffer.__dlpack__`, the buffer protocol", "CopyDescriptor", "Device", "Event", "Event.__sub__"),
     *("Event.__enter__", "Notify", "Notify.__enter__", "Stream", "Stream.__enter__", "StreamGroup"),
-    "StreamGroup.__enter__",
+    *(
+        "StreamGroup.__enter__",
+        "AddressRange",
+        "AddressRange.__getitem__",
+        "AddressRange.__enter__",
+        "AllowList",
+    ),
+    *("Handle", "Handle.__enter__", "Physical", "Rendezvous", "RendezvousServer"),
 }
 
 
@@ -49,7 +58,8 @@ def _public() -> set[str]:
     raw = {n: f for n, f in vars(pl.raw).items() if inspect.isfunction(f) and f.__module__ == pl.raw.__name__}
     names |= {f"raw.{n}" for n in raw if not n.startswith("_")}
     names |= {"trace.recording", "Trace.write"}  # the rest of the module cannot fail
-    return names.union(BESIDES, *(_methods(getattr(pl, name)) for name in CLASSES))
+    meeting = map(_methods, (Rendezvous, RendezvousServer))
+    return names.union(BESIDES, *(_methods(getattr(pl, name)) for name in CLASSES), *meeting)
 
 
 def test_every_public_method_has_a_promise() -> None:

@@ -201,6 +201,33 @@ def test_callback_waits_for_itself(node: Node) -> None:
     assert seen == [Fault.DEADLOCK] * 3
 
 
+def test_callback_waits_for_another(node: Node) -> None:
+    d0, _ = node()
+    s, t = d0.create_stream(), d0.create_stream()
+    seen, called = [], []
+
+    def waits() -> None:
+        t.launch_callback(called.append, 1)
+        behind = t.record()
+        for wait in (t.sync, behind.sync):
+            try:
+                wait(timeout=20)
+            except pl.Busy as refused:
+                seen.append(refused.fault)
+
+    s.launch_callback(waits)
+    s.sync(timeout=20)
+    t.sync(timeout=20)
+    assert seen == [Fault.DEADLOCK] * 2
+    assert called == [1]
+    # One that has returned is no obstacle.
+    t.launch_callback(called.append, 2)
+    t.sync(timeout=20)
+    s.launch_callback(lambda: (t.sync(timeout=20), called.append(3)))
+    s.sync(timeout=20)
+    assert called == [1, 2, 3]
+
+
 def test_callback_cancelled(node: Node) -> None:
     d0, _ = node()
     s, called, kept = d0.create_stream(), [], _Kept()

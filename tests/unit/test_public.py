@@ -23,19 +23,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("node",),
     ("backend",),
     (
-        *(
-            "memory",
-            "sharing_failures",
-            "timeouts",
-            "observers",
-            "callbacks",
-            "failures",
-            "notify",
-            "event",
-            "trace",
-            "stream",
-        ),
-        *("address_range", "physical", "device", "buffer", "copies", "descriptor", "raw", ""),
+        *("memory", "timeouts", "observers", "callbacks", "failures", "notify", "event", "trace", "stream"),
+        *("address_range", "physical", "sharing", "sharing_failures"),
+        *("device", "buffer", "copies", "descriptor", "raw", "rendezvous", ""),
     ),
     ("dialects", "cli", "testing", "__main__"),
 )

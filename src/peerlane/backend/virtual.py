@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from peerlane import _core
 from peerlane.backend.interface import Block, Caps, DeviceInfo, HandleKind, Kind, Location
-from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
+from peerlane.errors import AccessDenied, Closed, Fault, OutOfMemory, PeerLost, Unsupported
 from peerlane.node import handles, schedule
 from peerlane.node.config import NodeConfig
 from peerlane.node.handles import HandleFields
@@ -45,7 +45,7 @@ class VirtualBackend:
         self.config = config
         self._state = NodeState(config)
         self._pid = os.getpid()
-        self._node_hash = handles.node_hash(config.name, config.digest)
+        self._node_hash = handles.node_hash(config)
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self._numbers: list[int] = []
@@ -117,16 +117,25 @@ class VirtualBackend:
     ) -> HandleFields:
         self._check_open()
         state, node = self._state, self._node_hash
-        _core.serve(
-            state.directory, state.socket_name(state.slot), state.slot, int.from_bytes(node, "little")
-        )
+        _core.serve(state.directory, state.socket_name(state.slot), state.slot, node)
         ordinal = self._ordinals[block.device]
         index, nonce = _core.offer(block, kind, rights, ordinal, *part, everyone)
         start = _core.start_time(self._pid) & 0xFFFFFFFF
-        return HandleFields(node, state.slot, index, nonce, 64, kind, part[1], self._pid, start)
+        return HandleFields(
+            tag=handles.node_tag(node),
+            slot=state.slot,
+            index=index,
+            nonce=nonce,
+            node=node,
+            kind=kind,
+            size=part[1],
+            pid=self._pid,
+            start=start,
+        )
 
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
-        fields, state = self._decoded(handle), self._state
+        self._check_open()
+        fields, state = handles.decode(handle, self.config), self._state
         if fields.slot == state.slot and fields.pid in (None, self._pid):
             raise AccessDenied(
                 "the handle was made by this very process; use what it was exported from",
@@ -146,7 +155,7 @@ class VirtualBackend:
             state.directory,
             state.socket_name(fields.slot),
             fields.slot,
-            int.from_bytes(self._node_hash, "little"),
+            self._node_hash,
             *owner,
             fields.index,
             fields.nonce,
@@ -156,27 +165,13 @@ class VirtualBackend:
         )
 
     def maker_of(self, handle: int | bytes | str) -> int | None:
-        owner = self._owner_of(self._decoded(handle))
-        return owner and owner[0]
-
-    def _decoded(self, handle: int | bytes | str) -> HandleFields:
         self._check_open()
-        fields = handles.decode(handle)
-        if not self._node_hash.startswith(fields.node):
-            raise BadHandle(
-                f"the handle was made in another node than {self.config.name!r}, which this process is in; give both "
-                "processes the same PEERLANE_NODE",
-                fault=Fault.NODE_MISMATCH,
-            )
-        return fields
+        owner = self._owner_of(handles.decode(handle, self.config))
+        return None if owner is None else owner[0]
 
     def _owner_of(self, fields: HandleFields) -> tuple[int, int] | None:
         owner = self._state.owner(fields.slot)
-        return (
-            owner
-            if fields.pid in (None, owner and owner[0]) and fields.start in (None, owner and owner[1])
-            else None
-        )
+        return None if fields.pid is not None and owner != (fields.pid, fields.start) else owner
 
     def adopt(self, offer: _core.Offer) -> _core.Block:
         return offer.adopt(self._numbers[offer.device], self._state.ledger)

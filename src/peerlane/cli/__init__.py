@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from peerlane.cli.stdout import BrokenOutput, collected_output
 from peerlane.errors import Error
 
-COMMANDS = ("run", "demo", "topo", "bench")
+COMMANDS = ("run", "launch", "demo", "topo", "bench")
 
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     called = " ".join(["peerlane", *chosen]) if len(chosen) == 1 else "peerlane"
     try:
         args = build_parser(chosen).parse_args(words)
-        if args.command == "run":  # standard output is the program's
+        if args.command in ("run", "launch"):  # standard output is the program's
             code: int = args.run(args)
             return code
         with collected_output():

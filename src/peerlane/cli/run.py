@@ -23,9 +23,7 @@ from importlib.machinery import BuiltinImporter, ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from peerlane.dialects import install, registered
-
-from .node_options import add_node_arguments, node_from
+from .program import add_program_arguments, set_up_program
 
 HELP = "run a program with virtual devices behind the vendor's module names"
 
@@ -43,40 +41,13 @@ class _CannotOpen(_CannotStart):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that stand before the program; all that follows it is the program's."""
-    parser.usage = "%(prog)s [options] (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
-    parser.allow_abbrev = False  # else argparse refuses a program's "--d" as an ambiguous option of ours
-    add_node_arguments(parser)
-    parser.add_argument(
-        "--dialect",
-        action="append",
-        choices=registered(),
-        help="serve this vendor's modules only; may be repeated (default: all)",
-    )
-    parser.add_argument(
-        "--shadow-real",
-        action="store_true",
-        help="use virtual devices even where the vendor's own module finds real ones",
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")
-    form.add_argument("-c", dest="form", action="store_const", const="-c", help="run source text")
-    # PARSER is "one word, then anything": REMAINDER takes options before the word too, and stops at "--"
-    parser.add_argument(
-        "program",
-        nargs=argparse.PARSER,
-        metavar="SCRIPT | MODULE | CODE",
-        help="the program, then its arguments",
-    )
+    """Declare the options that stand before the program."""
+    add_program_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Set the node and the dialects, then be the program."""
-    if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
-        os.environ["PEERLANE_NODE"] = node_from(args).spec
-    sys.argv = args.program[1:] if args.program[0] == "--" else args.program
-    for name in args.dialect or registered():
-        install(name, shadow_real=args.shadow_real)
+    set_up_program(args)
     sys.modules.pop("peerlane.__main__", None)  # `-m peerlane` must find it as Python would: not imported
     main = ModuleType("__main__")
     vars(main)["__builtins__"] = builtins

@@ -1,13 +1,14 @@
-"""Shareable handles as numbers and as text.
+"""How a handle is written down: a 63-bit int, or 64 characters of text; plain numbers, never code.
 
-A handle says whom to ask and for what; it holds no rights.  It has two forms:
+The int, from the top: node tag 8 bits, slot 10, index 17, low bits of the nonce 28 (never 0).
 
-* an int of 63 bits: node tag (8) | slot (10) | index (17) | the low bits of the nonce (28), never 0;
-* 64 ASCII characters (URL-safe base64 of 48 bytes, so never a NUL): magic ``PH``, version, kind, the hash of the
-  node (8), slot and index (8), the nonce (8), bytes (8), the maker's pid (4) and the low half of its start time (4),
-  and a CRC-32 (4); numbers little-endian.
+The text is 48 bytes in URL-safe base64 (ASCII, no NUL), little-endian::
 
-The decoders are total: whatever they are given, they return fields or raise ``BadHandle``.
+    0   magic "PL"      2  version     3  kind
+    4   node hash (8)   12 slot (low 10 bits) and index (the next 17), the rest 0 (8)
+    20  nonce (8)       28 size (8)    36 pid (4)    40 start time, low half (4)    44 CRC32 of what is before (4)
+
+Whoever decodes one learns what its maker wrote and nothing more: whether it is true is the exporter's to say.
 """
 
 from __future__ import annotations
@@ -15,128 +16,199 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import re
+import string
 import struct
+import zlib
 from dataclasses import dataclass
 
 from peerlane.errors import BadHandle, Fault
+from peerlane.node.config import NodeConfig
 
-TEXT_BYTES = 64
-SHORT_NONCE_BITS = 28
-_VERSION = 1
-_MAGIC = b"PH"
-_TEXT = struct.Struct("<2sBB8sIIQQII")
-_CRC = struct.Struct("<I")
-_SLOT_BITS, _INDEX_BITS = 10, 17
-_ALPHABET = re.compile(rb"[A-Za-z0-9_-]{64}")
+TEXT_LENGTH = 64
+VERSION = 1
+SLOT_BITS, INDEX_BITS, NONCE_BITS = 10, 17, 28
+_MAGIC = b"PL"
+_TEXT = struct.Struct("<2sBBQQQQIII")
+_CHECKED = _TEXT.size - 4
+_ALPHABET = frozenset(f"{string.ascii_letters}{string.digits}-_".encode())
+_LOW_INDEX = NONCE_BITS
+_LOW_SLOT = _LOW_INDEX + INDEX_BITS
+_LOW_TAG = _LOW_SLOT + SLOT_BITS
+_INT_BITS = _LOW_TAG + 8
+
+
+def node_hash(config: NodeConfig) -> int:
+    """Return the 64 bits by which handles name their node: of its name and of what makes it that node."""
+    digest = hashlib.sha256(f"{config.name}\0{config.digest}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def node_tag(node: int) -> int:
+    """Return the 8 bits of a node's hash that the int form has room for."""
+    return node >> 56
 
 
 @dataclass(frozen=True, slots=True)
 class HandleFields:
     """What a handle says.
 
-    Attributes
+    Parameters
     ----------
-    node : bytes
-        Hash of the node (8 bytes); of the int form its first byte only.
-    slot, index : int
-        The maker's place in the node, and the handle's place there.
+    tag : int
+        The highest 8 bits of the node's hash.
+    slot : int
+        The exporting process's place in the node's state, 0 to 1023.
+    index : int
+        The place in that process's list of handles, below 2**17.
     nonce : int
-        64 bits; of the int form the lowest 28.
+        What tells it from other handles at that place; never 0 in its lowest 28 bits.
     nonce_bits : int
-        How many of them are known: 64 or 28.
-    kind, size : int or None
-        What it stands for and its bytes; None: the int form does not say.
-    pid, start : int or None
-        The maker and the low 32 bits of its start time; None: the int form does not say.
+        How many bits of the nonce are known: 28 from the int form, else 64.
+    node, kind, size, pid, start : int or None
+        Hash of the node, number of the kind, bytes, pid of the exporter and the low half of its start time in
+        clock ticks; None from the int form, which has no room for them.
     """
 
-    node: bytes
+    tag: int
     slot: int
     index: int
     nonce: int
     nonce_bits: int = 64
+    node: int | None = None
     kind: int | None = None
     size: int | None = None
     pid: int | None = None
     start: int | None = None
 
 
-def node_hash(name: str, digest: str) -> bytes:
-    """Return the 8 bytes by which handles know a node: of its name and its shape."""
-    return hashlib.sha256(f"{name}\0{digest}".encode()).digest()[:8]
-
-
 def encode_int(fields: HandleFields) -> int:
-    """Return the form of 63 bits."""
-    value = fields.node[0]
-    for part, bits in ((fields.slot, _SLOT_BITS), (fields.index, _INDEX_BITS)):
-        value = value << bits | part
-    return value << SHORT_NONCE_BITS | fields.nonce & ((1 << SHORT_NONCE_BITS) - 1)
+    """Return the int form, between 1 and 2**63 - 1."""
+    nonce = fields.nonce & ((1 << NONCE_BITS) - 1)
+    return fields.tag << _LOW_TAG | fields.slot << _LOW_SLOT | fields.index << _LOW_INDEX | nonce
 
 
 def encode_text(fields: HandleFields) -> bytes:
-    """Return the form of 64 ASCII characters; every field must be known."""
-    raw = _TEXT.pack(
+    """Return the text form, 64 ASCII bytes; every field must be known."""
+    place = fields.slot | fields.index << SLOT_BITS
+    head = _TEXT.pack(
         _MAGIC,
-        _VERSION,
+        VERSION,
         fields.kind,
         fields.node,
-        fields.slot,
-        fields.index,
+        place,
         fields.nonce,
         fields.size,
         fields.pid,
         fields.start,
-    )
-    return base64.urlsafe_b64encode(raw + _CRC.pack(binascii.crc32(raw)))
+        0,
+    )[:_CHECKED]
+    return base64.urlsafe_b64encode(head + zlib.crc32(head).to_bytes(4, "little"))
 
 
-def decode(handle: int | bytes | str) -> HandleFields:
-    """Return what a handle says; ``BadHandle`` for what is none."""
-    return _decode_int(handle) if isinstance(handle, int) else _decode_text(handle)
+def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> HandleFields:
+    """Read a handle in either form; total: fields or ``BadHandle``.
 
+    Parameters
+    ----------
+    handle : int, bytes or str
+        What ``int(handle)`` or ``bytes(handle)`` gave, or the latter as text.
+    config : NodeConfig, optional
+        The node of this process; a handle of another node is refused then.
 
-def _decode_int(value: int) -> HandleFields:
-    if not 0 < value < 1 << 63:
-        raise _bad(f"{value:#x} is not a handle: it is not a positive number of 63 bits")
-    nonce = value & ((1 << SHORT_NONCE_BITS) - 1)
-    value >>= SHORT_NONCE_BITS
-    index = value & ((1 << _INDEX_BITS) - 1)
-    value >>= _INDEX_BITS
-    if nonce == 0:
-        raise _bad("the number is not a handle: its nonce is 0")
-    return HandleFields(
-        bytes([value >> _SLOT_BITS]), value & ((1 << _SLOT_BITS) - 1), index, nonce, SHORT_NONCE_BITS
-    )
-
-
-def _decode_text(handle: bytes | str) -> HandleFields:
-    text = handle.encode(errors="replace") if isinstance(handle, str) else bytes(handle)
-    text = text[:TEXT_BYTES] if text[TEXT_BYTES:].strip(b"\0") == b"" else text  # a C string's padding
-    if len(text) != TEXT_BYTES:
-        raise _bad(
-            f"{len(text):,} characters are not a handle, which has {TEXT_BYTES}; was it cut, or padded?"
+    Raises
+    ------
+    BadHandle
+        ``BAD_HANDLE`` says what is wrong with it: length, alphabet, magic, checksum, or a nonce that no handle has;
+        ``HANDLE_VERSION``: another release wrote it; ``NODE_MISMATCH``: it is of another node.
+    TypeError
+        It is none of the three types.
+    """
+    if isinstance(handle, bool) or not isinstance(handle, (int, bytes, bytearray, memoryview, str)):
+        raise TypeError(
+            f"a handle is an int, {TEXT_LENGTH} bytes or a str of them, not {type(handle).__name__}"
         )
-    if not _ALPHABET.fullmatch(text):
-        raise _bad("the text is not a handle: it has characters other than A-Z, a-z, 0-9, - and _")
-    raw = base64.urlsafe_b64decode(text)
-    magic, version, kind, node, slot, index, nonce, size, pid, start = _TEXT.unpack(raw[: _TEXT.size])
-    if magic != _MAGIC:
-        raise _bad("the text is not a handle: it does not begin as one")
-    if version != _VERSION:
-        age = "a newer" if version > _VERSION else "an older"
+    fields = _from_int(handle) if isinstance(handle, int) else _from_text(handle)
+    if config is not None:
+        _check_node(fields, config)
+    return fields
+
+
+def _from_int(handle: int) -> HandleFields:
+    if not 0 < handle < 1 << _INT_BITS:
+        shown = hex(handle) if abs(handle) < 1 << 128 else f"a number of {handle.bit_length():,} bits"
+        raise BadHandle(f"{shown} is no handle: as an int it lies between 1 and 2**{_INT_BITS} - 1")
+    nonce = handle & ((1 << NONCE_BITS) - 1)
+    if nonce == 0:
         raise BadHandle(
-            f"the handle is of {age} version ({version}; this one is {_VERSION}); use one version of peerlane in all "
-            "processes",
+            f"{handle:#x} is no handle: its lowest {NONCE_BITS} bits are 0, and those of a handle never are"
+        )
+    return HandleFields(
+        tag=handle >> _LOW_TAG,
+        slot=handle >> _LOW_SLOT & ((1 << SLOT_BITS) - 1),
+        index=handle >> _LOW_INDEX & ((1 << INDEX_BITS) - 1),
+        nonce=nonce,
+        nonce_bits=NONCE_BITS,
+    )
+
+
+def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
+    try:
+        text = handle.encode("ascii") if isinstance(handle, str) else bytes(handle)
+    except UnicodeEncodeError as error:
+        raise BadHandle(
+            f"this is no handle: character {error.start + 1} is {handle[error.start]!r}"
+        ) from None
+    if len(text) != TEXT_LENGTH:
+        raise BadHandle(f"this is no handle: it has {len(text):,} characters, and a handle has {TEXT_LENGTH}")
+    for at, byte in enumerate(text):
+        if byte not in _ALPHABET:
+            raise BadHandle(
+                f"this is no handle: character {at + 1} is {bytes([byte])!r}; it has letters, digits, '-' and '_'"
+            )
+    raw = binascii.a2b_base64(text.translate(bytes.maketrans(b"-_", b"+/")))
+    magic, version, kind, node, place, nonce, size, pid, start, checksum = _TEXT.unpack(raw)
+    if magic != _MAGIC:
+        raise BadHandle(
+            f"this is no handle: it begins with {text[:4].decode()!r}, and every handle with 'UEw'"
+        )
+    # Before the checksum: another version may keep it elsewhere.
+    if version != VERSION:
+        age = "a newer" if version > VERSION else "an older"
+        raise BadHandle(
+            f"this handle is of version {version}, written by {age} peerlane; this one reads version {VERSION}: "
+            "use the same release in all processes",
             fault=Fault.HANDLE_VERSION,
         )
-    if _CRC.unpack(raw[_TEXT.size :])[0] != binascii.crc32(raw[: _TEXT.size]):
-        raise _bad("the handle was changed on its way: its checksum is wrong")
-    if slot >> _SLOT_BITS or index >> _INDEX_BITS:
-        raise _bad("the handle names a place that no node has")
-    return HandleFields(node, slot, index, nonce, 64, kind, size, pid, start)
+    found = zlib.crc32(raw[:_CHECKED])
+    if found != checksum:
+        raise BadHandle(
+            f"this handle was changed on its way: its checksum is {checksum:#010x}, and should be {found:#010x}"
+        )
+    if place >> SLOT_BITS + INDEX_BITS or not nonce & ((1 << NONCE_BITS) - 1):
+        raise BadHandle(
+            "this handle was not made by peerlane: its checksum is right, and its fields cannot be"
+        )
+    return HandleFields(
+        tag=node_tag(node),
+        slot=place & ((1 << SLOT_BITS) - 1),
+        index=place >> SLOT_BITS,
+        nonce=nonce,
+        node=node,
+        kind=kind,
+        size=size,
+        pid=pid,
+        start=start,
+    )
 
 
-def _bad(text: str) -> BadHandle:
-    return BadHandle(f"{text}; pass on int(handle) or bytes(handle) unchanged")
+def _check_node(fields: HandleFields, config: NodeConfig) -> None:
+    ours = node_hash(config)
+    if fields.node == ours or (fields.node is None and fields.tag == node_tag(ours)):
+        return
+    theirs = f"tag {fields.tag:#04x}" if fields.node is None else f"{fields.node:#018x}"
+    mine = f"tag {node_tag(ours):#04x}" if fields.node is None else f"{ours:#018x}"
+    raise BadHandle(
+        f"this handle belongs to another node ({theirs}); this process is in node {config.name!r} ({mine}): "
+        "give both processes the same PEERLANE_NODE",
+        fault=Fault.NODE_MISMATCH,
+    )

@@ -1,0 +1,71 @@
+"""``peerlane launch``: N processes of one program on one virtual node.
+
+Two processes of ours: the *front*, which the user started and which passes signals on, and the *supervisor*, its
+child, which starts the ranks and prefixes their output.  Each adopts what is orphaned below it, and whichever is
+left ends everything when the other dies, so no process stays behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+
+from peerlane.cli.program import add_program_arguments, set_up_program
+from peerlane.cli.stdout import BrokenOutput
+
+from . import front
+
+HELP = "run N processes of a program on one virtual node"
+
+MOST_RANKS = 4096
+GRACE_SECONDS = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that stand before the program."""
+    parser.add_argument(
+        "-n", dest="ranks", type=_count, required=True, metavar="N", help=f"processes, 1 to {MOST_RANKS}"
+    )
+    parser.add_argument(
+        "--grace",
+        type=_seconds,
+        default=GRACE_SECONDS,
+        metavar="SECONDS",
+        help="time between SIGTERM and SIGKILL when processes have to end (default: %(default)g)",
+    )
+    add_program_arguments(parser)
+    parser.usage = "%(prog)s -n N [options] (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Set the node and the dialects, start the ranks, and return the exit code of the one that failed."""
+    if sys.stdout is None:
+        raise BrokenOutput("it is closed")
+    set_up_program(args)
+    return front.launch(args.ranks, _words(args.form, *sys.argv), args.grace)
+
+
+def _words(form: str | None, program: str, *more: str) -> list[str]:
+    if form:
+        return [form, program, *more]
+    return [
+        f"./{program}" if program.startswith("-") else program,
+        *more,
+    ]  # python would take it for an option
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_RANKS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes; valid are 1 to {MOST_RANKS}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; valid are seconds from 0 to 1e6")
+    return seconds

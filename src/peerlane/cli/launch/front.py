@@ -1,0 +1,107 @@
+"""The process that the user started: passes signals on to the supervisor and outlives everything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from peerlane.errors import Error
+
+from . import processes
+from .supervisor import Supervisor
+
+PASSED_ON = (
+    *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM),
+    *(signal.SIGTSTP, signal.SIGCONT),
+)
+
+
+def launch(ranks: int, words: Sequence[str], grace: float) -> int:
+    """Run the ranks, and return the exit code of launch.
+
+    Parameters
+    ----------
+    ranks : int
+        How many.
+    words : sequence of str
+        What follows ``python``.
+    grace : float
+        Seconds between SIGTERM and SIGKILL.
+    """
+    _open_standard_descriptors()
+    processes.adopt_orphans()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = _pass_on(ours)
+    supervisor = os.fork()
+    if supervisor == 0:
+        _supervise(ours, theirs, ranks, words, grace)
+    theirs.close()
+    _, status = os.waitpid(supervisor, 0)
+    processes.kill_all()  # there are some only if the supervisor was killed
+    signal.set_wakeup_fd(-1)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    ours.close()
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        name = processes.signal_name(-code)
+        print(f"peerlane launch: its supervisor was killed by {name}; all ranks were killed", file=sys.stderr)
+        return 128 - code
+    return code
+
+
+def _open_standard_descriptors() -> None:
+    """Open what is closed, or a pipe would take its number and be taken for it."""
+    while True:
+        descriptor = os.open(os.devnull, os.O_RDWR)
+        if descriptor > 2:
+            os.close(descriptor)
+            return
+        os.set_inheritable(descriptor, True)
+
+
+def _pass_on(control: socket.socket) -> dict[signal.Signals, Any]:
+    """Write every signal to ``control``; return the handlers that were there."""
+    control.setblocking(False)
+    # Written when the signal arrives: a Python handler may come too late, once we sleep in `waitpid`.
+    signal.set_wakeup_fd(control.fileno(), warn_on_full_buffer=False)
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGTSTP:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    before: dict[signal.Signals, Any] = {}
+    for number in PASSED_ON:
+        handler = signal.getsignal(number)
+        if handler is not signal.SIG_IGN:  # `nohup` stays `nohup`, for the ranks too
+            before[number] = handler
+            signal.signal(number, stop)
+    return before
+
+
+def _supervise(
+    ours: socket.socket, control: socket.socket, ranks: int, words: Sequence[str], grace: float
+) -> None:
+    """Be the supervisor; never returns."""
+    code = 2
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in PASSED_ON:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)
+        ours.close()
+        os.setsid()  # what a terminal sends comes from the front, once
+        processes.adopt_orphans()
+        code = Supervisor(control, ranks, words, grace).run()
+    except Error as error:
+        print(f"peerlane launch: {error}", file=sys.stderr)
+    except BaseException:  # noqa: BLE001  # nothing of the front's may run in this process
+        sys.excepthook(*sys.exc_info())
+    finally:
+        processes.kill_all()
+        os._exit(code)

@@ -1,0 +1,128 @@
+"""The ranks' output: cut into lines, prefixed, and written by a thread, so that a slow reader holds up no signal."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+
+STDOUT, STDERR = 1, 2
+
+MOST_LINE = 1 << 20  # a longer line is cut: it would have to be kept until it ends
+MOST_WAITING = 4 << 20
+
+LAST_LINES = 20
+_LAST_BYTES = 2000  # of one line, among the last words
+
+_COLOURS = (36, 33, 35, 32, 34, 31)
+
+
+def has_colours(descriptor: int, environ: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether escapes for colours belong into an output."""
+    return os.isatty(descriptor) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+
+def prefix(rank: int, *, coloured: bool) -> bytes:
+    """Return what stands before the lines of a rank."""
+    plain = f"[{rank}]"
+    return (f"\x1b[{_COLOURS[rank % len(_COLOURS)]}m{plain}\x1b[0m " if coloured else f"{plain} ").encode()
+
+
+class Lines:
+    """Cuts one output of one rank into whole lines, and prefixes them.
+
+    Attributes
+    ----------
+    last : deque of bytes
+        The last lines, without prefixes, shortened.
+    """
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+        self._begun = b""
+        self.last: deque[bytes] = deque(maxlen=LAST_LINES)
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return the lines that ``chunk`` completes, as they are to be written."""
+        *whole, self._begun = (self._begun + chunk).split(b"\n")
+        if len(self._begun) > MOST_LINE:
+            whole.append(self._begun)
+            self._begun = b""
+        return self._written(whole)
+
+    def finish(self) -> bytes:
+        """Return the line that was begun, with an end."""
+        begun, self._begun = self._begun, b""
+        return self._written([begun]) if begun else b""
+
+    def _written(self, lines: list[bytes]) -> bytes:
+        self.last.extend(line[:_LAST_BYTES] for line in lines[-LAST_LINES:])
+        return b"".join(b"%b%b\n" % (self._prefix, line) for line in lines)
+
+
+class Writer:
+    """Writes to descriptors in a thread.
+
+    Attributes
+    ----------
+    error : OSError or None
+        What ended the writing; what comes after is dropped.
+    failed_stdout : bool
+        Whether that was standard output.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.error: OSError | None = None
+        self.failed_stdout = False
+        self._wake = wake
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._nbytes = 0
+        self._changed = threading.Condition()  # of the two above
+        threading.Thread(target=self._write, name="peerlane-output", daemon=True).start()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the ranks should not be read from for now."""
+        return self._nbytes > MOST_WAITING
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all is written."""
+        return self._nbytes == 0
+
+    def write(self, descriptor: int, content: bytes) -> None:
+        """Write later; asynchronous."""
+        if content and self.error is None:
+            with self._changed:
+                self._waiting.append((descriptor, content))
+                self._nbytes += len(content)
+                self._changed.notify()
+
+    def drain(self, seconds: float) -> None:
+        """Wait until all is written, or that long."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_idle, seconds)
+
+    def _write(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                descriptor, content = self._waiting.popleft()
+            if self.error is None:
+                self._write_one(descriptor, content)
+            with self._changed:
+                was_full = self.is_full
+                self._nbytes -= len(content)
+                self._changed.notify_all()
+            if self.is_idle or was_full or self.error is not None:
+                self._wake()
+
+    def _write_one(self, descriptor: int, content: bytes) -> None:
+        left = memoryview(content)
+        try:
+            while left:
+                left = left[os.write(descriptor, left) :]
+        except OSError as error:
+            self.failed_stdout = descriptor == STDOUT
+            self.error = error

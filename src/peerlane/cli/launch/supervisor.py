@@ -1,0 +1,319 @@
+"""The process that starts the ranks, shows their output, and ends them all when one fails."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from peerlane.cli.stdout import BrokenOutput
+from peerlane.errors import Error, Fault
+from peerlane.rendezvous import RendezvousServer
+
+from . import processes
+from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
+
+SETTLE_SECONDS = 0.5  # for what follows its rank by itself
+QUIET_SECONDS = 1.0  # how long outputs may stay open, without a byte, once all processes have ended
+_CHUNK = 1 << 16
+
+# As a terminal does it; the others are for the rank alone, whose children may not expect them.
+_TO_GROUPS = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGCONT, signal.SIGSTOP})
+_ENDING = frozenset({signal.SIGTERM, signal.SIGHUP})
+_INTERRUPTING = _ENDING | {signal.SIGINT, signal.SIGQUIT}
+
+
+@dataclass
+class _Rank:
+    number: int
+    pid: int
+    lines: dict[int, Lines]
+    code: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.number} (pid {self.pid})"
+
+    @property
+    def fate(self) -> str:
+        if self.code is not None and self.code < 0:
+            return f"was killed by {processes.signal_name(-self.code)}"
+        return f"exited with {self.code}"
+
+
+class Supervisor:
+    """Runs the ranks.
+
+    Parameters
+    ----------
+    control : socket
+        The front's: a byte is a signal to pass on, the end is the front's death.
+    ranks : int
+        How many.
+    words : sequence of str
+        What follows ``python``.
+    grace : float
+        Seconds between SIGTERM and SIGKILL.
+    """
+
+    def __init__(self, control: socket.socket, ranks: int, words: Sequence[str], grace: float) -> None:
+        self._control = control
+        self._words = words
+        self._grace = grace
+        self._size = ranks
+        self._ranks: dict[int, _Rank] = {}
+        self._culprit: _Rank | None = None
+        self._passed_on: set[int] = set()
+        self._interrupted_at: float | None = None
+        self._kill_at: float | None = None
+        self._is_alone = False
+        self._has_killed = False
+        self._has_spoken = False
+        self._has_children = True
+        self._settled_at: float | None = None
+        self._last_byte = 0.0
+        self._is_paused = False
+        self._pipes: dict[int, tuple[_Rank, int]] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake_end, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)[::-1]
+
+    def run(self) -> int:
+        """Start the ranks, see them through, and return the exit code."""
+        processes.raise_descriptor_limit(2 * self._size + 1024)
+        with RendezvousServer(self._size, start=False, follow=False) as server:
+            self._server = server
+            signal.signal(signal.SIGCHLD, lambda *_: None)  # select returns: the wake-up pipe has a byte
+            signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
+            self._start_ranks()
+            server.start()  # threads only now: before there was forking
+            self._writer = Writer(self._wake)
+            self._selector.register(self._woken, selectors.EVENT_READ, lambda: os.read(self._woken, _CHUNK))
+            self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
+            try:
+                while not self._is_over():
+                    for key, _ in self._selector.select(self._patience()):
+                        key.data()
+                    self._advance()
+            finally:
+                left = processes.kill_all()
+            if left:
+                self._say(f"could not end {_listed(left)}")
+                self._writer.drain(QUIET_SECONDS)
+            return self._exit_code()
+
+    def _start_ranks(self) -> None:
+        environment = {**os.environ}
+        environment.setdefault("PYTHONUNBUFFERED", "1")  # else lines come late, and die with a process
+        command = processes.python_command(self._words)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for number in range(self._size):
+            # A terminal cannot be read from another session, and two readers of a pipe get half of it each.
+            stdin = nothing if number or os.isatty(0) else 0
+            try:
+                started = processes.start(command, environment | self._server.environment(number), stdin)
+            except OSError as error:
+                raise Error(
+                    f"cannot start rank {number}: {error.strerror}; ask for fewer processes, or raise the limit "
+                    "(ulimit -n, ulimit -u)",
+                    fault=Fault.OUT_OF_RESOURCES,
+                ) from error
+            lines = {where: Lines(prefix(number, coloured=has_colours(where))) for where in (STDOUT, STDERR)}
+            rank = self._ranks[started.pid] = _Rank(number, started.pid, lines)
+            self._pipes |= {started.stdout: (rank, STDOUT), started.stderr: (rank, STDERR)}
+        os.close(nothing)
+        for descriptor in self._pipes:
+            self._listen_to(descriptor)
+
+    def _listen_to(self, descriptor: int) -> None:
+        self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._on_output(descriptor))
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_end, b"\0")
+
+    def _on_control(self) -> None:
+        numbers = self._control.recv(4096)
+        if not numbers:
+            self._selector.unregister(self._control)
+            self._is_alone = True
+            self._kill_at = time.monotonic()
+        for number in numbers:
+            self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        self._passed_on.add(number)
+        if number in _INTERRUPTING:
+            self._interrupted_at = time.monotonic()
+        # Only SIGSTOP stops a process whose session has no terminal.
+        sent = signal.SIGSTOP if number == signal.SIGTSTP else number
+        self._signal_ranks(sent, group=sent in _TO_GROUPS)
+        if number in _ENDING:
+            self._signal_ranks(signal.SIGCONT)
+            self._kill_later()
+
+    def _signal_ranks(self, number: int, *, group: bool = False) -> None:
+        for rank in self._ranks.values():
+            if rank.code is None:
+                processes.send(rank.pid, number, group=group)
+
+    def _kill_later(self) -> None:
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._grace
+
+    def _on_output(self, descriptor: int) -> None:
+        rank, where = self._pipes[descriptor]
+        lines = rank.lines[where]
+        try:
+            chunk = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        self._last_byte = time.monotonic()
+        if chunk:
+            self._writer.write(where, lines.feed(chunk))
+        else:
+            self._hang_up(descriptor)
+
+    def _hang_up(self, descriptor: int) -> None:
+        rank, where = self._pipes.pop(descriptor)
+        self._writer.write(where, rank.lines[where].finish())
+        if not self._is_paused:
+            self._selector.unregister(descriptor)
+        os.close(descriptor)
+
+    def _advance(self) -> None:
+        """Do what is due: reap, blame, kill, read or not."""
+        self._reap()
+        now = time.monotonic()
+        if self._writer.error is not None and self._kill_at is None:
+            self._end_ranks()
+        if self._has_children and all(rank.code is not None for rank in self._ranks.values()):
+            self._end_leftovers(now)
+        if self._has_children and self._kill_at is not None and now >= self._kill_at:
+            self._kill()
+        if not self._has_children and not self._is_paused and now - self._last_byte > QUIET_SECONDS:
+            for descriptor in list(self._pipes):  # held open by a process that is not below us
+                self._hang_up(descriptor)
+        self._pause_or_resume()
+        if not self._has_children and not self._pipes and not self._has_spoken:
+            self._has_spoken = True
+            self._show_last_words()
+
+    def _kill(self) -> None:
+        if not self._has_killed:
+            self._has_killed = True
+            self._say(f"still there after {self._grace:g} s, and killed: {_listed(processes.children())}")
+        processes.signal_children(signal.SIGKILL)
+
+    def _reap(self) -> None:
+        ended = processes.reap()
+        if ended is None:
+            if self._has_children:
+                self._has_children = False
+                self._last_byte = time.monotonic()
+            return
+        ranks = []
+        for pid, code in ended:
+            if pid in self._ranks:
+                self._ranks[pid].code = code
+                ranks.append(self._ranks[pid])
+        # Those that ended together: a signal is rather the cause, and an exit code its consequence.
+        for rank in sorted(ranks, key=lambda it: ((it.code or 0) >= 0, it.number)):
+            self._server.end_rank(rank.number, f"{rank.name} {rank.fate}", lost=rank.code != 0)
+            if rank.code != 0 and self._culprit is None:
+                self._blame(rank)
+
+    def _blame(self, rank: _Rank) -> None:
+        self._culprit = rank
+        others = [it for it in self._ranks.values() if it.code is None]
+        if not self._was_asked_to_end(rank):
+            what = f"; ending the others (SIGKILL after {self._grace:g} s)" if others else ""
+            self._say(f"{rank.name} {rank.fate}{what}")
+        self._end_ranks()
+
+    def _end_ranks(self) -> None:
+        at = self._interrupted_at
+        # Whoever was interrupted just now may be tidying up, which SIGTERM would cut short.
+        if at is None or time.monotonic() > at + self._grace:
+            self._signal_ranks(signal.SIGTERM)
+            self._signal_ranks(signal.SIGCONT)  # a stopped one would not see it
+        self._kill_later()
+
+    def _was_asked_to_end(self, rank: _Rank) -> bool:
+        """Tell whether what ended a rank came from outside, or from us: then it is no culprit."""
+        return rank.code is not None and (-rank.code in self._passed_on or self._has_killed)
+
+    def _end_leftovers(self, now: float) -> None:
+        """End what the ranks left behind: in a moment it may end by itself, as helpers of multiprocessing do."""
+        if self._settled_at is None:
+            self._settled_at = now + SETTLE_SECONDS
+        elif now >= self._settled_at:
+            left = processes.children()
+            if left and self._culprit is None:
+                self._say(f"the ranks left processes behind, which are ended: {_listed(left)}")
+            processes.signal_children(signal.SIGTERM)
+            self._settled_at = float("inf")
+            self._kill_later()
+
+    def _pause_or_resume(self) -> None:
+        if self._writer.is_full == self._is_paused:
+            return
+        self._is_paused = self._writer.is_full
+        for descriptor in self._pipes:
+            if self._is_paused:
+                self._selector.unregister(descriptor)
+            else:
+                self._listen_to(descriptor)
+
+    def _patience(self) -> float | None:
+        """Return the seconds until something is due without an event."""
+        now = time.monotonic()
+        due = [at for at in (self._kill_at, self._settled_at) if at is not None and at > now]
+        if self._kill_at is not None and self._kill_at <= now and self._has_children:
+            due.append(now + 0.05)  # the children of the killed become ours
+        if not self._has_children and self._pipes:
+            due.append(self._last_byte + QUIET_SECONDS + 0.01)
+        return min(3600.0, max(0.0, min(due) - now)) if due else None
+
+    def _is_over(self) -> bool:
+        now = time.monotonic()
+        if self._has_children:
+            return self._kill_at is not None and now > self._kill_at + processes.KILL_SECONDS
+        if self._has_spoken and self._writer.is_idle:
+            return True
+        # Told to end, we do not wait for a reader that does not read.
+        asked = self._is_alone or self._interrupted_at is not None
+        return asked and self._kill_at is not None and now >= self._kill_at
+
+    def _say(self, text: str) -> None:
+        self._writer.write(STDERR, f"peerlane launch: {text}\n".encode(errors="backslashreplace"))
+
+    def _show_last_words(self) -> None:
+        rank = self._culprit
+        if rank is not None and not self._was_asked_to_end(rank):
+            words = [line.decode(errors="backslashreplace") for line in rank.lines[STDERR].last]
+            said = "last words:" if words else "it wrote nothing to standard error"
+            self._say("\n  ".join([f"{rank.name} {rank.fate}; {said}", *words]))
+
+    def _exit_code(self) -> int:
+        error = self._writer.error
+        if error is not None and error.errno == errno.EPIPE:
+            return 128 + signal.SIGPIPE
+        if error is not None:
+            if self._writer.failed_stdout:
+                print(f"peerlane launch: {BrokenOutput(error.strerror or str(error))}", file=sys.stderr)
+            return 2
+        code = 0 if self._culprit is None else self._culprit.code or 0
+        return code if code >= 0 else 128 - code
+
+
+def _listed(found: dict[int, str]) -> str:
+    shown = [f"{pid} ({words[:60]})" for pid, words in list(found.items())[:5]]
+    more = len(found) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,56 @@
+"""What ``run`` and ``launch`` have in common: the program's words, its node and its dialects."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from peerlane.dialects import install, registered
+
+from .node_options import add_node_arguments, node_from
+
+
+def add_program_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that stand before the program; all that follows it is the program's."""
+    parser.usage = "%(prog)s [options] (SCRIPT | -m MODULE | -c CODE) [ARGS ...]"
+    parser.allow_abbrev = False  # else argparse refuses a program's "--d" as an ambiguous option of ours
+    add_node_arguments(parser)
+    parser.add_argument(
+        "--dialect",
+        action="append",
+        choices=registered(),
+        help="serve this vendor's modules only; may be repeated (default: all)",
+    )
+    parser.add_argument(
+        "--shadow-real",
+        action="store_true",
+        help="use virtual devices even where the vendor's own module finds real ones",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("-m", dest="form", action="store_const", const="-m", help="run a module")
+    form.add_argument("-c", dest="form", action="store_const", const="-c", help="run source text")
+    # PARSER is "one word, then anything": REMAINDER takes options before the word too, and stops at "--"
+    parser.add_argument(
+        "program",
+        nargs=argparse.PARSER,
+        metavar="SCRIPT | MODULE | CODE",
+        help="the program, then its arguments",
+    )
+
+
+def set_up_program(args: argparse.Namespace) -> None:
+    """Set the node and the dialects, for this process and its children, and ``sys.argv`` to the program's words.
+
+    Raises
+    ------
+    InvalidValue
+        The node is not valid.
+    Unsupported
+        The vendor's own module is there and finds a device.
+    """
+    if any(flag is not None for flag in (args.node, args.devices, args.switch, args.profile)):
+        os.environ["PEERLANE_NODE"] = node_from(args).spec
+    sys.argv = args.program[1:] if args.program[0] == "--" else args.program
+    for name in args.dialect or registered():
+        install(name, shadow_real=args.shadow_real)

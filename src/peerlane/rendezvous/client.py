@@ -1,0 +1,350 @@
+"""A rank's end of a rendezvous."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from peerlane.errors import Closed, Error, Fault, InvalidValue, PeerLost, WaitTimeout
+from peerlane.rendezvous import frames, peers
+from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
+from peerlane.timeouts import checked_timeout, in_nanoseconds
+
+ANSWER_SECONDS = 30.0  # for what does not wait
+_SLACK_SECONDS = 5.0  # the server keeps the time of waits, and is given this much to say that it is over
+_CHUNK = 1 << 18
+
+
+class Rendezvous:
+    """The store, barriers and gathers that the ranks of a program share.
+
+    Each call is a connection of its own, so threads and forked children may call at the same time, and a call that
+    Ctrl-C ends leaves nothing behind.  Close it, or use it as a context manager: a process that ends without
+    is taken for lost, and that fails all who wait (under ``peerlane launch`` the exit code tells instead).
+
+    Parameters
+    ----------
+    address : str
+        ``RendezvousServer.address``.
+    rank : int
+        Which rank this process is.
+    size : int
+        How many there are.
+
+    Raises
+    ------
+    TypeError, InvalidValue
+        An argument is of the wrong type or impossible, or the server has another size.
+    PeerLost
+        Nobody serves at the address, or this rank was lost before.
+    AccessDenied
+        The server is another user's, or cannot see this process.
+    """
+
+    def __init__(self, address: str, rank: int, size: int) -> None:
+        for name, value in (("rank", rank), ("size", size)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"Rendezvous: {name} must be an int, not {type(value).__name__}")
+        if not 1 <= size <= MAX_SIZE or not 0 <= rank < size:
+            raise InvalidValue(
+                f"Rendezvous: rank is {rank} of {size}; valid are sizes of 1 to {MAX_SIZE:,} and ranks from 0"
+            )
+        self._address = Path(address)
+        self._rank = rank
+        self._size = size
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._ask("Rendezvous", Operation.OPEN)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Rendezvous:
+        """Return the rendezvous that ``peerlane launch`` gave this process.
+
+        Raises
+        ------
+        InvalidValue
+            ``PEERLANE_RENDEZVOUS``, ``RANK`` or ``WORLD_SIZE`` is missing or no number; ``fault`` is
+            ``BAD_CONFIG``.  For the rest see the class.
+        """
+        call = "Rendezvous.from_environment"
+        values = {name: environ.get(name, "") for name in ("PEERLANE_RENDEZVOUS", "RANK", "WORLD_SIZE")}
+        missing = [name for name, value in values.items() if not value]
+        if missing:
+            raise InvalidValue(
+                f"{call}: {' and '.join(missing)} not set; start the program with `peerlane launch -n N`, or "
+                "set what RendezvousServer.environment returns",
+                fault=Fault.BAD_CONFIG,
+                call=call,
+            )
+        for name in ("RANK", "WORLD_SIZE"):
+            if not (values[name].isascii() and values[name].isdigit() and len(values[name]) < 10):
+                raise InvalidValue(
+                    f"{call}: {name} is {values[name][:40]!r}; valid are whole numbers",
+                    fault=Fault.BAD_CONFIG,
+                    call=call,
+                )
+        return cls(values["PEERLANE_RENDEZVOUS"], int(values["RANK"]), int(values["WORLD_SIZE"]))
+
+    @property
+    def rank(self) -> int:
+        """Which rank this process is, from 0."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._size
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._is_closed
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep a value for all ranks; a value that is there under the key is replaced.
+
+        Parameters
+        ----------
+        key : str
+            At most 255 bytes of UTF-8.
+        value : bytes
+            At most 16 MiB.  A rank has 64 MiB for all that it put, 512 bytes and the key counted with each.
+
+        Raises
+        ------
+        TypeError, InvalidValue
+            The key is no str or too long, the value no bytes or too long.
+        OutOfMemory
+            The rank's 64 MiB are used up; ``fault`` is ``OUT_OF_RESOURCES``.
+        Closed, PeerLost
+            This rendezvous was closed; the server has ended.
+        """
+        self._ask("Rendezvous.put", Operation.PUT, key, value)
+
+    def get(self, key: str, *, timeout: float | None = None) -> bytes:
+        """Return the value of a key; wait until somebody puts it.
+
+        Parameters
+        ----------
+        key : str
+            At most 255 bytes of UTF-8.
+        timeout : float, optional
+            Seconds; by default for ever.
+
+        Raises
+        ------
+        TypeError, InvalidValue
+            The key is no str or too long, the timeout no number of seconds.
+        WaitTimeout
+            Nobody put it in time.
+        PeerLost
+            It is not there, and a rank was lost, or no other is left to put it; the text names the rank.  Or the
+            server has ended.
+        Busy
+            This process has 64 calls under way.
+        Closed
+            This rendezvous was closed.
+        """
+        return self._ask("Rendezvous.get", Operation.GET, key, timeout=timeout)[0]
+
+    def barrier(self, name: str = "", *, timeout: float | None = None) -> None:
+        """Wait until every rank has come to the barrier of this name; it can be used again at once.
+
+        Parameters
+        ----------
+        name : str
+            At most 255 bytes of UTF-8.
+        timeout : float, optional
+            Seconds; by default for ever.
+
+        Raises
+        ------
+        TypeError, InvalidValue
+            The name is no str or too long, the timeout no number of seconds.
+        WaitTimeout
+            Somebody did not come in time; the text names the ranks.  This rank has not come either, then.
+        PeerLost
+            A rank was lost, or has ended and cannot come; the text names it.  Or the server has ended.
+        Busy
+            This rank is there already, in another thread or process, or this process has 64 calls under way.
+        Closed
+            This rendezvous was closed.
+        """
+        self._ask("Rendezvous.barrier", Operation.BARRIER, name, timeout=timeout)
+
+    def gather(self, key: str, value: bytes, *, timeout: float | None = None) -> list[bytes]:
+        """Return the values that all ranks give for a key, in the order of ranks; the key can be used again.
+
+        Raises
+        ------
+        OutOfMemory
+            As `put`.  For the rest see `barrier`.
+        """
+        return self._ask("Rendezvous.gather", Operation.GATHER, key, value, timeout=timeout)
+
+    def close(self) -> None:
+        """Say that this rank's end is no loss; a second time, and in a forked child, nothing happens."""
+        if self._is_closed or self._pid != os.getpid():
+            return
+        with contextlib.suppress(PeerLost):  # nobody is left who could miss it
+            self._ask("Rendezvous.close", Operation.CLOSE)
+        self._is_closed = True
+
+    def __enter__(self) -> Rendezvous:
+        if self._is_closed:
+            raise self._closed("Rendezvous.__enter__")
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._is_closed else ""
+        return f"<Rendezvous of rank {self._rank} of {self._size} at {self._address}{state}>"
+
+    def _closed(self, call: str) -> Closed:
+        return Closed(f"{call}: rank {self._rank} has closed this rendezvous", call=call)
+
+    def _ask(
+        self,
+        call: str,
+        operation: Operation,
+        key: str = "",
+        value: bytes = b"",
+        *,
+        timeout: float | None = None,
+    ) -> list[bytes]:
+        if self._is_closed:
+            raise self._closed(call)
+        encoded = _checked_key(call, key)
+        if not isinstance(value, bytes):
+            raise TypeError(f"{call}: value must be bytes, not {type(value).__name__}")
+        if len(value) > MAX_VALUE:
+            raise InvalidValue(
+                f"{call}: the value has {len(value):,} bytes; {MAX_VALUE:,} is the most", call=call
+            )
+        waits = operation in (Operation.GET, Operation.BARRIER, Operation.GATHER)
+        seconds = checked_timeout(call, timeout)
+        head = frames.encode_request(
+            operation, self._rank, self._size, encoded, value, in_nanoseconds(call, timeout)
+        )
+        limit = (None if seconds < 0 else seconds + _SLACK_SECONDS) if waits else ANSWER_SECONDS
+        try:
+            with _Line(call, self._address, limit) as line:
+                return line.ask(head, value)
+        except BadFrame as error:
+            raise InvalidValue(f"{call}: {self._address} answers with what is no frame: {error}") from None
+
+
+class _Line:
+    """A connection to the server, which is given up when the server dies or does not answer in time."""
+
+    def __init__(self, call: str, address: Path, limit: float | None) -> None:
+        self._call = call
+        self._address = address
+        self._limit = limit
+        self._deadline = None if limit is None else time.monotonic() + limit
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> _Line:
+        with contextlib.ExitStack() as stack:
+            self._socket = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            try:
+                self._connect()
+                pid, _ = peers.credentials(self._socket)
+                # A child that the server forked may hold the socket open: only the process itself tells its end.
+                self._server = peers.open_pidfd(self._socket, pid) if pid else -1
+            except OSError as error:
+                raise self._nobody(error) from None
+            if pid:
+                stack.callback(os.close, self._server)
+            self._socket.setblocking(False)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._stack.close()
+
+    def _connect(self) -> None:
+        with peers.reachable(self._address) as short:
+            self._socket.settimeout(ANSWER_SECONDS)  # it waits while the backlog is full
+            self._socket.connect(short)
+
+    def ask(self, head: bytes, value: bytes) -> list[bytes]:
+        """Send a request and return the values of its answer."""
+        # A server that refuses answers without reading on, and its answer is worth more than our error.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._send(head)
+            self._send(value)
+        status, count = frames.decode_answer(self._receive(frames.ANSWER_BYTES))
+        lengths = frames.decode_lengths(self._receive(4 * count))
+        values = [bytes(self._receive(length)) for length in lengths]
+        if status is not Status.OK:
+            raise frames.as_error(status, self._call, b"; ".join(values))
+        return values
+
+    def _send(self, content: bytes) -> None:
+        left = memoryview(content)
+        while left:
+            self._wait(select.POLLOUT)
+            with contextlib.suppress(BlockingIOError):
+                left = left[self._socket.send(left) :]
+
+    def _receive(self, nbytes: int) -> bytearray:
+        received = bytearray()
+        while len(received) < nbytes:
+            self._wait(select.POLLIN)
+            try:
+                chunk = self._socket.recv(min(_CHUNK, nbytes - len(received)))
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise self._nobody(error) from None
+            if not chunk:
+                raise self._nobody(None)
+            received += chunk
+        return received
+
+    def _wait(self, event: int) -> None:
+        poll = select.poll()
+        poll.register(self._socket, event)
+        if self._server >= 0:
+            poll.register(self._server, select.POLLIN)
+        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        # In slices, or a time beyond 24 days would overflow.
+        ready = dict(poll.poll(None if left is None else min(left, 86400.0) * 1000))
+        if self._socket.fileno() in ready:
+            return
+        if ready:
+            raise self._nobody(None)
+        if left is not None and left <= 86400.0:
+            raise WaitTimeout(
+                f"{self._call}: the server at {self._address} did not answer within {self._limit:g} s; is it "
+                "stopped?",
+                call=self._call,
+            )
+
+    def _nobody(self, error: OSError | None) -> Error:
+        reason = f" ({error.strerror})" if error is not None and error.strerror else ""
+        return PeerLost(
+            f"{self._call}: nobody serves the rendezvous at {self._address}{reason}; its process has ended or "
+            "closed it",
+            call=self._call,
+        )
+
+
+def _checked_key(call: str, key: str) -> bytes:
+    if not isinstance(key, str):
+        raise TypeError(f"{call}: the key must be a str, not {type(key).__name__}")
+    try:
+        encoded = key.encode()
+    except UnicodeEncodeError:
+        raise InvalidValue(f"{call}: the key {key[:60]!r} is not valid text", call=call) from None
+    if len(encoded) > MAX_KEY:
+        raise InvalidValue(f"{call}: the key has {len(encoded)} bytes; {MAX_KEY} is the most", call=call)
+    return encoded

@@ -1,0 +1,229 @@
+"""The serving thread of a rendezvous: accepts, reads, answers, and watches who dies."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+
+from peerlane.rendezvous import peers
+from peerlane.rendezvous.connection import NEVER, Connection
+from peerlane.rendezvous.frames import Operation, Request, Status
+from peerlane.rendezvous.meeting import Meeting, cost
+
+MOST_CONNECTIONS = 64  # of one process
+
+
+class Loop:
+    """Serves a listening socket in the thread that calls `serve`.
+
+    Parameters
+    ----------
+    listener : socket
+        Closed at the end.
+    size : int
+        The number of ranks.
+    follow : bool
+        Take a rank for lost when its process ends with a rendezvous open.
+    """
+
+    def __init__(self, listener: socket.socket, size: int, *, follow: bool) -> None:
+        self.size = size
+        self.meeting = Meeting(size)
+        self.connections: set[Connection] = set()
+        self._listener = listener
+        self._follow = follow
+        self._is_ending = False
+        self._posted: deque[Callable[[], None]] = deque()
+        self._per_process: Counter[int] = Counter()
+        self._members: dict[int, _Member] = {}
+        self._selector = selectors.DefaultSelector()
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._selector.register(self._wake_fd, selectors.EVENT_READ, self._on_wake)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def post(self, what: Callable[[], None]) -> None:
+        """Call ``what`` in the serving thread; from any thread."""
+        self._posted.append(what)
+        with contextlib.suppress(OSError):  # it has ended
+            os.eventfd_write(self._wake_fd, 1)
+
+    def end(self) -> None:
+        """Let `serve` return; from any thread."""
+        self._is_ending = True
+        self.post(lambda: None)
+
+    def serve(self) -> None:
+        """Serve until `end` is called."""
+        while not self._is_ending:
+            for key, _ in self._selector.select(self._next_deadline()):
+                key.data()
+            self._expire()
+        self.release()
+
+    def release(self) -> None:
+        """Drop everybody and close all descriptors."""
+        for connection in list(self.connections):
+            connection.close()
+        for member in self._members.values():
+            os.close(member.pidfd)
+        self._selector.close()
+        self._listener.close()
+        os.close(self._wake_fd)
+
+    def _on_wake(self) -> None:
+        os.eventfd_read(self._wake_fd)
+        while self._posted:
+            self._posted.popleft()()
+
+    def _next_deadline(self) -> float | None:
+        earliest = min((it.deadline for it in self.connections), default=NEVER)
+        left = max(0.0, earliest - time.monotonic())
+        return None if earliest == NEVER else min(left, 3600.0)  # epoll counts in milliseconds of 31 bits
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for connection in [it for it in self.connections if it.deadline <= now]:
+            if connection.deadline <= now:  # still: the end of one wait may have been that of another
+                connection.on_deadline()
+
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._make_room()
+            return
+        accepted.setblocking(False)
+        try:
+            pid, uid = peers.credentials(accepted)
+        except OSError:
+            accepted.close()
+            return
+        connection = Connection(accepted, pid, self)
+        self.connections.add(connection)
+        self._per_process[pid] += 1
+        if uid != os.geteuid():
+            connection.answer(Status.DENIED, [f"it serves uid {os.geteuid()}, and this is {uid}".encode()])
+        elif pid == 0:
+            connection.answer(Status.DENIED, [b"this process is in a pid namespace that it cannot see"])
+        elif self._per_process[pid] > MOST_CONNECTIONS:
+            text = f"process {pid} has {MOST_CONNECTIONS} requests under way, the most"
+            connection.answer(Status.BUSY, [text.encode()])
+
+    def _make_room(self) -> None:
+        """Without a descriptor left, drop the newest connection of whoever has most."""
+        if self._per_process:
+            greedy = self._per_process.most_common(1)[0][0]
+            victim = next((it for it in self.connections if it.pid == greedy), None)
+            if victim is not None:
+                victim.close()
+
+    def listen_to(self, connection: Connection, events: int) -> None:
+        """Register a connection for these events, none at all included."""
+        is_registered = connection.socket in self._selector.get_map()
+        if is_registered and events:
+            self._selector.modify(connection.socket, events, connection.on_ready)
+        elif events:
+            self._selector.register(connection.socket, events, connection.on_ready)
+        elif is_registered:
+            self._selector.unregister(connection.socket)
+
+    def on_closed(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self.connections.discard(connection)
+        self._per_process[connection.pid] -= 1
+        if not self._per_process[connection.pid]:
+            del self._per_process[connection.pid]
+
+    def withdraw(self, connection: Connection) -> None:
+        """End the wait of a connection that nobody waits at any more."""
+        self.meeting.withdraw(connection)
+
+    def why_waiting(self, connection: Connection) -> str:
+        """Return what a waiting connection still waits for."""
+        return self.meeting.missing(connection)
+
+    def reserve(self, request: Request) -> int | None:
+        """Charge the rank of a request for its value; return the bytes, or None if it has no room left."""
+        if request.operation not in (Operation.PUT, Operation.GATHER):
+            return 0
+        nbytes = cost("", request.value_bytes) + request.key_bytes
+        return nbytes if self.meeting.charge(request.rank, nbytes) else None
+
+    def give_back(self, rank: int, nbytes: int) -> None:
+        """Take back a charge whose value never came."""
+        self.meeting.charge(rank, -nbytes)
+
+    def handle(self, connection: Connection) -> None:
+        """Do what a complete request asks."""
+        operation, rank = connection.operation, connection.rank
+        if operation is Operation.PUT:
+            self.meeting.put(rank, connection.key, connection.value)
+            connection.answer(Status.OK, [])
+        elif operation is Operation.GET:
+            self.meeting.get(connection)
+        elif operation is Operation.CLOSE:
+            self._leave(connection.pid, rank)
+            connection.answer(Status.OK, [])
+        elif operation is Operation.OPEN:
+            self._open(connection)
+        else:
+            self.meeting.meet(connection)
+
+    def _open(self, connection: Connection) -> None:
+        if refusal := self.meeting.open(connection.rank):
+            connection.answer(Status.LOST, [refusal.encode()])
+            return
+        if self._follow:
+            try:
+                self._join(connection)
+            except OSError:  # it has ended already, or no descriptor is left
+                connection.close()
+                return
+        connection.answer(Status.OK, [])
+
+    def _join(self, connection: Connection) -> None:
+        pid = connection.pid
+        member = self._members.get(pid)
+        if member is None:
+            pidfd = peers.open_pidfd(connection.socket, pid)
+            member = self._members[pid] = _Member(pidfd)
+            self._selector.register(pidfd, selectors.EVENT_READ, lambda: self._on_death(pid))
+        member.opened[connection.rank] += 1
+
+    def _leave(self, pid: int, rank: int) -> None:
+        if pid in self._members:
+            self._members[pid].opened[rank] -= 1
+
+    def _on_death(self, pid: int) -> None:
+        member = self._members.pop(pid)
+        self._selector.unregister(member.pidfd)
+        os.close(member.pidfd)
+        for rank, opened in member.opened.items():
+            who = f"rank {rank} (pid {pid})"
+            if opened > 0:
+                self.meeting.lose(rank, f"{who} ended without closing its rendezvous")
+            elif all(rank not in other.opened for other in self._members.values()):
+                self.meeting.end(rank, f"{who} has ended")
+
+
+class _Member:
+    """A process that has opened a rendezvous.
+
+    Attributes
+    ----------
+    opened : Counter
+        How many it has open as which rank.
+    """
+
+    def __init__(self, pidfd: int) -> None:
+        self.pidfd = pidfd
+        self.opened: Counter[int] = Counter()

@@ -1,0 +1,198 @@
+"""The state of a rendezvous: values, ranks, and who waits for what.  No sockets, no threads."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from peerlane.rendezvous.frames import Operation, Status
+
+STORE_BYTES = 64 << 20
+_ENTRY_BYTES = 512  # charged for an entry besides its key and value
+
+_MOST_NAMED = 8
+
+
+class Waiter(Protocol):
+    """A request that may have to wait."""
+
+    operation: Operation
+    rank: int
+    key: str
+    value: bytes
+
+    def answer(self, status: Status, values: Sequence[bytes]) -> None:
+        """End the request; called once, unless it is withdrawn."""
+
+
+class _Presence(enum.Enum):
+    EXPECTED = enum.auto()
+    ENDED = enum.auto()
+    LOST = enum.auto()
+
+
+@dataclass
+class _Rank:
+    presence: _Presence = _Presence.EXPECTED
+    fate: str = ""
+    charged: int = 0
+
+
+_Round: TypeAlias = "dict[int, Waiter]"  # one barrier or gather: the ranks that have come
+
+
+def cost(key: str, nbytes: int) -> int:
+    """Return the bytes that a value is charged with."""
+    return len(key.encode()) + nbytes + _ENTRY_BYTES
+
+
+class Meeting:
+    """Values by key, and the waits of ``size`` ranks.
+
+    Parameters
+    ----------
+    size : int
+        The number of ranks.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._ranks = [_Rank() for _ in range(size)]
+        self._values: dict[str, tuple[int, bytes]] = {}
+        self._wanted: dict[str, list[Waiter]] = {}
+        self._rounds: dict[tuple[Operation, str], _Round] = {}
+
+    def charge(self, rank: int, nbytes: int) -> bool:
+        """Charge a rank, or return False if it has no room left; a negative number gives back."""
+        if self._ranks[rank].charged + nbytes > STORE_BYTES:
+            return False
+        self._ranks[rank].charged += nbytes
+        return True
+
+    def open(self, rank: int) -> str:
+        """Let a process be this rank, or return why it cannot."""
+        one = self._ranks[rank]
+        if one.presence is _Presence.LOST:
+            return f"{one.fate} and stays lost; start all ranks anew with a new rendezvous"
+        one.presence = _Presence.EXPECTED
+        return ""
+
+    def put(self, rank: int, key: str, value: bytes) -> None:
+        """Keep a value, charged already, and answer who waits for it."""
+        if key in self._values:
+            owner, old = self._values[key]
+            self.charge(owner, -cost(key, len(old)))
+        self._values[key] = rank, value
+        for waiter in self._wanted.pop(key, ()):
+            waiter.answer(Status.OK, [value])
+
+    def get(self, waiter: Waiter) -> None:
+        """Answer with the value of a key, now or when it is there."""
+        if waiter.key in self._values:
+            waiter.answer(Status.OK, [self._values[waiter.key][1]])
+        elif fate := self._lost() or self._left_alone(waiter):
+            waiter.answer(Status.LOST, [f"{fate}; {waiter.key!r} is not there".encode()])
+        else:
+            self._wanted.setdefault(waiter.key, []).append(waiter)
+
+    def meet(self, waiter: Waiter) -> None:
+        """Let a rank come to a barrier or a gather, whose last rank answers for all."""
+        place = waiter.operation, waiter.key
+        one = self._rounds.setdefault(place, {})
+        if waiter.rank in one:
+            self._give_back(waiter)
+            text = f"rank {waiter.rank} is waiting there already, in another thread or process"
+            waiter.answer(Status.BUSY, [text.encode()])
+            return
+        one[waiter.rank] = waiter
+        if len(one) == self.size:
+            del self._rounds[place]
+            self._end(one, Status.OK, [one[rank].value for rank in range(self.size)])
+        elif fate := self._lost() or self._ended_without(one):
+            self.withdraw(waiter)
+            waiter.answer(Status.LOST, [fate.encode()])
+
+    def _end(self, one: _Round, status: Status, values: list[bytes]) -> None:
+        for waiter in one.values():
+            self._give_back(waiter)
+            waiter.answer(status, values if waiter.operation is Operation.GATHER or status else [])
+
+    def _give_back(self, waiter: Waiter) -> None:
+        if waiter.operation is Operation.GATHER:
+            self.charge(waiter.rank, -cost(waiter.key, len(waiter.value)))
+
+    def withdraw(self, waiter: Waiter) -> None:
+        """Forget a waiter: its time is over, or it has gone."""
+        if waiter.operation is Operation.GET:
+            waiting = self._wanted.get(waiter.key, [])
+            if waiter in waiting:
+                waiting.remove(waiter)
+            if not waiting:
+                self._wanted.pop(waiter.key, None)
+            return
+        place = waiter.operation, waiter.key
+        one = self._rounds.get(place)
+        if one is not None and one.get(waiter.rank) is waiter:
+            del one[waiter.rank]
+            self._give_back(waiter)
+            if not one:
+                del self._rounds[place]
+
+    def missing(self, waiter: Waiter) -> str:
+        """Say what a waiter still waits for."""
+        if waiter.operation is Operation.GET:
+            return f"nobody has put {waiter.key!r}"
+        present = self._rounds[waiter.operation, waiter.key]
+        absent = [rank for rank in range(self.size) if rank not in present]
+        return f"{_named(absent)} of {self.size} did not come to {waiter.key!r}"
+
+    def end(self, rank: int, fate: str) -> None:
+        """Note that a rank has ended as it should: who waits for it, or is left alone, fails."""
+        one = self._ranks[rank]
+        if one.presence is _Presence.LOST:
+            return
+        one.presence, one.fate = _Presence.ENDED, fate
+        for place, waits in list(self._rounds.items()):
+            if rank not in waits:
+                del self._rounds[place]
+                self._end(waits, Status.LOST, [fate.encode()])
+        for key, waiting in list(self._wanted.items()):
+            for waiter in [waiter for waiter in waiting if self._left_alone(waiter)]:
+                self.withdraw(waiter)
+                text = f"{self._left_alone(waiter)}; {key!r} is not there"
+                waiter.answer(Status.LOST, [text.encode()])
+
+    def lose(self, rank: int, fate: str) -> None:
+        """Note that a rank was lost: all who wait fail."""
+        self._ranks[rank].presence, self._ranks[rank].fate = _Presence.LOST, fate
+        rounds, self._rounds = self._rounds, {}
+        wanted, self._wanted = self._wanted, {}
+        for one in rounds.values():
+            self._end(one, Status.LOST, [fate.encode()])
+        for waiter in (waiter for waiting in wanted.values() for waiter in waiting):
+            waiter.answer(Status.LOST, [fate.encode()])
+
+    def _lost(self) -> str:
+        return next((one.fate for one in self._ranks if one.presence is _Presence.LOST), "")
+
+    def _ended_without(self, one: _Round) -> str:
+        ended = (rank for rank, it in enumerate(self._ranks) if it.presence is _Presence.ENDED)
+        return next((self._ranks[rank].fate for rank in ended if rank not in one), "")
+
+    def _left_alone(self, waiter: Waiter) -> str:
+        """Return a text if nobody but the waiter's own rank is left to put what it waits for."""
+        others = [one for rank, one in enumerate(self._ranks) if rank != waiter.rank]
+        if not others or any(one.presence is _Presence.EXPECTED for one in others):
+            return ""
+        return others[0].fate if len(others) == 1 else f"{others[0].fate}, and so have all others"
+
+
+def _named(ranks: Iterable[int]) -> str:
+    numbers = [str(rank) for rank in ranks]
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    more = len(numbers) - _MOST_NAMED
+    shown = numbers if more <= 0 else [*numbers[:_MOST_NAMED], f"{more} more"]
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"

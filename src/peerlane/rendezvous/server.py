@@ -1,0 +1,199 @@
+"""Serves a rendezvous on an owner-only Unix socket, in a thread of its own."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import itertools
+import os
+import socket
+import stat
+import threading
+import time
+from pathlib import Path
+
+from peerlane.errors import Closed, Error, Fault, InvalidValue
+from peerlane.node.runtime import runtime_directory
+from peerlane.rendezvous import peers
+from peerlane.rendezvous.frames import MAX_SIZE
+from peerlane.rendezvous.loop import Loop
+
+STALE_SECONDS = 10.0
+
+_numbers = itertools.count()
+
+
+class RendezvousServer:
+    """Serves a rendezvous of ``size`` ranks until it is closed.
+
+    ``peerlane launch`` has one.  With processes that were started otherwise, give each
+    ``environment(rank)``, or the address, its rank and the size.  The socket lies in the runtime directory, and is
+    removed by `close`, or by the next server if this process is killed.
+
+    Parameters
+    ----------
+    size : int
+        The number of ranks, 1 to 65,536.
+    start : bool
+        Begin to serve at once.  A process that forks its ranks says False, forks, and calls `start`: a fork
+        beside threads is unsafe.  Ranks that come meanwhile wait.
+    follow : bool
+        Take a rank for lost when a process ends that has not closed its `Rendezvous`.  If False, `end_rank`
+        alone tells.
+
+    Attributes
+    ----------
+    address : str
+        The path of the socket.
+
+    Raises
+    ------
+    TypeError, InvalidValue
+        ``size`` is no int, or not valid.
+    AccessDenied
+        The runtime directory is not this user's alone.
+    Error
+        The socket cannot be made there; ``fault`` is ``OUT_OF_RESOURCES``.
+    """
+
+    def __init__(self, size: int, *, start: bool = True, follow: bool = True) -> None:
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"RendezvousServer: size must be an int, not {type(size).__name__}")
+        if not 1 <= size <= MAX_SIZE:
+            raise InvalidValue(f"RendezvousServer: size is {size}; valid are 1 to {MAX_SIZE:,}")
+        self.size = size
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._is_closing = False
+        self._path = (
+            runtime_directory() / f"rendezvous-{self._pid}-{next(_numbers)}-{os.urandom(4).hex()}.sock"
+        )
+        self.address = str(self._path)
+        _remove_stale(self._path.parent)
+        self._loop = Loop(_listen(self._path), size, follow=follow)
+        atexit.register(self.close)
+        if start:
+            self.start()
+
+    def start(self) -> None:
+        """Begin to serve; a second time nothing happens.
+
+        Raises
+        ------
+        Closed
+            The server was closed.
+        """
+        with self._lock:
+            if self._is_closing:
+                raise Closed(f"RendezvousServer.start: the rendezvous at {self.address} was closed")
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._loop.serve, name="peerlane-rendezvous", daemon=True
+                )
+                self._thread.start()
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """Return the variables that ``Rendezvous.from_environment`` reads in the process of a rank.
+
+        Raises
+        ------
+        InvalidValue
+            There is no such rank.
+        """
+        self._check_rank("RendezvousServer.environment", rank)
+        return {
+            "PEERLANE_RENDEZVOUS": self.address,
+            "RANK": str(rank),
+            "WORLD_SIZE": str(self.size),
+            "LOCAL_RANK": str(rank),
+        }
+
+    def end_rank(self, rank: int, fate: str, *, lost: bool) -> None:
+        """Tell that the process of a rank has ended; asynchronous.
+
+        Parameters
+        ----------
+        rank : int
+            Which.
+        fate : str
+            What became of it, for the texts of others: ``"rank 1 (pid 17) was killed by SIGKILL"``.
+        lost : bool
+            Whether that fails all who wait, or only those who wait for this rank.
+
+        Raises
+        ------
+        InvalidValue
+            There is no such rank.
+        """
+        self._check_rank("RendezvousServer.end_rank", rank)
+        meeting = self._loop.meeting
+        self._loop.post(lambda: (meeting.lose if lost else meeting.end)(rank, fate))
+
+    def close(self) -> None:
+        """Stop serving and remove the socket; who waits gets `PeerLost`.  A second time nothing happens.
+
+        In a forked child nothing happens: the server is its parent's.
+        """
+        if self._pid != os.getpid():
+            return
+        atexit.unregister(self.close)
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            thread = self._thread
+        if thread is None:
+            self._loop.release()
+        else:
+            self._loop.end()
+            thread.join()
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+
+    def __enter__(self) -> RendezvousServer:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closing else "serving" if self._thread else "not started"
+        return f"<RendezvousServer of {self.size} at {self.address}, {state}>"
+
+    def _check_rank(self, call: str, rank: int) -> None:
+        if not 0 <= rank < self.size:
+            raise InvalidValue(f"{call}: rank is {rank}; valid are 0 to {self.size - 1}")
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        with peers.reachable(path) as short:
+            listener.bind(short)
+        path.chmod(0o600)  # before listen: until then nobody connects
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        raise Error(
+            f"cannot make the socket of a rendezvous at {path}: {error.strerror}; make room there, or set "
+            "PEERLANE_RUNTIME_DIR to another directory",
+            fault=Fault.OUT_OF_RESOURCES,
+        ) from error
+    return listener
+
+
+def _remove_stale(directory: Path) -> None:
+    """Remove the sockets of servers that were killed: nobody listens there any more."""
+    for path in directory.glob("rendezvous-*.sock"):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            # A young one may be a server between bind and listen.
+            if stat.S_ISSOCK(status.st_mode) and time.time() - status.st_mtime > STALE_SECONDS:
+                with socket.socket(socket.AF_UNIX) as probe, peers.reachable(path) as short:
+                    probe.setblocking(False)
+                    if probe.connect_ex(short) == errno.ECONNREFUSED:
+                        path.unlink()

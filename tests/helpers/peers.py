@@ -1,0 +1,107 @@
+"""Another process of the same node, told what to do line by line; it never outlives its deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+SECONDS = 30.0
+
+_CHILD = """
+import json, sys
+import peerlane as pl
+G = 2 << 20
+for line in sys.stdin:
+    scope = globals()
+    try:
+        scope.pop("result", None)
+        exec(compile(json.loads(line), "peer", "exec"), scope)
+        answer = {"result": scope.get("result")}
+    except pl.Error as error:
+        answer = {"error": [type(error).__name__, error.fault.name, str(error)]}
+    except Exception as error:
+        answer = {"error": [type(error).__name__, "", str(error)]}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+class PeerError(Exception):
+    """What the other process raised: ``kind``, ``fault`` and its text."""
+
+    def __init__(self, kind: str, fault: str, text: str) -> None:
+        super().__init__(f"{kind}/{fault}: {text}")
+        self.kind, self.fault = kind, fault
+
+
+class Peer:
+    """A child process with ``pl`` and ``G`` (2 MiB) at hand."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(env),
+            start_new_session=True,
+        )
+        self.pid = self._child.pid
+
+    def send(self, code: str) -> None:
+        """Begin to run code there."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(json.dumps(code).encode() + b"\n")
+        self._child.stdin.flush()
+
+    def receive(self, seconds: float = SECONDS) -> Any:
+        """Return what the code begun last left in ``result``."""
+        assert self._child.stdout is not None
+        if not select.select([self._child.stdout], [], [], seconds)[0]:
+            raise AssertionError(f"process {self.pid} did not answer within {seconds:g} s")
+        line = self._child.stdout.readline()
+        assert line, f"process {self.pid} ended with {self._child.wait(SECONDS)}"
+        answer = json.loads(line)
+        if "error" in answer:
+            raise PeerError(*answer["error"])
+        return answer["result"]
+
+    def run(self, code: str, seconds: float = SECONDS) -> Any:
+        """Run code there; return what it left in ``result``."""
+        self.send(code)
+        return self.receive(seconds)
+
+    def kill(self) -> None:
+        """End it at once, with whatever it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._child.wait(SECONDS)
+        for pipe in (self._child.stdin, self._child.stdout):
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+    def close(self) -> None:
+        """Let it end as a program does."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        try:
+            self._child.wait(SECONDS)
+        finally:
+            self.kill()
+
+
+@contextlib.contextmanager
+def peer(spec: str, **env: str) -> Iterator[Peer]:
+    """Run a process in the node ``spec``."""
+    child = Peer({**os.environ, "PEERLANE_NODE": spec, **env})
+    try:
+        child.run("devices = pl.devices()")
+        yield child
+    finally:
+        child.kill()

@@ -1,0 +1,114 @@
+// fork with handles given and taken: the child has none of it, and parent and peers go on.
+#include "faults.h"
+#include "peer_roles.h"
+
+using namespace peers;
+
+namespace {
+
+const std::string kName = "node.0.sock";
+
+void parent_of_many(const SocketPlace& place) {
+    broker().open(place.fd, kName, 0, kNode);
+    Child other("exporter", {place.path, "other.sock"});
+    const std::string offered = other.ask("offer 44");
+    Words words(offered);
+    const auto index = static_cast<uint32_t>(words.number());
+    const uint64_t nonce = words.number();
+    const auto exporter = Exporter::connect(place.fd, "other.sock", 1, kNode, other.pid, 0, Deadline::in(kPatience), {});
+    close(exporter->open(index, nonce, 64, Kind::memory, Deadline::in(kPatience), {}).fd);
+    const Shared shared;
+    Child peer("importer", importer_words(place, kName, kNode, getpid()));
+    CHECK(peer.ask("keep " + shared.words()) == "ok");
+    std::atomic<bool> over{false};
+    std::vector<std::thread> threads;   // the locks are held by others at any moment
+    threads.emplace_back([&] {
+        while (!over) {
+            const Shared each;
+            each.allow(1);
+            each.abandon();
+        }
+    });
+    threads.emplace_back([&] {
+        while (!over) {
+            close(exporter->open(index, nonce, 64, Kind::memory, Deadline::in(kPatience), {}).fd);
+            exporter->let_go(index, nonce);
+        }
+    });
+    for (int i = 0; i < scaled(20, 300); ++i) {
+        std::string errors;
+        const int status = status_of_child(
+            [&] {
+                for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+                    std::error_code none;
+                    const std::string target = std::filesystem::read_symlink(entry.path(), none).string();
+                    CHECK(!target.starts_with("socket:") && target.find("pidfd") == std::string::npos &&
+                          target.find("eventpoll") == std::string::npos);
+                }
+                CHECK(refuses(Why::forked, [&] { broker().open(place.fd, kName, 0, kNode); }));
+                CHECK(refuses(Why::forked, [&] { broker().offer({}); }));
+                CHECK(!broker().is_open() && !shared.allow(1) && shared.importers() == 0);
+                shared.abandon();
+                shared.withdraw();
+                broker().close();
+                CHECK(*shared.gone == 0);
+                CHECK(refuses(Why::forked, [&] { exporter->open(index, nonce, 64, Kind::memory, Deadline::in(1), {}); }));
+                CHECK(refuses(Why::forked, [&] {
+                    Exporter::connect(place.fd, "other.sock", 1, kNode, other.pid, 0, Deadline::in(1), {});
+                }));
+                exporter->let_go(index, nonce);
+                CHECK(exporter->is_dead() && exporter->is_lost() && exporter->pid() == other.pid);
+            },
+            &errors);
+        if (!exited_with(status, 0)) std::fprintf(stderr, "%s\n", errors.c_str());
+        CHECK(exited_with(status, 0));
+        CHECK(!place.is_empty() && peer.ask("open " + shared.words()) == "ok 0" && shared.importers() == 1);
+    }
+    over = true;
+    for (std::thread& thread : threads) thread.join();
+    CHECK(!exporter->is_dead() && !exporter->is_lost());
+    exporter->let_go(index, nonce);
+    CHECK(comes_true([&] { return other.ask("importers " + offered) == "0"; }));
+    peer.finish();
+    other.finish();
+    broker().close();
+    CHECK(*shared.gone == 1);
+}
+
+// A program that forks before it uses any of this: both sides are whole.
+int early(const std::vector<std::string>& words) {
+    const pid_t child = fork();
+    if (child != 0) {
+        int status;
+        waitpid(child, &status, 0);
+        return export_lines({words[0], words[1]});
+    }
+    const int directory = ::open(words[0].c_str(), O_DIRECTORY | O_RDONLY | O_CLOEXEC);
+    broker().open(directory, words[1], 0, kNode);
+    const Shared shared;
+    shared.abandon();
+    broker().close();
+    close(directory);
+    _exit(*shared.gone == 1 ? 0 : 1);
+}
+
+void before_the_first_use(const SocketPlace& place) {
+    Child exporter("early", {place.path, "early.sock"});
+    const std::string offered = exporter.ask("offer 2");
+    Child peer("importer", importer_words(place, "early.sock", kNode, exporter.pid));
+    CHECK(peer.ask("open " + offered) == "ok 2");
+    peer.finish();
+    exporter.finish();
+}
+
+void all_of_it() {
+    const SocketPlace place;
+    RUN(before_the_first_use(place));
+    RUN(parent_of_many(place));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    return play(argc, argv, {{"early", early}}, all_of_it);
+}

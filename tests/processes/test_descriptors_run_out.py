@@ -1,0 +1,67 @@
+"""Notifies give their descriptors back, and when none is left the text says what to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from peerlane.testing.procs import run_python
+
+PROGRAM = """
+import gc, json, os, resource, sys, peerlane as pl
+d0, _ = pl.devices()
+stream = d0.create_stream()
+stream.record().sync()
+def used(): return len(os.listdir("/proc/self/fd"))
+before = used()
+found = {"pages": []}
+for _ in range(3):
+    many = [d0.create_notify() for _ in range(6300)]
+    found["full"] = used() - before
+    stream.wait(many[77]); many[77].record(); stream.sync(timeout=20)
+    half = many[::2]
+    del many
+    found["half"] = used() - before
+    del half
+    found["pages"].append(used() - before)
+again = [d0.create_notify() for _ in range(63)]
+found["again"] = used() - before
+del again
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (used() + 3, hard))
+found["limit"] = used() + 3
+kept = []
+try:
+    while True: kept.append(d0.create_notify())
+except pl.OutOfMemory as error:
+    found["notify"] = [error.fault.name, str(error), len(kept) >= 63]
+try: stream.record().fileno()
+except pl.OutOfMemory as error: found["event"] = [error.fault.name, str(error)]
+kept.clear()
+kept.append(d0.create_notify())
+stream.wait(kept[0]); kept[0].record(); stream.sync(timeout=20)
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.timeout(120)
+def test_notifies_give_descriptors_back_and_say_when_none_is_left() -> None:
+    done = run_python(["-c", PROGRAM], timeout=100)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["full"] == 100
+    assert found["half"] == 100
+    assert found["pages"] == [1, 1, 1]
+    assert found["again"] == 1
+    fault, text, some = found["notify"]
+    assert fault == "OUT_OF_RESOURCES"
+    assert some
+    fault, event = found["event"]
+    assert fault == "OUT_OF_RESOURCES"
+    for each in (text, event):
+        assert "ulimit -n" in each
+        assert f"may have {found['limit']:,}" in each
+        assert "device memory" not in each
+    assert "signals: 63 notifies hold one" in text
+    assert "an event: each whose fileno()" in event

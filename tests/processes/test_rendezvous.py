@@ -1,0 +1,471 @@
+"""The rendezvous between processes: deaths, deadlines, Ctrl-C, strangers, and peers that do not behave."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import peerlane as pl
+from helpers.launched import until
+from peerlane.rendezvous import Rendezvous, RendezvousServer, connection, frames
+from peerlane.rendezvous.frames import MAX_VALUE, Operation
+from peerlane.rendezvous.meeting import cost
+from peerlane.testing.procs import run_python
+
+pytestmark = pytest.mark.timeout(60)
+
+PROMISED_SECONDS = 0.5
+CTRL_C_SECONDS = 0.1
+
+
+@pytest.fixture
+def server() -> Iterator[RendezvousServer]:
+    with RendezvousServer(3) as it:
+        yield it
+
+
+def ranks(server: RendezvousServer) -> list[Rendezvous]:
+    return [Rendezvous(server.address, rank, server.size) for rank in range(server.size)]
+
+
+def raw(server: RendezvousServer) -> socket.socket:
+    it = socket.socket(socket.AF_UNIX)
+    it.settimeout(20)
+    it.connect(server.address)
+    return it
+
+
+def request(operation: int = Operation.PUT, key: bytes = b"k", value: bytes = b"v", **fields: int) -> bytes:
+    given = {"version": 1, "zero": 0, "rank": 0, "size": 3, "timeout": 0, "length": len(value), **fields}
+    head = struct.pack(
+        "<4sBBBBIIQI",
+        b"PLRV",
+        *(given["version"], operation, len(key), given["zero"]),
+        *(given["rank"], given["size"], given["timeout"], given["length"]),
+    )
+    return head + key + value
+
+
+def answer_of(it: socket.socket) -> bytes:
+    received = b""
+    with contextlib.suppress(
+        ConnectionResetError
+    ):  # closed with bytes of ours unread, once its own were read
+        while chunk := it.recv(1 << 16):
+            received += chunk
+    it.close()
+    return received
+
+
+def is_served(server: RendezvousServer) -> bool:
+    with Rendezvous(server.address, 0, 3) as r:
+        r.put("probe", b"yes")
+        return r.get("probe", timeout=20) == b"yes"
+
+
+def _rank(address: str, rank: int, size: int, end: str) -> None:
+    r = Rendezvous(address, rank, size)
+    mine = random.Random(rank).randbytes(1 << 20)
+    r.put(f"of {rank}", mine)
+    for other in range(size):
+        assert r.get(f"of {other}", timeout=30) == random.Random(other).randbytes(1 << 20)
+    for turn in range(20):
+        values = r.gather("turn", struct.pack("<II", rank, turn), timeout=30)
+        assert values == [struct.pack("<II", other, turn) for other in range(size)]
+        r.barrier(timeout=30)
+    if end == "close":
+        r.close()
+    elif end == "kill" and rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif end == "kill":
+        start = time.monotonic()
+        with pytest.raises(pl.PeerLost, match=r"rank 1 \(pid \d+\) ended without closing"):
+            (r.barrier if rank else r.get)("never")
+        assert time.monotonic() - start < 5 * PROMISED_SECONDS
+        r.close()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_processes_started_by_multiprocessing_meet(method: str, end: str) -> None:
+    context = multiprocessing.get_context(method)
+    with RendezvousServer(3, start=False) as server:
+        workers = [context.Process(target=_rank, args=(server.address, rank, 3, end)) for rank in range(3)]
+        for worker in workers:
+            worker.start()
+        server.start()
+        for worker in workers:
+            worker.join(40)
+        codes = [worker.exitcode for worker in workers]
+        for worker in workers:
+            worker.kill()
+    assert codes == [0, -9 if end == "kill" else 0, 0]
+    assert not Path(server.address).exists()
+
+
+def test_a_death_is_told_in_time_also_with_a_forked_child_alive(server: RendezvousServer) -> None:
+    code = (
+        "import os, signal, sys\nfrom peerlane.rendezvous import Rendezvous\n"
+        f"r = Rendezvous({server.address!r}, 1, 3)\n"
+        "read, write = os.pipe()\n"
+        "if os.fork() == 0: os.close(write); print('forked', flush=True); sys.stdin.read(); os._exit(0)\n"
+        "signal.pause()"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdin is not None
+    try:
+        assert child.stdout.readline() == b"forked\n"
+        first, third = Rendezvous(server.address, 0, 3), Rendezvous(server.address, 2, 3)
+        with ThreadPoolExecutor(2) as pool:
+            waits = [pool.submit(first.get, "never"), pool.submit(third.barrier)]
+            until(lambda: len(server._loop.meeting._rounds) + len(server._loop.meeting._wanted) == 2)
+            killed = time.monotonic()
+            child.kill()
+            for wait in waits:
+                with pytest.raises(pl.PeerLost, match=rf"rank 1 \(pid {child.pid}\)"):
+                    wait.result(20)
+            took = time.monotonic() - killed
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+        child.stdout.close()
+    print(f"told after {took:.4f} s (promised: {PROMISED_SECONDS} s)")
+    assert took < 5 * PROMISED_SECONDS
+    with pytest.raises(pl.PeerLost, match="rank 1"):
+        first.gather("later", b"")
+    first.put("still", b"served")
+    assert third.get("still") == b"served"
+
+
+@pytest.mark.parametrize("call", ["r.get('never')", "r.barrier()", "r.gather('g', b'')"])
+def test_ctrl_c_ends_a_wait_and_leaves_nothing_of_it(call: str, server: RendezvousServer) -> None:
+    code = (
+        "import os, signal, threading, time\nfrom peerlane.rendezvous import Rendezvous\n"
+        f"r = Rendezvous({server.address!r}, 1, 3)\nsent = []\n"
+        "def interrupt(): sent.append(time.monotonic()); os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Timer(0.3, interrupt).start()\n"
+        f"try: {call}\nexcept KeyboardInterrupt: print(time.monotonic() - sent[0])\n"
+        "r.put('after', b'x'); r.close()"
+    )
+    done = run_python(["-c", code], timeout=40)
+    assert done.returncode == 0, done.stderr
+    print(f"seen after {float(done.stdout):.4f} s (promised: {CTRL_C_SECONDS} s)")
+    assert float(done.stdout) < 5 * CTRL_C_SECONDS
+    until(lambda: not server._loop.connections)
+    assert server._loop.meeting._rounds == {} and server._loop.meeting._wanted == {}
+    assert Rendezvous(server.address, 0, 3).get("after") == b"x"
+
+
+def test_the_server_dies(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom peerlane.rendezvous import RendezvousServer\n"
+        "s = RendezvousServer(2, start=False)\n"
+        "child = os.fork()\n"
+        "if child == 0: os.read(0, 1); os._exit(0)\n"
+        "s.start(); print(s.address, flush=True); os.waitpid(child, 0)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdin is not None
+    address = child.stdout.readline().decode().strip()
+    r = Rendezvous(address, 0, 2)
+    with ThreadPoolExecutor(1) as pool:
+        wait = pool.submit(r.barrier)
+        until(lambda: wait.running())
+        started = time.monotonic()
+        child.kill()  # its child holds the socket open
+        with pytest.raises(pl.PeerLost, match="its process has ended"):
+            wait.result(20)
+    assert time.monotonic() - started < 5 * PROMISED_SECONDS
+    for call in (lambda: r.put("k", b""), lambda: r.get("k"), lambda: Rendezvous(address, 1, 2)):
+        with pytest.raises(pl.PeerLost):
+            call()
+    r.close()
+    child.stdin.close()
+    child.stdout.close()
+    child.wait()
+    stale = Path(address)
+    assert stale.exists()
+    os.utime(stale, (0, 0))
+    until(lambda: _refuses(stale))
+    with RendezvousServer(1):
+        assert not stale.exists()
+
+
+def _refuses(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) != 0
+
+
+def test_a_live_socket_is_not_taken_for_stale(server: RendezvousServer) -> None:
+    os.utime(server.address, (0, 0))
+    with RendezvousServer(1):
+        assert is_served(server)
+
+
+def test_the_socket_is_the_owners_alone_and_may_have_a_long_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("x" * 100) / ("y" * 100)
+    deep.mkdir(parents=True)
+    deep.chmod(0o700)
+    monkeypatch.setenv("PEERLANE_RUNTIME_DIR", str(deep))
+    with RendezvousServer(1) as server:
+        assert stat.S_IMODE(Path(server.address).stat().st_mode) == 0o600
+        with Rendezvous(server.address, 0, 1) as r:
+            r.put("k", b"v")
+    assert list(deep.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = Path("/tmp") / f"peerlane-test-{os.getpid()}"
+    directory.mkdir(mode=0o700)
+    monkeypatch.setenv("PEERLANE_RUNTIME_DIR", str(directory))
+    try:
+        with RendezvousServer(2) as server:
+            directory.chmod(0o711)  # what the modes would have refused already
+            Path(server.address).chmod(0o666)
+            read_end, write_end = os.pipe()
+            child = os.fork()
+            if child == 0:
+                try:
+                    os.setgid(65534)
+                    os.setuid(65534)
+                    it = socket.socket(socket.AF_UNIX)
+                    it.settimeout(20)
+                    it.connect(server.address)
+                    os.write(write_end, answer_of(it) or b"nothing")
+                finally:
+                    os._exit(0)
+            os.close(write_end)
+            answer = os.read(read_end, 1000)
+            os.close(read_end)
+            os.waitpid(child, 0)
+            assert b"it serves uid 0, and this is 65534" in answer
+            assert frames.decode_answer(answer[: frames.ANSWER_BYTES])[0] is frames.Status.DENIED
+            with Rendezvous(server.address, 0, 2) as r:
+                r.put("k", b"")
+    finally:
+        directory.rmdir()
+
+
+BAD = {
+    "other magic": b"GET / HTTP/1.1\r\n\r\n" + bytes(10),
+    "other version": request(version=2),
+    "reserved": request(zero=1),
+    "no operation": request(operation=9),
+    "rank of another size": request(rank=3),
+    "size 0": request(size=0),
+    "size too large": request(size=1 << 20),
+    "another size": request(size=5),
+    "value too long": request(length=MAX_VALUE + 1),
+    "value of a get": request(Operation.GET),
+    "no UTF-8": request(key=b"\xff\xfe"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_frames_are_refused_with_a_reason(case: str, server: RendezvousServer) -> None:
+    it = raw(server)
+    it.sendall(BAD[case])
+    answer = answer_of(it)
+    status, count = frames.decode_answer(answer[: frames.ANSWER_BYTES])
+    assert (status, count) == (frames.Status.INVALID, 1)
+    assert len(answer) > frames.ANSWER_BYTES + 14
+    assert is_served(server)
+
+
+def test_half_frames_and_silence_are_dropped(
+    server: RendezvousServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "STALL_SECONDS", 0.3)
+    whole = request(value=b"x" * 1000)
+    half = [raw(server) for _ in range(4)]
+    for it, length in zip(half, (0, 5, len(whole) - 1000, len(whole) - 1), strict=True):
+        it.sendall(whole[:length])
+    assert is_served(server)
+    for it in half:
+        assert answer_of(it) == b""
+    until(lambda: not server._loop.connections)
+    assert server._loop.meeting._ranks[0].charged == cost("probe", 3)
+
+
+def test_who_does_not_read_is_dropped_and_holds_up_nobody(
+    server: RendezvousServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "STALL_SECONDS", 0.3)
+    with Rendezvous(server.address, 1, 3) as r:
+        r.put("large", bytes(MAX_VALUE))
+        deaf = [raw(server) for _ in range(8)]
+        for it in deaf:
+            it.sendall(request(Operation.GET, b"large", b""))
+        assert is_served(server)
+        assert r.get("large") == bytes(MAX_VALUE)
+        until(lambda: not server._loop.connections)
+    for it in deaf:
+        it.close()
+
+
+def test_a_flood_of_one_process_is_refused_and_others_are_served(server: RendezvousServer) -> None:
+    code = (
+        "import socket, sys\nits = []\n"
+        "for _ in range(300):\n"
+        "    it = socket.socket(socket.AF_UNIX); it.settimeout(20)\n"
+        "    try: it.connect(sys.argv[1])\n"
+        "    except OSError: pass\n"
+        "    its.append(it)\n"
+        "print(b''.join(iter(lambda: its[-1].recv(1000), b'')), flush=True); sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", code, server.address]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        said = child.stdout.readline()
+        served = is_served(server)
+        until(lambda: len(server._loop.connections) <= 64)
+        child.communicate(timeout=20)
+    assert b"64 requests under way, the most" in said and served
+    until(lambda: not server._loop.connections)
+
+
+def test_a_rank_fills_only_its_own_room(server: RendezvousServer) -> None:
+    first, second, _ = ranks(server)
+    with pytest.raises(pl.OutOfMemory, match="rank 0 has no room for") as refused:
+        for number in range(10):
+            first.put(f"k{number}", bytes(MAX_VALUE))
+    assert number == 3
+    assert refused.value.fault is pl.Fault.OUT_OF_RESOURCES
+    second.put("of 1", bytes(MAX_VALUE))
+    for number in range(3):
+        second.put(f"k{number}", b"")  # replaced: the room is free again
+    first.put("again", bytes(MAX_VALUE))
+    with pytest.raises(pl.OutOfMemory):
+        for number in range(200_000):
+            first.put("many" * 60 + str(number), bytes(MAX_VALUE // 4))
+
+
+def test_descriptors_do_not_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with RendezvousServer(3) as server:
+        held = []
+        used = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 20, hard))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                while True:
+                    held.append(raw(server))
+        finally:
+            for it in held:
+                it.close()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert is_served(server)
+
+
+def fuzz(server: RendezvousServer, rounds: int) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    it = random.Random(seed)
+    whole = [
+        request(operation, b"key", b"value" if operation in (Operation.PUT, Operation.GATHER) else b"")
+        for operation in Operation
+    ]
+    for number in range(rounds):
+        if number % 32 == 0:  # or most would be refused, unread, as a flood
+            until(lambda: not server._loop.connections)
+        frame = bytearray(it.choice(whole))
+        for _ in range(it.choice((0, 0, 1, 1, 2, 8))):
+            frame[it.randrange(len(frame))] = it.randrange(256)
+        cut = it.choice((len(frame), it.randrange(len(frame) + 1)))
+        peer = socket.socket(socket.AF_UNIX)
+        peer.connect(server.address)
+        peer.setblocking(False)
+        with contextlib.suppress(OSError):  # refused and closed meanwhile, or nothing to read yet
+            peer.send(bytes(frame[:cut]) + it.randbytes(it.choice((0, 0, 0, 40))))
+            peer.recv(100)
+        peer.close()
+
+
+def fuzz_and_look(rounds: int) -> None:
+    with RendezvousServer(3, follow=False) as server:
+        fuzz(server, 500)
+        until(lambda: not server._loop.connections)
+        gc.collect()
+        before, descriptors = resident(), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        fuzz(server, rounds)
+        until(lambda: not server._loop.connections)
+        gc.collect()
+        assert is_served(server)
+        assert server._loop.meeting._rounds == {} and server._loop.meeting._wanted == {}
+        until(lambda: len(os.listdir("/proc/self/fd")) == descriptors)  # noqa: PTH208
+        assert threading.active_count() < 5
+        grown = resident() - before
+        print(f"{rounds} frames: grown by {grown:,} bytes")
+        assert grown < (16 << 20) + 3 * (64 << 20) * (rounds > 100_000)  # what the store may hold
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_malformed_frames() -> None:
+    fuzz_and_look(10_000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_malformed_frames_for_long() -> None:
+    fuzz_and_look(1_000_000)
+
+
+def test_decoders_are_total() -> None:
+    it = random.Random(4)
+    for _ in range(20_000):
+        head = bytearray(b"PLRV\x01" + it.randbytes(23)) if it.random() < 0.7 else bytearray(it.randbytes(28))
+        for decode, length in ((frames.decode_request, 28), (frames.decode_answer, frames.ANSWER_BYTES)):
+            try:
+                decode(head[:length])
+            except frames.BadFrame as error:
+                assert str(error)
+
+
+def test_an_answer_that_is_no_frame(tmp_path: Path) -> None:
+    path = tmp_path / "other.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+
+        def answer() -> None:
+            accepted, _ = other.accept()
+            accepted.recv(1000)
+            accepted.sendall(b"HTTP/1.1 400\r\n")
+            accepted.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(pl.InvalidValue, match="what is no frame"):
+            Rendezvous(str(path), 0, 1)
+        thread.join(20)
+
+
+def test_importing_peerlane_does_not_import_it() -> None:
+    done = run_python(["-c", "import sys, peerlane; print('peerlane.rendezvous' in sys.modules)"], timeout=40)
+    assert done.stdout == "False\n"
+    code = "import sys, peerlane.rendezvous, peerlane.backend.registry as r; print(r.is_entered())"
+    assert run_python(["-c", code], timeout=40).stdout == "False\n"

@@ -1,0 +1,119 @@
+"""Thousands of parked streams: what ends one of them does not look at all the others."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable
+
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node
+
+pytestmark = pytest.mark.timeout(120)
+
+MANY = 16_000
+# It takes 0.1 s; where each looks at all the others, 5 s and more.
+MOST_SECONDS = 2.0
+
+
+def _on_notifies(device: pl.Device) -> list[pl.Stream]:
+    streams = [device.create_stream() for _ in range(MANY)]
+    for stream in streams:
+        stream.wait(device.create_notify())
+    return streams
+
+
+def _on_one_event(device: pl.Device) -> list[pl.Stream]:
+    first = device.create_stream()
+    first.wait(device.create_notify())
+    event = first.record()
+    streams = [device.create_stream() for _ in range(MANY)]
+    for stream in streams:
+        stream.wait(event)
+    return [*streams, first]
+
+
+def _in_a_circle(device: pl.Device) -> list[pl.Stream]:
+    # Closing one that waits, through k others, for one that can run costs k looks: fewer here.
+    signals = [device.create_notify() for _ in range(MANY // 8)]
+    streams = [device.create_stream() for _ in signals]
+    for i, stream in enumerate(streams):
+        stream.wait(signals[i])
+        stream.notify(signals[i - 1])
+    return streams
+
+
+def _behind_a_barrier(device: pl.Device) -> list[pl.Stream]:
+    group = pl.StreamGroup(device)
+    group.default.wait(device.create_notify())
+    streams = [group.create_stream() for _ in range(MANY)]
+    for stream in streams:
+        stream.record()
+    return [*streams, group.default]
+
+
+PARKED = pytest.mark.parametrize("park", [_on_notifies, _on_one_event, _in_a_circle, _behind_a_barrier])
+Park = Callable[[pl.Device], list[pl.Stream]]
+
+
+@PARKED
+def test_parking_and_closing_thousands(node: Node, park: Park) -> None:
+    d0, _ = node()
+    start = time.process_time()
+    streams = park(d0)
+    for stream in streams:
+        stream.close(wait=False)
+    for stream in streams:
+        # Behind a barrier what is not given up runs, when the barrier opens.
+        with contextlib.suppress(pl.Cancelled) if park is _behind_a_barrier else pytest.raises(pl.Cancelled):
+            stream.sync(timeout=60)
+    assert time.process_time() - start < MOST_SECONDS
+    assert all(stream.is_closed for stream in streams)
+
+
+@PARKED
+@pytest.mark.filterwarnings("ignore:stream .* was dropped:ResourceWarning")
+def test_dropping_thousands(node: Node, park: Park) -> None:
+    d0, _ = node()
+    streams = park(d0)
+    last = streams.pop()
+    start = time.process_time()
+    streams.clear()
+    gc.collect()
+    last.close(wait=False)
+    with pytest.raises(pl.Cancelled):
+        last.sync(timeout=60)
+    assert time.process_time() - start < MOST_SECONDS
+
+
+@PARKED
+def test_letting_one_run_among_thousands(node: Node, park: Park) -> None:
+    d0, _ = node()
+    streams = park(d0)
+    busy, target = d0.create_stream(), d0.allocate(64)
+    start = time.process_time()
+    for i in range(2000):
+        target.fill(i % 251, stream=busy)
+        if i % 10 == 0:
+            busy.sync(timeout=60)
+    busy.sync(timeout=60)
+    assert time.process_time() - start < MOST_SECONDS
+    assert bytes(target.view()) == bytes([1999 % 251]) * 64
+    for stream in streams:
+        stream.abort()
+        stream.close(wait=False)
+
+
+def test_a_circle_of_thousands_is_named(node: Node) -> None:
+    d0, _ = node()
+    streams = _in_a_circle(d0)
+    with pytest.raises(
+        pl.Busy, match=rf"stream {streams[5].id} waits for itself.*and {MANY // 8 - 16:,} more"
+    ) as refused:
+        streams[5].sync(timeout=60)
+    assert refused.value.fault is pl.Fault.DEADLOCK
+    for stream in streams:
+        stream.close(wait=False)

@@ -1,0 +1,228 @@
+"""The lines of docs/errors.md on the rendezvous."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import peerlane as pl
+from helpers.launched import until
+from peerlane.errors import Fault
+from peerlane.rendezvous import Rendezvous, RendezvousServer
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def server() -> Iterator[RendezvousServer]:
+    with RendezvousServer(3) as it:
+        yield it
+
+
+@pytest.fixture
+def ranks(server: RendezvousServer) -> Iterator[list[Rendezvous]]:
+    it = [Rendezvous(server.address, rank, 3) for rank in range(3)]
+    yield it
+    for one in it:
+        one.close()
+
+
+def test_rendezvous_bad_rank(server: RendezvousServer) -> None:
+    for rank, size in ((3, 3), (-1, 3), (0, 0), (0, 1 << 17)):
+        with pytest.raises(pl.InvalidValue, match="valid are sizes of 1 to 65,536"):
+            Rendezvous(server.address, rank, size)
+    for wrong in (True, 1.0, "0", None):
+        with pytest.raises(TypeError, match="must be an int"):
+            Rendezvous(server.address, wrong, 3)  # type: ignore[arg-type]
+    with pytest.raises(pl.InvalidValue, match="told a size of 4; it serves 3"):
+        Rendezvous(server.address, 0, 4)
+
+
+def test_rendezvous_nobody(server: RendezvousServer) -> None:
+    with pytest.raises(pl.PeerLost, match="nobody serves the rendezvous at /nowhere/at-all"):
+        Rendezvous("/nowhere/at-all", 0, 3)
+    server.close()
+    with pytest.raises(pl.PeerLost, match="nobody serves"):
+        Rendezvous(server.address, 0, 3)
+
+
+def test_rendezvous_was_lost(server: RendezvousServer) -> None:
+    server.end_rank(1, "rank 1 was struck by lightning", lost=True)
+    with pytest.raises(pl.PeerLost, match="struck by lightning and stays lost"):
+        Rendezvous(server.address, 1, 3)
+
+
+def test_from_environment_incomplete(server: RendezvousServer) -> None:
+    good = server.environment(2)
+    for name in ("PEERLANE_RENDEZVOUS", "RANK", "WORLD_SIZE"):
+        for value in ("", "1.5", "-1", "\uff19") if name != "PEERLANE_RENDEZVOUS" else ("",):
+            with pytest.raises(pl.InvalidValue, match=name) as refused:
+                Rendezvous.from_environment({**good, name: value})
+            assert refused.value.fault is Fault.BAD_CONFIG
+    with Rendezvous.from_environment(good) as r:
+        assert (r.rank, r.size) == (2, 3)
+
+
+def test_put_bad(ranks: list[Rendezvous]) -> None:
+    r = ranks[0]
+    for key in (1, None, b"k"):
+        with pytest.raises(TypeError, match="must be a str"):
+            r.put(key, b"")  # type: ignore[arg-type]
+    for key in ("k" * 256, "é" * 128, "\ud800"):
+        with pytest.raises(pl.InvalidValue, match="the key"):
+            r.put(key, b"")
+    for value in ("v", 1, None, bytearray(2)):
+        with pytest.raises(TypeError, match="must be bytes"):
+            r.put("k", value)  # type: ignore[arg-type]
+    with pytest.raises(pl.InvalidValue, match="16,777,217 bytes; 16,777,216 is the most"):
+        r.put("k", bytes((16 << 20) + 1))
+    with pytest.raises(pl.WaitTimeout):
+        r.get("k", timeout=0)
+    r.put("k" * 255, bytes(16 << 20))
+    assert ranks[1].get("k" * 255) == bytes(16 << 20)
+
+
+def test_put_full(ranks: list[Rendezvous]) -> None:
+    for number in range(3):
+        ranks[0].put(str(number), bytes(16 << 20))
+    with pytest.raises(pl.OutOfMemory, match="no room for 16,777,216 bytes more") as refused:
+        ranks[0].put("2nd", bytes(16 << 20))
+    assert refused.value.fault is Fault.OUT_OF_RESOURCES
+    with pytest.raises(pl.OutOfMemory):
+        ranks[0].gather("g", bytes(16 << 20))
+    ranks[1].put("2nd", b"of another rank")
+    assert ranks[0].get("2nd") == b"of another rank"
+
+
+def test_get_times_out(ranks: list[Rendezvous]) -> None:
+    with pytest.raises(pl.WaitTimeout, match="nobody has put 'never'"):
+        ranks[0].get("never", timeout=0.05)
+    for bad in (-1, float("nan")):
+        with pytest.raises(pl.InvalidValue, match="timeout"):
+            ranks[0].get("never", timeout=bad)
+    with pytest.raises(TypeError, match="timeout"):
+        ranks[0].get("never", timeout="1")  # type: ignore[arg-type]
+
+
+def test_get_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+    ranks[0].put("there", b"is")
+    with ThreadPoolExecutor(1) as pool:
+        wait = pool.submit(ranks[0].get, "never")
+        until(lambda: bool(server._loop.meeting._wanted))
+        server.end_rank(2, "rank 2 (pid 17) was killed", lost=True)
+        with pytest.raises(pl.PeerLost, match=r"rank 2 \(pid 17\) was killed"):
+            wait.result(20)
+    assert ranks[1].get("there") == b"is"
+    with pytest.raises(pl.PeerLost, match="'never' is not there"):
+        ranks[1].get("never")
+
+
+def test_get_left_alone(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        wait = pool.submit(ranks[0].get, "late")
+        server.end_rank(1, "rank 1 has ended", lost=False)
+        ranks[2].put("late", b"came")
+        assert wait.result(20) == b"came"
+        wait = pool.submit(ranks[0].get, "later")
+        server.end_rank(2, "rank 2 has ended", lost=False)
+        with pytest.raises(
+            pl.PeerLost, match="rank 1 has ended, and so have all others; 'later' is not there"
+        ):
+            wait.result(20)
+
+
+def test_barrier_times_out(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+    with pytest.raises(pl.WaitTimeout, match="ranks 1 and 2 of 3 did not come to 'here'"):
+        ranks[0].barrier("here", timeout=0.05)
+    with ThreadPoolExecutor(3) as pool:  # whose time was over has not come: all three are needed
+        waits = [pool.submit(ranks[rank].barrier, "here") for rank in (1, 2)]
+        until(lambda: [len(it) for it in server._loop.meeting._rounds.values()] == [2])
+        assert not any(wait.done() for wait in waits)
+        ranks[0].barrier("here", timeout=20)
+        for wait in waits:
+            wait.result(20)
+
+
+def test_barrier_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        wait = pool.submit(ranks[0].barrier)
+        until(lambda: bool(server._loop.meeting._rounds))
+        server.end_rank(1, "rank 1 has ended", lost=False)
+        with pytest.raises(pl.PeerLost, match="rank 1 has ended"):
+            wait.result(20)
+    with pytest.raises(pl.PeerLost, match="rank 1 has ended"):
+        ranks[2].barrier("another")
+
+
+def test_barrier_twice(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(ranks[0].barrier)
+        until(lambda: bool(server._loop.meeting._rounds))
+        with pytest.raises(pl.Busy, match="rank 0 is waiting there already"):
+            ranks[0].barrier()
+        others = [pool.submit(ranks[1].barrier), ranks[2].barrier(timeout=20)]
+        assert others[1] is None
+        assert first.result(20) is None
+
+
+def test_gather_fails_as_barrier(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+    with pytest.raises(pl.WaitTimeout, match="ranks 1 and 2 of 3 did not come to 'g'"):
+        ranks[0].gather("g", bytes(1 << 20), timeout=0.05)
+    with pytest.raises(TypeError, match="must be bytes"):
+        ranks[0].gather("g", "text")  # type: ignore[arg-type]
+    server.end_rank(1, "rank 1 was lost", lost=True)
+    with pytest.raises(pl.PeerLost, match="rank 1 was lost"):
+        ranks[0].gather("g", b"")
+    until(lambda: all(it.charged == 0 for it in server._loop.meeting._ranks))
+
+
+def test_rendezvous_close_twice(ranks: list[Rendezvous]) -> None:
+    r = ranks[0]
+    r.close()
+    r.close()
+    assert r.is_closed and "closed" in repr(r)
+    calls = (lambda: r.put("k", b""), lambda: r.get("k"), r.barrier, lambda: r.gather("k", b""), r.__enter__)
+    for call in calls:
+        with pytest.raises(pl.Closed, match="rank 0 has closed this rendezvous"):
+            call()
+
+
+def test_server_bad_size() -> None:
+    for bad in (0, -1, 1 << 17):
+        with pytest.raises(pl.InvalidValue, match="valid are 1 to 65,536"):
+            RendezvousServer(bad)
+    for wrong in (1.0, True, "2"):
+        with pytest.raises(TypeError, match="must be an int"):
+            RendezvousServer(wrong)  # type: ignore[arg-type]
+
+
+def test_server_start_closed() -> None:
+    server = RendezvousServer(1, start=False)
+    server.close()
+    with pytest.raises(pl.Closed):
+        server.start()
+
+
+def test_server_no_such_rank(server: RendezvousServer) -> None:
+    for bad in (-1, 3):
+        with pytest.raises(pl.InvalidValue, match="valid are 0 to 2"):
+            server.environment(bad)
+
+
+def test_server_end_rank_unknown(server: RendezvousServer) -> None:
+    with pytest.raises(pl.InvalidValue, match="valid are 0 to 2"):
+        server.end_rank(3, "rank 3 has ended", lost=True)
+
+
+def test_server_close_ends_waits(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        wait = pool.submit(ranks[0].get, "never")
+        until(lambda: bool(server._loop.meeting._wanted))
+        server.close()
+        server.close()
+        with pytest.raises(pl.PeerLost, match="nobody serves"):
+            wait.result(20)
+    assert not os.path.exists(server.address)  # noqa: PTH110
