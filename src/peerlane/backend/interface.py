@@ -155,6 +155,10 @@ class Backend(Protocol):
         """
         ...
 
+    def maker_of(self, handle: int | bytes | str) -> int | None:
+        """Return the pid of the process that made a handle, None if it has ended; ``BadHandle`` for what is none."""
+        ...
+
     def adopt(self, offer: _core.Offer) -> _core.Block:
         """Make what was opened a block of this process, the same one if it has it already."""
         ...
@@ -206,6 +210,17 @@ class Backend(Protocol):
 
     def set_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
         """Open or close the directed route; idempotent."""
+        ...
+
+    def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
+        """Say on the node whether this process enables the direction; opens no route, idempotent.
+
+        A copy that is to be direct goes also where both directions are announced, each by any process.
+        """
+        ...
+
+    def is_announced(self, ordinal: int, peer: int) -> bool:
+        """Tell whether a process of the node, this one or another, enables the direction."""
         ...
 
     def close(self) -> None:

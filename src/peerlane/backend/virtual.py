@@ -47,6 +47,7 @@ class VirtualBackend:
         self._pid = os.getpid()
         self._node_hash = handles.node_hash(config)
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
+        self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self._numbers: list[int] = []
         self.is_closed = False
         try:
@@ -160,9 +161,9 @@ class VirtualBackend:
                 "compared; run both in one container",
                 fault=Fault.FOREIGN_NAMESPACE,
             )
-        owner = state.owner(fields.slot)
-        if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
-            pid = fields.pid or (state.last_pid(fields.slot) if owner is None else None)
+        owner = self._owner_of(fields)
+        if owner is None:
+            pid = fields.pid or state.last_pid(fields.slot)
             who = f"process {pid}, which made the handle," if pid else "the process that made the handle"
             raise PeerLost(
                 f"{who} has ended or left the node; memory can be opened only while its maker lives"
@@ -185,6 +186,15 @@ class VirtualBackend:
         """What this process shares with the others of its node."""
         self._check_open()
         return self._state.ledger
+
+    def maker_of(self, handle: int | bytes | str) -> int | None:
+        self._check_open()
+        owner = self._owner_of(handles.decode(handle, self.config))
+        return None if owner is None else owner[0]
+
+    def _owner_of(self, fields: HandleFields) -> tuple[int, int] | None:
+        owner = self._state.owner(fields.slot)
+        return None if fields.pid is not None and owner != (fields.pid, fields.start) else owner
 
     def adopt(self, offer: _core.Offer) -> _core.Block:
         return offer.adopt(self._numbers[offer.device], self._state.ledger)
@@ -219,8 +229,23 @@ class VirtualBackend:
     def set_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
         self._check_open()
         _core.set_route(self._numbers[ordinal], self._numbers[peer], enabled)
-        self._state.ledger.set_peer(ordinal, peer, enabled)
-        (self._peers[ordinal].add if enabled else self._peers[ordinal].discard)(peer)
+        self._note(self._peers[ordinal], ordinal, peer, enabled)
+
+    def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
+        self._check_open()
+        self._note(self._announced[ordinal], ordinal, peer, enabled)
+
+    def _note(self, own: set[int], ordinal: int, peer: int, enabled: bool) -> None:
+        (own.add if enabled else own.discard)(peer)
+        wanted = peer in self._peers[ordinal] or peer in self._announced[ordinal]
+        self._state.ledger.set_peer(ordinal, peer, wanted)
+
+    def is_announced(self, ordinal: int, peer: int) -> bool:
+        self._check_open()
+        if peer in self._peers[ordinal] or peer in self._announced[ordinal]:
+            return True
+        self._state.reap()
+        return self._state.ledger.is_peer(ordinal, peer)
 
     def close(self) -> None:
         if self.is_closed:
