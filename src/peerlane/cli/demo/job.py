@@ -223,5 +223,6 @@ def _check_room(weights: Weights, tensors: Sequence[Tensor], node: NodeConfig, c
     if need > machine.room():
         raise pl.OutOfMemory(
             f"{weights.nbytes:,} bytes of weights on {node.devices} devices, and {count} workers, need {need:,} "
-            f"bytes of memory, of which {machine.room():,} are free; use fewer --devices, --workers or smaller --weights"
+            f"bytes of memory, of which {machine.room():,} are free; use fewer --devices or --workers, or smaller "
+            "--weights"
         )
