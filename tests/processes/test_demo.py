@@ -1,4 +1,4 @@
-"""``peerlane demo``: the job on a small generated model, and every way it can end."""
+"""``peerlane demo`` without worker processes: the job on a small generated model, and every way it can end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def default_node(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run(*arguments: object) -> int:
-    return main(["demo", *map(str, arguments)])
+    return main(["demo", "--workers", "0", *map(str, arguments)])
 
 
 def test_every_tensor_arrives_on_every_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

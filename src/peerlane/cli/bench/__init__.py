@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from peerlane.cli.bench.measure import Figure, Skip
     from peerlane.cli.bench.plan import Plan
 
-HELP = "measure copies, calls, streams and look-ups against references timed in the same run"
+HELP = "measure copies, calls, streams, sharing and look-ups against references timed in the same run"
 
 NODE = "devices=2,memory=1TiB,cache_bytes=0"
 
-_SUBJECTS = ("copy", "call", "overlap", "submit", "batch", "lookup", "scale", "wait")
+_SUBJECTS = ("copy", "call", "overlap", "submit", "batch", "share", "lookup", "scale", "wait")
 _ROUNDS = 9
 
 
@@ -73,7 +73,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
     import peerlane as pl
-    from peerlane.cli.bench import batches, calls, copies, lookups, overlaps, scale, submissions, waits
+    from peerlane.cli.bench import (
+        batches,
+        calls,
+        copies,
+        lookups,
+        overlaps,
+        scale,
+        shares,
+        submissions,
+        waits,
+    )
 
     figures: list[Figure] = []
     skips: list[Skip] = []
@@ -85,6 +95,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
             "overlap": lambda: overlaps.measure(plan, devices),
             "submit": lambda: submissions.measure(plan, devices),
             "batch": lambda: batches.measure(plan, devices),
+            "share": lambda: shares.measure(plan, devices, NODE),
             "lookup": lambda: lookups.measure(plan, NODE),
             "scale": lambda: scale.measure(plan),
             "wait": lambda: waits.measure(plan, devices),

@@ -11,6 +11,10 @@ PEERLANE = "peerlane"
 PEERLANE_ACL = "peerlane acl"
 PEERLANE_INSIDE = "peerlane, without the call"  # the look-up alone, looped in native code
 PEERLANE_WORD = "peerlane, a word of memory"
+PEERLANE_CONNECTED = "peerlane, connected before"
+SHARED = ("2 MiB", "1 GiB", "8 GiB, sparse")
+EXPORTER_STATES = ("idle", "busy")
+SEAMS = "copy across 1,000 blocks side by side"
 RESIDENT, THREADS = "resident memory", "threads"
 
 
@@ -33,6 +37,11 @@ class Bar:
         return "missed"
 
 
+def share_case(what: str, state: str) -> str:
+    """Return the name of sharing so much while the exporter is idle or busy."""
+    return f"share {what}, exporter {state}"
+
+
 BARS = (
     Bar("P1", "copy 64 MiB on a device", PEERLANE, 0.90, 0.97),
     Bar("P1", "copy 64 MiB between peers", PEERLANE, 0.90, 0.97),
@@ -46,6 +55,13 @@ BARS = (
     Bar("P5", "submit 8 bytes, stream idle", PEERLANE, 1.5, 0.7),
     Bar("P5", "submit 8 bytes, behind a wait", PEERLANE, 2.0, 1.0),
     Bar("P6", "batch of 10,000 blocks of 4 KiB", PEERLANE, 1.25, 1.05),
+    *(
+        Bar("P7", share_case(what, state), contender, 5.0, 2.0)
+        for what in SHARED
+        for state in EXPORTER_STATES
+        for contender in (PEERLANE, PEERLANE_CONNECTED)
+    ),
+    Bar("P7b", SEAMS, PEERLANE, 0.90, 0.97),
     Bar("P10", "look-up among 1,000,000", PEERLANE, 3.0, 2.0),
     Bar("P10", "look-up among 1,000,000", PEERLANE_INSIDE, 3.0, 2.0),
     Bar("P11", "1,024 devices, 10,000 streams, 100,000 events", RESIDENT, 1.0, 1.0),

@@ -19,9 +19,9 @@ from peerlane import _core
 from peerlane.backend import registry
 from peerlane.cli import machine
 from peerlane.cli.bench.bars import PEERLANE, PEERLANE_INSIDE
-from peerlane.cli.bench.children import Child, interrupts_deferred
 from peerlane.cli.bench.measure import TIME, Contender, Figure, Skip, figure, interleaved
 from peerlane.cli.bench.plan import Plan
+from peerlane.cli.children import Child, interrupts_deferred
 
 FEW, MANY = 1_000, 1_000_000
 

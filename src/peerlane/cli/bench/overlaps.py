@@ -46,7 +46,7 @@ def measure(plan: Plan, devices: Sequence[pl.Device], size: int = BYTES) -> tupl
         def both() -> float:
             start = perf_counter()
             pl.copy(dst, src, stream=stream)
-            _compute(laps)
+            compute(laps)
             beside.append(perf_counter() - start)
             stream.sync()
             return perf_counter() - start
@@ -76,11 +76,12 @@ def _copied(dst: pl.Buffer, src: pl.Buffer, stream: pl.Stream) -> float:
 
 def _computed(laps: int) -> float:
     start = perf_counter()
-    _compute(laps)
+    compute(laps)
     return perf_counter() - start
 
 
-def _compute(laps: int) -> int:
+def compute(laps: int) -> int:
+    """Keep the interpreter busy, and the GIL."""
     total = 0
     for number in range(laps):
         total += number & 3

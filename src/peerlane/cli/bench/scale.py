@@ -10,9 +10,9 @@ from typing import Any
 
 import peerlane as pl
 from peerlane.cli.bench.bars import RESIDENT, THREADS
-from peerlane.cli.bench.children import Child, interrupts_deferred
 from peerlane.cli.bench.measure import SHARE, Figure, Skip
 from peerlane.cli.bench.plan import Plan
+from peerlane.cli.children import Child, interrupts_deferred
 from peerlane.errors import DeviceFault
 from peerlane.node.sizes import UNITS
 

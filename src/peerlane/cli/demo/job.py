@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import peerlane as pl
 from peerlane.cli import machine
-from peerlane.cli.demo import concurrent, transfer
+from peerlane.cli.demo import concurrent, transfer, workers
 from peerlane.cli.outputs import show_progress
 from peerlane.cli.weights import Tensor, Weights
 from peerlane.node import NodeConfig
@@ -64,6 +64,8 @@ class Result:
         ``matrix[a][b]`` is GB/s from a to b, None where a is b.
     timeline : Trace or None
         Of the moves on streams.
+    sharing : Sharing or None
+        With worker processes, if there were any.
     """
 
     source: str
@@ -74,6 +76,7 @@ class Result:
     ways: Sequence[concurrent.Way]
     matrix: Matrix | None
     timeline: pl.trace.Trace | None
+    sharing: workers.Sharing | None
 
     @property
     def names(self) -> list[str]:
@@ -82,40 +85,52 @@ class Result:
     @property
     def is_verified(self) -> bool:
         on_streams = [wrong for way in self.ways for wrong in (way.mismatched or {}).values()]
-        return not any((*(arrival.mismatched for arrival in self.arrivals), *on_streams))
+        is_shared = self.sharing is None or self.sharing.is_verified
+        return is_shared and not any((*(arrival.mismatched for arrival in self.arrivals), *on_streams))
 
 
-def distribute(weights: Weights, node: NodeConfig, *, with_matrix: bool, with_timeline: bool) -> Result:
+def distribute(
+    weights: Weights, node: NodeConfig, *, count: int, with_matrix: bool, with_timeline: bool
+) -> Result:
     """Load the weights to device 0, bring them to every other device of ``node``, and verify each copy.
+
+    Then ``count`` worker processes have those of device 0.
 
     Raises
     ------
     InvalidValue, OutOfMemory
         Too few devices, or not enough memory; nothing was copied.
+    PeerLost, WaitTimeout
+        A worker process died, or did not answer in time.
     """
     tensors = [tensor for tensor in weights.tensors if tensor.nbytes]
-    _check_room(weights, tensors, node)
+    _check_room(weights, tensors, node, count)
     with ExitStack() as stack:
         devices = pl.enter_node(node.spec)
         stack.callback(pl.leave_node)
         host = pl.Host()
         staging = stack.enter_context(host.allocate(transfer.STAGING))
-        scratch = stack.enter_context(host.allocate(transfer.scratch_bytes(tensors)))
+        scratch = stack.enter_context(host.allocate(transfer.packed_bytes(tensors)))
         scratch.fill(0)
-        pinned = transfer.places(scratch, tensors)
+        pinned = [scratch[start : start + size] for start, size in transfer.places(tensors)]
         progress = stack.enter_context(show_progress())
-        task = progress.add_task("", total=_passes(len(devices), with_matrix) * weights.nbytes)
+        task = progress.add_task("", total=_passes(len(devices), count, with_matrix) * weights.nbytes)
 
         def begin(phase: str) -> transfer.Advance:
             progress.update(task, description=phase)
             return lambda nbytes: progress.advance(task, nbytes)
 
-        def wrong(replica: transfer.Replica) -> tuple[str, ...]:
+        def differing(replica: transfer.Replica, wanted: Sequence[str]) -> tuple[str, ...]:
             found = transfer.read_back(replica, staging, begin(f"verify {replica.device.name}"))
-            return tuple(t.name for t, want, got in zip(tensors, digests, found, strict=True) if want != got)
+            return tuple(t.name for t, want, got in zip(tensors, wanted, found, strict=True) if want != got)
 
-        replicas = [transfer.hold(device, tensors, stack) for device in devices]
-        first, *others = replicas
+        def wrong(replica: transfer.Replica) -> tuple[str, ...]:
+            return differing(replica, digests)
+
+        physical = stack.enter_context(_one_block(devices[0], tensors))
+        first = transfer.hold_in_one(physical, tensors, stack)
+        others = [transfer.hold(device, tensors, stack) for device in devices[1:]]
+        replicas = [first, *others]
         seconds, digests = transfer.load(weights, first, staging, begin(f"load to {first.device.name}"))
         timings: list[tuple[float, float | None]] = [(seconds, None)]
         for other in others:
@@ -136,14 +151,24 @@ def distribute(weights: Weights, node: NodeConfig, *, with_matrix: bool, with_ti
                 pipeline.label(timeline)
             ways = concurrent.ways(pipeline, of_ways, concurrent.check(pipeline, wrong, begin))
         matrix = _matrix(replicas, begin("all pairs")) if with_matrix else None
-        return Result(weights.path, node, tensors, digests, arrivals, ways, matrix, timeline)
+        sharing = None
+        if count:
+            changed = transfer.inverted_digest(weights, tensors[0], staging)
+            sharing = workers.share(first, physical, digests, changed, node.spec, count, differing, begin)
+        return Result(weights.path, node, tensors, digests, arrivals, ways, matrix, timeline, sharing)
 
 
-def _passes(devices: int, with_matrix: bool) -> int:
+def _one_block(device: pl.Device, tensors: Sequence[Tensor]) -> pl.Physical:
+    whole = -(-transfer.packed_bytes(tensors) // device.granularity)
+    return pl.Physical(device, whole * device.granularity)
+
+
+def _passes(devices: int, count: int, with_matrix: bool) -> int:
     """Return how often all the weights are moved, or hashed."""
     one_device_at_a_time = 2 + (devices - 1) * (ROUNDS + 1)
     on_streams = devices * (3 * concurrent.ROUNDS + 2 * 2)
-    return one_device_at_a_time + on_streams + (devices * (devices - 1) if with_matrix else 0)
+    in_workers = count + 1 if count else 0
+    return one_device_at_a_time + on_streams + in_workers + (devices * (devices - 1) if with_matrix else 0)
 
 
 def open_route(a: pl.Device, b: pl.Device) -> None:
@@ -182,7 +207,7 @@ def _matrix(replicas: Sequence[transfer.Replica], advance: transfer.Advance) -> 
     return rows
 
 
-def _check_room(weights: Weights, tensors: Sequence[Tensor], node: NodeConfig) -> None:
+def _check_room(weights: Weights, tensors: Sequence[Tensor], node: NodeConfig, count: int) -> None:
     if node.devices < 2:
         raise pl.InvalidValue(
             f"the demo copies between devices and node {node.name!r} has {node.devices}; give --devices 2 or more"
@@ -194,9 +219,10 @@ def _check_room(weights: Weights, tensors: Sequence[Tensor], node: NodeConfig) -
                 f"the weights need {charge:,} bytes on each of {node.devices} devices, and virtual:{ordinal} has "
                 f"{capacity:,}; give the devices more (--node memory=...) or smaller --weights"
             )
-    need = weights.nbytes * (node.devices + 1) + transfer.STAGING
+    need = weights.nbytes * (node.devices + 1) + transfer.STAGING + count * workers.WORKER_BYTES
     if need > machine.room():
         raise pl.OutOfMemory(
-            f"{weights.nbytes:,} bytes of weights on {node.devices} devices need {need:,} bytes of memory, of which "
-            f"{machine.room():,} are free; use fewer --devices or smaller --weights"
+            f"{weights.nbytes:,} bytes of weights on {node.devices} devices, and {count} workers, need {need:,} "
+            f"bytes of memory, of which {machine.room():,} are free; use fewer --devices or --workers, or smaller "
+            "--weights"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +13,17 @@ from rich.text import Text
 from peerlane.cli import machine
 from peerlane.cli.demo.concurrent import ONE_BY_ONE, Way
 from peerlane.cli.demo.job import ROUNDS, Arrival, Result
+from peerlane.cli.demo.workers import Sharing
 from peerlane.cli.outputs import printable
 from peerlane.cli.weights_header import clipped
 
 PLOT_TITLE = "the weights between all pairs of devices"
 WAYS_TITLE = "to all devices, from pinned memory on"
 
-_NUMBERS = ("bytes", "seconds", "GB/s", "x memcpy", "streams", f"x {ONE_BY_ONE}")
+_NUMBERS = (
+    *("bytes", "seconds", "GB/s", "x memcpy", "streams", f"x {ONE_BY_ONE}"),
+    *("opened in", "resident", "its share", "private"),
+)
 
 
 def draw(result: Result, console: Console) -> None:
@@ -46,6 +51,8 @@ def draw(result: Result, console: Console) -> None:
         "destination, ordered by events",
         soft_wrap=True,
     )
+    if result.sharing is not None:
+        _draw_sharing(result.sharing, len(result.tensors), console)
     for arrival in result.arrivals:
         if arrival.route.kind == "staged":
             console.print(
@@ -92,6 +99,7 @@ def as_json(result: Result) -> dict[str, object]:
             }
             for way in result.ways
         ],
+        "sharing": None if result.sharing is None else _sharing_as_json(result.sharing),
         "matrix": {"devices": result.names, "gb_per_s": result.matrix},
         "tensors": [
             {
@@ -112,6 +120,53 @@ def rates(result: Result) -> dict[str, float]:
     return {way.name: way.rate for way in result.ways}
 
 
+def _draw_sharing(sharing: Sharing, tensors: int, console: Console) -> None:
+    table = _table("process", "rights", "opened in", "resident", "its share", "private", "verified")
+    for holder in sharing.holders:
+        found = holder.residence
+        table.add_row(
+            holder.name,
+            holder.rights,
+            "-" if holder.seconds is None else f"{holder.seconds * 1e3:.2f} ms",
+            *(
+                ["-"] * 3
+                if found is None
+                else [f"{found.resident:,}", f"{found.share:,}", f"{found.private:,}"]
+            ),
+            "-" if holder.seconds is None else _verdict(len(holder.mismatched), tensors),
+        )
+    console.print(table)
+    count = len(sharing.holders)
+    if sharing.resident is None:
+        line = "what is resident is not known: the system does not count shares (smaps)"
+    else:
+        copies = "one copy" if sharing.is_one_copy else "MORE THAN ONE COPY"
+        line = (
+            f"resident: {count} processes share {sharing.resident:,} bytes of weights in all, of {sharing.nbytes:,} "
+            f"allocated: {copies}"
+        )
+    console.print(Text(line, style="" if sharing.is_one_copy else "bold red"), soft_wrap=True)
+    seeing = sum(not names for names in sharing.unseen.values())
+    console.print(
+        Text(
+            f"{sharing.holders[1].name} wrote tensor {clipped(sharing.written)} back, every bit turned over: "
+            f"{seeing} of {count} processes see it"
+        ),
+        soft_wrap=True,
+    )
+
+
+def _sharing_as_json(sharing: Sharing) -> dict[str, object]:
+    return {
+        "bytes": sharing.nbytes,
+        "resident": sharing.resident,
+        "one_copy": sharing.is_one_copy,
+        "written": sharing.written,
+        "unseen": sharing.unseen,
+        "processes": [dataclasses.asdict(holder) for holder in sharing.holders],
+    }
+
+
 def _table(*headings: str) -> Table:
     table = Table()
     for heading in headings:
@@ -127,6 +182,13 @@ def _mismatches(result: Result) -> Iterator[tuple[str, str]]:
         for device, names in (way.mismatched or {}).items():
             for name in names:
                 yield f"{device}, {way.name}", name
+    if result.sharing is not None:
+        for holder in result.sharing.holders:
+            for name in holder.mismatched:
+                yield holder.name, name
+        for process, names in result.sharing.unseen.items():
+            for name in names:
+                yield f"{process}, after it was written back", name
 
 
 def _verdict(wrong: int, tensors: int) -> str:

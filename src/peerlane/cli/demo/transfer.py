@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
 
+import numpy as np
+
 import peerlane as pl
 from peerlane import _core
 from peerlane.cli.weights import Tensor, Weights
@@ -19,6 +21,9 @@ STAGING = 8 << 20
 _PIECE = 256 << 20
 _ALIGNMENT = 256
 _BLOCK = 2 << 20
+
+
+Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,17 @@ def hold(device: pl.Device, tensors: Sequence[Tensor], stack: ExitStack) -> Repl
     return replica
 
 
+def hold_in_one(physical: pl.Physical, tensors: Sequence[Tensor], stack: ExitStack) -> Replica:
+    """Have the tensors at their places in one block, which can be shared whole; zeroed as in :func:`hold`."""
+    whole = stack.enter_context(pl.AddressRange(physical.device, physical.size))
+    whole.map(physical)
+    replica = Replica(
+        physical.device, tensors, [whole[start : start + size] for start, size in places(tensors)]
+    )
+    clear(replica)
+    return replica
+
+
 def clear(replica: Replica) -> None:
     """Zero a device's copy."""
     for buffer in replica.buffers:
@@ -50,7 +66,7 @@ def load(weights: Weights, into: Replica, staging: pl.Buffer, advance: Advance) 
     host = memoryview(staging).cast("B")
     for tensor, buffer in zip(into.tensors, into.buffers, strict=True):
         digest = hashlib.sha256()
-        for start, size in _pieces(tensor.nbytes, staging.size):
+        for start, size in pieces(tensor.nbytes, staging.size):
             weights.read_into(host[:size], tensor, start)
             digest.update(host[:size])
             seconds += _timed_copy(buffer[start : start + size], staging[:size])
@@ -74,7 +90,7 @@ def read_back(replica: Replica, staging: pl.Buffer, advance: Advance) -> list[st
     host = memoryview(staging).cast("B")
     for buffer in replica.buffers:
         digest = hashlib.sha256()
-        for start, size in _pieces(buffer.size, staging.size):
+        for start, size in pieces(buffer.size, staging.size):
             pl.copy(staging[:size], buffer[start : start + size])
             digest.update(host[:size])
             advance(size)
@@ -82,18 +98,28 @@ def read_back(replica: Replica, staging: pl.Buffer, advance: Advance) -> list[st
     return digests
 
 
-def scratch_bytes(tensors: Sequence[Tensor]) -> int:
-    """Return the bytes of pinned memory that hold all tensors, see :func:`places`."""
+def packed_bytes(tensors: Sequence[Tensor]) -> int:
+    """Return the bytes that hold all tensors at their places."""
     return sum(_aligned(tensor.nbytes) for tensor in tensors)
 
 
-def places(scratch: pl.Buffer, tensors: Sequence[Tensor]) -> list[pl.Buffer]:
-    """Return the place of each tensor in ``scratch``."""
+def places(tensors: Sequence[Tensor]) -> list[Place]:
+    """Return where each tensor lies in memory that holds all of them: offset and bytes."""
     found, start = [], 0
     for tensor in tensors:
-        found.append(scratch[start : start + tensor.nbytes])
+        found.append((start, tensor.nbytes))
         start += _aligned(tensor.nbytes)
     return found
+
+
+def inverted_digest(weights: Weights, tensor: Tensor, staging: pl.Buffer) -> str:
+    """Return the digest of a tensor of the file with every bit turned over."""
+    digest = hashlib.sha256()
+    host = memoryview(staging).cast("B")
+    for start, size in pieces(tensor.nbytes, staging.size):
+        weights.read_into(host[:size], tensor, start)
+        digest.update(np.invert(np.frombuffer(host[:size], np.uint8)).data)
+    return digest.hexdigest()
 
 
 def least_charge(tensors: Sequence[Tensor]) -> int:
@@ -114,7 +140,7 @@ def memcpy_seconds(src: Replica, targets: Sequence[pl.Buffer]) -> float:
     for buffer, target in zip(src.buffers, targets, strict=True):
         origin = _core.host_pointer(buffer.address, buffer.size)
         to = _core.host_pointer(target.address, target.size)
-        for start, size in _pieces(buffer.size, _PIECE):
+        for start, size in pieces(buffer.size, _PIECE):
             seconds += _core.time_reference_copy(to + start, origin + start, size, False, 1, 1)
     return seconds
 
@@ -129,6 +155,7 @@ def _timed_copy(dst: pl.Buffer, src: pl.Buffer) -> float:
     return perf_counter() - start
 
 
-def _pieces(nbytes: int, most: int) -> Iterator[tuple[int, int]]:
+def pieces(nbytes: int, most: int) -> Iterator[Place]:
+    """Cut bytes into pieces of at most ``most``: offset and bytes of each."""
     for start in range(0, nbytes, most):
         yield start, min(most, nbytes - start)
