@@ -156,7 +156,8 @@ def test_an_event_orders_work_of_two_processes(shared: Shared) -> None:
     stream.record(event)
     memory = int(large.export(allow=[other.pid]))
     other.run(
-        f"e=pl.Event.open({event_handle}, device=devices[1]); m=pl.Buffer.open({memory}); o=devices[1].allocate(m.size);"
+        f"e=pl.Event.open({event_handle}, device=devices[1]); m=pl.Buffer.open({memory});"
+        "o=devices[1].allocate(m.size);"
         "s=devices[1].create_stream(); s.wait(e, timeout=20); o.copy_from(m, stream=s); s.record(e); result=e.is_done"
     )
     assert not event.is_done
