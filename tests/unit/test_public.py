@@ -89,9 +89,12 @@ def test_all_is_sorted_complete_and_documented() -> None:
 ATTRIBUTES = {
     peerlane.Stream: "abort close completed device id is_closed is_done launch_callback notify on_error record "
     "submitted sync wait",
-    peerlane.Event: "close device fileno id is_closed is_done is_recorded sync time_ns",
-    peerlane.Notify: "close consumed device id is_closed kind promise record recorded reset",
+    peerlane.Event: "close device export fileno id is_closed is_done is_recorded open sync time_ns",
+    peerlane.Notify: "close consumed device export id is_closed kind open promise record recorded reset",
     peerlane.StreamGroup: "close create_stream default device is_closed",
+    peerlane.Physical: "close device export id is_closed is_imported is_read_only open size",
+    peerlane.AddressRange: "access address close device grow is_closed map mappings set_access size unmap",
+    peerlane.Handle: "allow close importers is_closed",
 }
 
 
