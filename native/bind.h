@@ -8,6 +8,7 @@
 void bind_memory(nanobind::module_& m);
 void bind_mappings(nanobind::module_& m);
 void bind_sharing(nanobind::module_& m);
+void bind_signals(nanobind::module_& m);
 void bind_copies(nanobind::module_& m);
 void bind_reference(nanobind::module_& m);
 void bind_streams(nanobind::module_& m);

@@ -17,7 +17,7 @@ constexpr const char* kWhyNames[] = {
     "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
     "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "no_access", "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks", "pending_writes",
-    "handle", "peer_lost"};
+    "handle", "waits_for_lost", "peer_lost"};
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 
@@ -149,9 +149,10 @@ void bind_memory(nb::module_& m) {
         "ledger_layout",
         [](uint64_t devices, uint64_t slots) {
             const LedgerLayout layout{devices, slots};
-            return std::make_tuple(layout.file_size(), layout.holdings_at(), layout.holdings());
+            return std::make_tuple(layout.file_size(), layout.entries_at(), layout.holdings_at(), layout.holdings());
         },
-        "devices"_a, "slots"_a, "Return the bytes of a ledger's file, where its holdings begin, and how long a slot's are.");
+        "devices"_a, "slots"_a,
+        "Return the bytes of a ledger's file, where its entries and its holdings begin, and how long a slot's holdings are.");
 
     m.def(
         "add_device",

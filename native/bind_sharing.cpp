@@ -1,4 +1,5 @@
 // Handles: what this process offers to others, and what it opens of theirs.
+#include <cerrno>
 #include <unistd.h>
 
 #include <nanobind/stl/pair.h>
@@ -7,7 +8,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind.h"
+#include "bind_signals.h"
 #include "process.h"
 #include "sharing.h"
 
@@ -49,7 +50,14 @@ auto with_ctrl_c(const Work& work) {
 }  // namespace
 
 void bind_sharing(nb::module_& m) {
-    m.def("start_time", &start_time, "pid"_a, "The kernel's start time of a process in clock ticks, 0 if there is none.");
+    m.def(
+        "start_time",
+        [](int32_t pid) {
+            const uint64_t start = start_time(pid);
+            if (start == kUnknownStart) throw Refusal{.why = Why::descriptors, .error = EMFILE};
+            return start;
+        },
+        "pid"_a, "The kernel's start time of a process in clock ticks, 0 if there is none.");
     m.def(
         "serve",
         [](int directory, const std::string& name, uint32_t slot, uint64_t node) {
@@ -96,6 +104,16 @@ void bind_sharing(nb::module_& m) {
         .def_prop_ro("size", [](const OfferHandle& self) { return self.offer.grant.size; }, "Bytes of the block.")
         .def_prop_ro("part", [](const OfferHandle& self) { return std::make_pair(self.offer.grant.offset, self.offer.grant.length); },
                      "(offset, length) of what is meant.")
+        .def(
+            "signal",
+            [](OfferHandle& self, const LedgerHandle& ledger) {
+                if (self.offer.fd < 0) throw Refusal{.why = Why::closed};
+                auto signal = open_signal(self.offer, self.index, self.exporter, ledger);
+                ::close(std::exchange(self.offer.fd, -1));
+                return new SignalHandle{std::move(signal), true};
+            },
+            "ledger"_a, nb::rv_policy::take_ownership, "What it shares of a notify or an event; the offer is used up.")
+        .def_prop_ro("detail", [](const OfferHandle& self) { return self.offer.grant.detail[0]; })
         .def("close", &OfferHandle::close, "Let go of it; idempotent.")
         .def(
             "adopt",

@@ -7,7 +7,7 @@
 
 #include <map>
 
-#include "bind.h"
+#include "bind_signals.h"
 #include "memory.h"
 #include "scheduler.h"
 
@@ -48,7 +48,6 @@ std::map<uint64_t, StreamPtr>& running() {
 }
 
 using HeldMark = Held<Mark>;
-using HeldNotify = Held<Notify>;
 using HeldCallbacks = Held<CallbackQueue>;
 
 void told(const StreamHandle& self, const Op& op, const Submitted& done) {
@@ -278,8 +277,23 @@ static void bind_marks(nb::module_& m) {
             },
             "kind"_a, "device"_a, "`kind`: 0 binary, 1 fifo, 2 strict.")
         .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
-        .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->line.recorded(); })
-        .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->line.consumed.load(); })
+        .def(
+            "__init__",
+            [](HeldNotify* self, int kind, uint32_t device, const SignalHandle& signal) {
+                new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
+                scheduler().share(*self->shared, signal.signal, false);
+            },
+            "kind"_a, "device"_a, "signal"_a, "One that another process made.")
+        .def(
+            "_share",
+            [](const HeldNotify& self, const LedgerHandle& ledger) {
+                scheduler().use_bell(ledger.ledger);
+                if (!self.shared->shared()) scheduler().share(*self.shared, SharedSignal::create(ledger.ledger), true);
+                return new SignalHandle{self.shared->sharing(), false};
+            },
+            "ledger"_a, nb::rv_policy::take_ownership, "Let other processes record it and wait for it.")
+        .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
+        .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
         .def("_record", &record_now, "Record now, outside of any stream.")
         .def("_promise", [](const HeldNotify& self) { scheduler().promise(*self.shared); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")

@@ -167,6 +167,7 @@ void BrokerLoop::enter(int socket) {
     const Process& process = connection.process;
     try {
         if (process.pid != 0 && process.start == 0) throw Refusal{.why = Why::peer_lost};
+        if (process.start == kUnknownStart) throw Refusal{.why = Why::descriptors, .error = EMFILE};
         watch(socket, Source::socket, id);
         if (process.pidfd >= 0) watch(process.pidfd, Source::process, id);
         connections_.emplace(id, connection);

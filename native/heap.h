@@ -150,8 +150,10 @@ class Heap {
     }
 
     bool route_open(uint32_t a, uint32_t b) const;
-    // The route between two devices' extents; `why` says what is missing.
-    bool may_go_direct(const Extent& a, const Extent& b, Why& why) const;
+    // Both directions are enabled, each by any process of the node.
+    bool is_mutual(uint32_t a, uint32_t b);
+    // The route between two devices' extents; `why` says what is missing.  `by_node`: what other processes enabled counts.
+    bool may_go_direct(const Extent& a, const Extent& b, bool by_node, Why& why);
     void set_route(uint32_t from, uint32_t to, bool open);
 
     uint64_t trim();                             // drop the cache; bytes dropped

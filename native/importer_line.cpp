@@ -109,6 +109,7 @@ void ExporterLine::identify(int32_t pid, uint64_t start, const Patience& patienc
         std::lock_guard lock(Lines::get().mutex);
         process_ = Process::watch(pid, socket_);
     }
+    if (process_.start == kUnknownStart) throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
     const bool is_other = start != 0 && static_cast<uint32_t>(start) != static_cast<uint32_t>(process_.start);
     if (process_.start == 0 || is_other) refuse_lost(pid, 0);
 }

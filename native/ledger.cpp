@@ -191,6 +191,15 @@ void Ledger::set_peer(uint64_t from, uint64_t to, bool enabled) {
     touch_file([=] { enabled ? word->fetch_or(mask) : word->fetch_and(~mask); });
 }
 
+void Ledger::ring(uint64_t slot) const {
+    if (slot >= layout_.slots) return;
+    try {
+        touch_file([=, this] { bell_of(slot).ring(); });
+    } catch (const Refusal&) {
+        // Somebody cut the node's file: who waits looks again by himself.
+    }
+}
+
 bool Ledger::is_peer(uint64_t from, uint64_t to) const {
     bool found = false;
     touch_file([&, this] {

@@ -5,13 +5,16 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "doorbell.h"
+
 namespace peerlane {
 
 // Layout of the file (all little-endian, 8-byte fields); node/state.py writes the header and claims slots.
 //   0          header page, opaque to native code but for its last fields: slots and entries ever used
 //   4096       slots x { owner, pid namespace, used[devices] }: owner is 0 when the slot is free
 //   (page)     entries x { block id, device in the upper 16 bits and bytes below }: the blocks that processes share
-//   (page)     slots x { a bit an entry: this process holds the block; a bit a pair of devices: it enabled the peer }
+//   (page)     slots x { a bit an entry: this process holds the block; a bit a pair of devices: it enabled the peer;
+//              its doorbell, in 64 bytes of its own }
 // What all processes use is derived from what each says of itself, so a crash leaves nothing to put right but
 // its slot.
 struct LedgerLayout {
@@ -21,7 +24,8 @@ struct LedgerLayout {
     uint64_t stride() const { return (kFields + devices) * 8; }
     uint64_t entries_at() const { return pages(kHeader + slots * stride()); }
     uint64_t holdings_at() const { return entries_at() + kEntries * 16; }
-    uint64_t holdings() const { return pages(kEntries / 8 + (devices * devices + 63) / 64 * 8); }   // bytes of a slot's bits
+    uint64_t bell_at() const { return kEntries / 8 + (devices * devices + 511) / 512 * 64; }   // in a slot's holdings
+    uint64_t holdings() const { return pages(bell_at() + 64); }
     uint64_t file_size() const { return holdings_at() + slots * holdings(); }
 
   private:
@@ -53,6 +57,8 @@ class Ledger {
     bool is_peer(uint64_t from, uint64_t to) const;   // for any process
 
     uint64_t slot() const { return slot_; }
+    Doorbell& bell() const { return bell_of(slot_); }
+    void ring(uint64_t slot) const;   // of whoever is there, if anybody
     // The process gives its slot back: nothing is written any more.
     void leave() { left_.store(true, std::memory_order_release); }
 
@@ -63,6 +69,9 @@ class Ledger {
     Word* field(uint64_t slot, uint64_t index) const;
     Word* holding(uint64_t slot, uint64_t bit) const;
     Word* peer(uint64_t slot, uint64_t from, uint64_t to, uint64_t& mask) const;
+    Doorbell& bell_of(uint64_t slot) const {
+        return *reinterpret_cast<Doorbell*>(base_ + layout_.holdings_at() + slot * layout_.holdings() + layout_.bell_at());
+    }
     Word* slots_used() const { return at(LedgerLayout::kHeader - 16); }
     Word* entries_used() const { return at(LedgerLayout::kHeader - 8); }
     uint64_t slots() const {   // beyond it no process has ever been

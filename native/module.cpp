@@ -9,6 +9,7 @@ NB_MODULE(_core, m) {
     bind_mappings(m);
     bind_sharing(m);
     bind_copies(m);
+    bind_signals(m);
     bind_streams(m);
     bind_submissions(m);
     bind_observer(m);

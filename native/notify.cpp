@@ -11,11 +11,13 @@
 #include <unistd.h>
 
 #include <bit>
+#include <chrono>
 #include <list>
 #include <mutex>
 #include <utility>
 
 #include "heap.h"
+#include "shared_signal.h"
 
 namespace peerlane {
 
@@ -117,40 +119,81 @@ SignalPage::~SignalPage() {
     close(fd_);
 }
 
+SignalLine& Notify::signal() const {
+    SharedSignal* const with = shared();
+    if (!with) return line;
+    return kind == NotifyKind::level ? with->record_line(target) : with->line();
+}
+
 bool Notify::is_recorded() const {
-    return line.recorded() != line.consumed.load(std::memory_order_acquire);
+    const SignalLine& at = signal();
+    if (kind == NotifyKind::level) return at.recorded() >= target;
+    return at.recorded() != at.consumed.load(std::memory_order_acquire);
 }
 
 uint64_t Notify::record(bool& wake) {
     wake = false;
-    uint64_t before = line.word.load(std::memory_order_relaxed);
+    SignalLine& at = signal();
+    uint64_t before = at.word.load(std::memory_order_relaxed), after;
     do {
-        if (kind == NotifyKind::strict &&
-            before / SignalLine::kRecord != line.consumed.load(std::memory_order_acquire))
+        if (kind == NotifyKind::strict && before / SignalLine::kRecord != at.consumed.load(std::memory_order_acquire))
             return 0;
+        after = before + SignalLine::kRecord;
+        if (kind == NotifyKind::level) {
+            if (before / SignalLine::kRecord >= target) return target;   // the place is a later record's by now
+            after = target * SignalLine::kRecord | (before & SignalLine::kWaiter);
+            at.time_ns.store(static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()),
+                             std::memory_order_relaxed);
+        }
         // One read-modify-write with the waiter's bit: release and acquire alone would lose wake-ups.
-    } while (!line.word.compare_exchange_weak(before, before + SignalLine::kRecord, std::memory_order_acq_rel,
-                                              std::memory_order_relaxed));
-    line.recorder.store(static_cast<uint64_t>(getpid()), std::memory_order_relaxed);
+    } while (!at.word.compare_exchange_weak(before, after, std::memory_order_acq_rel, std::memory_order_relaxed));
+    at.recorder.store(static_cast<uint64_t>(getpid()), std::memory_order_relaxed);
     wake = before & SignalLine::kWaiter;
-    return before / SignalLine::kRecord + 1;
+    return after / SignalLine::kRecord;
 }
 
+void Notify::fail() { signal().generation.store(target, std::memory_order_release); }
+
 bool Notify::consume() {
-    const uint64_t recorded = line.recorded(), consumed = line.consumed.load(std::memory_order_relaxed);
-    if (recorded == consumed) return false;
-    line.consumed.store(kind == NotifyKind::fifo ? consumed + 1 : recorded, std::memory_order_release);
+    SignalLine& at = signal();
+    if (kind == NotifyKind::level) return at.recorded() >= target;
+    uint64_t consumed = at.consumed.load(std::memory_order_relaxed), recorded;
+    do {   // another process may consume too
+        recorded = at.recorded();
+        if (recorded == consumed) return false;
+    } while (!at.consumed.compare_exchange_weak(consumed, kind == NotifyKind::fifo ? consumed + 1 : recorded,
+                                                std::memory_order_acq_rel, std::memory_order_relaxed));
     return true;
 }
 
 bool Notify::announce() {
-    line.word.fetch_or(SignalLine::kWaiter, std::memory_order_acq_rel);
+    if (SharedSignal* const with = shared()) with->announce();
+    signal().word.fetch_or(SignalLine::kWaiter, std::memory_order_acq_rel);
     return is_recorded();
 }
 
 void Notify::reset() {
-    line.consumed.store(line.recorded(), std::memory_order_release);
-    line.generation.fetch_add(1, std::memory_order_acq_rel);
+    SignalLine& at = signal();
+    at.consumed.store(at.recorded(), std::memory_order_release);
+    at.generation.fetch_add(1, std::memory_order_acq_rel);
+}
+
+void Notify::share(std::shared_ptr<SharedSignal> with, bool keep) {
+    if (keep) {
+        with->line().consumed.store(line.consumed.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        // Whoever waits here is woken by every record, as if he had announced himself.
+        with->line().word.store(line.recorded() * SignalLine::kRecord | SignalLine::kWaiter, std::memory_order_release);
+    }
+    with->announce();
+    shared_ = std::move(with);
+    used_.store(shared_.get(), std::memory_order_release);
+}
+
+Notify* Notify::record_of(std::shared_ptr<SharedSignal> event, uint64_t number, uint32_t device) {
+    Notify* const notify = local(NotifyKind::level, device);
+    notify->target = number;
+    notify->share(std::move(event), false);
+    return notify;
 }
 
 Notify* Notify::local(NotifyKind kind, uint32_t device) {
@@ -158,7 +201,7 @@ Notify* Notify::local(NotifyKind kind, uint32_t device) {
     Heap::get().check_usable();   // another thread may have held the lock of the lines
     Lines& lines = Lines::get();
     auto place = lines.take();
-    auto* notify = new Notify(std::move(place.first), place.second, kind, nullptr);
+    auto* notify = new Notify(std::move(place.first), place.second, kind);
     notify->line.word.store(0, std::memory_order_relaxed);   // nobody else knows the line any more
     notify->line.consumed.store(0, std::memory_order_relaxed);
     notify->reset();
@@ -169,6 +212,7 @@ Notify* Notify::local(NotifyKind kind, uint32_t device) {
 }
 
 Notify::~Notify() {
+    if (shared_ && kind != NotifyKind::level && !Heap::get().is_forked()) shared_->abandon();
     if (!local_ || Heap::get().is_forked()) return;
     const auto index = static_cast<uint32_t>(&line - &page->line(0));
     Lines::get().give(static_cast<LocalPage&>(*page), index);

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "doorbell.h"
+
 namespace peerlane {
 
 // Everything here may be written by another process: values are counted with, never trusted.
@@ -14,7 +16,8 @@ struct alignas(64) SignalLine {
     std::atomic<uint64_t> consumed{0};      // written by the consumer only
     std::atomic<uint64_t> generation{0};    // how often it was reset
     std::atomic<uint64_t> recorder{0};      // process id of the last one
-    uint64_t reserved[4] = {};
+    std::atomic<uint64_t> time_ns{0};       // of an event's record: when it was over
+    uint64_t reserved[3] = {};
 
     uint64_t recorded() const { return word.load(std::memory_order_acquire) / kRecord; }
 };
@@ -24,15 +27,7 @@ enum class NotifyKind : uint8_t {
     binary,   // consuming takes all records
     fifo,     // consuming takes one
     strict,   // a record is refused until the one before was consumed
-};
-
-// A futex word on which one thread of a process sleeps; peers ring it.
-struct Doorbell {
-    std::atomic<uint32_t> rings{0};
-
-    void ring();
-    // Sleep until it was rung after `seen` was read, or for `nanoseconds`.
-    void sleep(uint32_t seen, uint64_t nanoseconds);
+    level,    // one record of an event, by its number: once reached it stays so, and nothing is consumed
 };
 
 // Lines in a sealed memfd: another process maps the same ones.
@@ -51,21 +46,25 @@ class SignalPage {
     Doorbell& bell() const { return *reinterpret_cast<Doorbell*>(base_); }
     SignalLine& line(uint32_t i) const { return reinterpret_cast<SignalLine*>(base_)[1 + i]; }
 
-  private:
     uint64_t bytes() const { return (uint64_t{lines_} + 1) * sizeof(SignalLine); }
 
+  private:
     const uint32_t lines_;
     int fd_ = -1;
     char* base_ = nullptr;
 };
 
+class SharedSignal;
+
 // One use of a line by this process.
 struct Notify {
     // One of this process alone; throws Refusal.  The caller drops it.
     static Notify* local(NotifyKind kind, uint32_t device);
+    // Record `number` of an event that processes share.
+    static Notify* record_of(std::shared_ptr<SharedSignal> event, uint64_t number, uint32_t device);
 
-    Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind, Doorbell* far)
-        : page(std::move(page)), line(this->page->line(line)), kind(kind), far(far) {}
+    Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind)
+        : page(std::move(page)), line(this->page->line(line)), kind(kind) {}
 
     // The number of the record; 0: strict, and the one before was not consumed.  `wake`: somebody waits for it.
     uint64_t record(bool& wake);
@@ -75,12 +74,21 @@ struct Notify {
     // Announce a waiter, then look again: a record after this rings.
     bool announce();
     void reset();
-    bool is_local() const { return local_; }   // nobody outside of this process can record it
+    // Let other processes record it and wait for it.  `keep`: what it has now goes with it.  Under the scheduler's lock.
+    void share(std::shared_ptr<SharedSignal> with, bool keep);
+    SharedSignal* shared() const { return used_.load(std::memory_order_acquire); }
+    std::shared_ptr<SharedSignal> sharing() const { return shared_; }   // not while it is being shared
+    bool is_local() const { return local_ && !shared(); }   // nobody outside of this process can record it
+    // Where it is recorded: its own line, as long as it is this process's alone.
+    SignalLine& signal() const;
+    // Of an event's record: what it stood for was cancelled, and that is all that will ever come.
+    void fail();
+    bool has_failed() const { return signal().generation.load(std::memory_order_acquire) == target && kind == NotifyKind::level; }
 
     const std::shared_ptr<SignalPage> page;
-    SignalLine& line;
+    SignalLine& line;       // its name in this process, also when it is shared
     const NotifyKind kind;
-    Doorbell* const far;    // of the consumer, when it is another process
+    uint64_t target = 0;    // level: the number of the record
     std::atomic<bool> promised{false};   // the program will record it, whatever is cancelled
     uint64_t id = 0;        // unique in this process, for texts
     uint32_t device = 0;
@@ -93,7 +101,9 @@ struct Notify {
 
   private:
     ~Notify();
-    bool local_ = false;
+    bool local_ = false;    // its line goes back
+    std::shared_ptr<SharedSignal> shared_;
+    std::atomic<SharedSignal*> used_{nullptr};
 };
 
 }  // namespace peerlane

@@ -1,5 +1,6 @@
 #include "process.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -8,6 +9,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "block.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -22,10 +25,19 @@ bool is_readable(int fd) {
     return poll(&asked, 1, 0) == 1;
 }
 
+template <class Make>
+int descriptor(const Make& make) {
+    const int fd = make();
+    return fd < 0 && errno == EMFILE && raise_descriptor_limit() ? make() : fd;
+}
+
 int pidfd_of_peer(int socket) {
-    int fd = -1;
-    socklen_t size = sizeof fd;
-    return socket >= 0 && getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0 ? fd : -1;
+    if (socket < 0) return -1;
+    return descriptor([socket] {
+        int fd = -1;
+        socklen_t size = sizeof fd;
+        return getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0 ? fd : -1;
+    });
 }
 
 }  // namespace
@@ -33,8 +45,8 @@ int pidfd_of_peer(int socket) {
 uint64_t start_time(int32_t pid) {
     char path[32], text[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
+    const int fd = descriptor([&path] { return open(path, O_RDONLY | O_CLOEXEC); });
+    if (fd < 0) return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? kUnknownStart : 0;
     const ssize_t n = read(fd, text, sizeof text - 1);
     close(fd);
     if (n <= 0) return 0;
@@ -57,14 +69,20 @@ Process Process::watch(int32_t pid, int socket) {
         return process;
     }
     process.start = start_time(pid);
-    process.pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
-    if (process.start != 0 && start_time(pid) != process.start) process.start = 0;
+    process.pidfd = descriptor([pid] { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); });
+    const uint64_t now = start_time(pid);
+    if (now == kUnknownStart)
+        process.start = now;
+    else if (now != process.start)
+        process.start = 0;
     return process;
 }
 
 bool Process::has_ended() const {
     if (pidfd >= 0) return is_readable(pidfd);
-    return start == 0 || start_time(pid) != start;
+    if (start == 0) return true;
+    const uint64_t now = start_time(pid);
+    return now != start && now != kUnknownStart;
 }
 
 }  // namespace peerlane

@@ -5,6 +5,8 @@
 namespace peerlane {
 
 // The kernel's start time of a process in clock ticks; 0: there is none, or it has ended and waits to be collected.
+// kUnknownStart: there is no descriptor to look with.  Who takes that for an end buries the living.
+constexpr uint64_t kUnknownStart = UINT64_MAX;
 uint64_t start_time(int32_t pid);
 
 // A process that is watched.  With a pidfd its end is a readable descriptor; where the kernel or a filter of
@@ -15,7 +17,7 @@ struct Process {
     int pidfd = -1;
 
     // `socket`: -1, or a connected one, whose other end is asked for first: that cannot be another process by now.
-    // `start` is 0 when the process ended meanwhile.  The caller closes `pidfd`.
+    // `start` is 0 when the process ended meanwhile, kUnknownStart when that cannot be seen.  The caller closes `pidfd`.
     static Process watch(int32_t pid, int socket);
     bool has_ended() const;
 };

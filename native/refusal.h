@@ -41,6 +41,7 @@ enum class Why : int {
     shared_blocks,     // the node's list of shared blocks is full: `size` of them
     pending_writes,    // a host view of memory that operation `size` of stream `id` will write, and it cannot run
     handle,            // a shareable handle was refused: `error` is a Status, see refuse_handle() in frames.h
+    waits_for_lost,    // process `id` ended, and nobody else could record what is waited for
     peer_lost,         // process `id` ended, or no longer serves its handles (`error`: errno, 0 when it ended)
 };
 

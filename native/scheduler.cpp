@@ -285,17 +285,30 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
 
 uint64_t Scheduler::notify_recorded(Notify& notify) {
     Heap::get().check_usable();
+    Lock lock(mutex_);   // it may be about to be shared
     bool wake;
     const uint64_t number = notify.record(wake);
     if (number == 0) throw Refusal{.why = Why::notify_doubled, .id = notify.id, .device = notify.device};
-    if (!wake) return number;
-    if (notify.far) {
-        notify.far->ring();
-        return number;
-    }
-    Lock lock(mutex_);
-    wake_notify(notify.line);
+    if (wake) wake_waiters(notify);
     return number;
+}
+
+void Scheduler::share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    notify.share(std::move(with), keep);
+    each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
+    ++hope_;
+}
+
+void Scheduler::use_bell(std::shared_ptr<Ledger> node) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    if (node == bell_node_) return;
+    if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);
+    Doorbell& before = doorbell();
+    bell_node_ = std::move(node);
+    before.ring();   // who sleeps there moves here
 }
 
 void Scheduler::promise(Notify& notify) {

@@ -92,6 +92,8 @@ class Scheduler {
     void finish_callback(Stream& stream, uint64_t token, bool raised);
     // Outside of any stream: the number of the record; throws Refusal when it is doubled.
     uint64_t notify_recorded(Notify& notify);
+    void share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep);
+    void use_bell(std::shared_ptr<Ledger> node);   // what other processes ring for this one lies there from now on
     void reset(Notify& notify);                     // its records are consumed
     void promise(Notify& notify);                   // the program will record it, whatever is cancelled
 
@@ -216,6 +218,10 @@ class Scheduler {
     void add_recorder(Stream& stream, Op& op);
     void remove_recorder(const Op& op);
     void wake_notify(SignalLine& line);
+    void wake_waiters(Notify& notify);
+    Doorbell& doorbell() const { return bell_node_ ? bell_node_->bell() : bell_page_->bell(); }
+    void fail_those_lost(Lock& lock);
+    void count_shared_wait(Stream& stream);
     void watch();
     void expire(Lock& lock, Stream& stream);
     void look_at_lines();
@@ -243,6 +249,8 @@ class Scheduler {
     ParkList parked_on_values_;
     Stream::Deadlines deadlines_;
     uint64_t look_ns_ = 0;
+    std::shared_ptr<Ledger> bell_node_;
+    uint64_t shared_waits_ = 0, next_pulse_ = 0;         // parked for what other processes may record
     std::unique_ptr<SignalPage> bell_page_;              // from the first stream on
     bool watching_ = false;
     uint64_t watch_until_ = UINT64_MAX;                  // it sleeps until then; the largest: it is awake

@@ -69,8 +69,8 @@ void add_spans(std::vector<Seen::Span>& spans, const Op& op) {
 void add_signals(Seen& seen, const Op& op, bool started) {
     if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) {   // which record it is turns out when it starts
         seen.notify = op.notify->id;
-        if (started && op.kind == OpKind::notify) seen.record = op.notify->line.recorded() + 1;
-        if (started && op.kind == OpKind::wait_notify) seen.record = op.notify->line.consumed.load();
+        if (started && op.kind == OpKind::notify) seen.record = op.notify->signal().recorded() + 1;
+        if (started && op.kind == OpKind::wait_notify) seen.record = op.notify->signal().consumed.load();
     }
     if (op.kind == OpKind::record || op.kind == OpKind::wait) {   // an event is known by the place of its record
         seen.notify = op.mark->stream_id;

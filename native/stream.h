@@ -188,6 +188,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     Park park = Park::none;
     ParkList* parked_in = nullptr;
     Stream* park_next = nullptr;
+    bool waits_shared = false;                 // parked for what another process may record
     Stream* park_previous = nullptr;
     // An entry of the scheduler's deadlines, made before a wait that may need it is queued: parking cannot fail.
     using Deadlines = std::multimap<uint64_t, Stream*>;

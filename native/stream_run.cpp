@@ -248,6 +248,12 @@ void Scheduler::cancel_head(Lock& lock, Stream& stream) {
                                         .stream = stream.id, .sequence = stream.head(), .kind = op.kind,
                                         .cause = stream.cause}));
     if (op.kind == OpKind::callback) release_token(op.value);
+    if (op.kind == OpKind::notify && op.notify->kind == NotifyKind::level) {   // its waiters inherit the cancellation
+        bool wake;
+        op.notify->fail();
+        op.notify->record(wake);
+        if (wake) wake_waiters(*op.notify);
+    }
     finish_head(lock, stream);
 }
 
@@ -311,11 +317,7 @@ void Scheduler::start_notify(Stream& stream, Op& op) {
         fail(stream, op, stream.head(), {.why = Why::notify_doubled, .id = op.notify->id, .device = op.notify->device});
         return;
     }
-    if (!wake) return;
-    if (op.notify->far)
-        op.notify->far->ring();
-    else
-        wake_notify(op.notify->line);
+    if (wake) wake_waiters(*op.notify);
 }
 
 void Scheduler::start_wait_notify(Stream& stream, Op& op) {
@@ -324,6 +326,7 @@ void Scheduler::start_wait_notify(Stream& stream, Op& op) {
             park(stream, Park::notify, op.timeout_ns);
             return;
         }
+    if (op.notify->has_failed()) fail(stream, op, stream.head(), {.why = Why::cancelled, .device = stream.device});
 }
 
 }  // namespace peerlane

@@ -4,12 +4,16 @@
 
 #include "fault_guard.h"
 #include "scheduler.h"
+#include "shared_signal.h"
 #include "thread_team.h"
 
 namespace peerlane {
 
 namespace {
 constexpr uint64_t kLongestSleep = 1'000'000'000;
+constexpr uint64_t kBetweenPulses = 100'000'000;   // between two looks whether the others live
+constexpr uint64_t kBetweenSteps = 1'000'000;
+constexpr unsigned kStepsForOthers = 16;
 constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 4'000'000;   // ns between two looks at words of memory
 }
 
@@ -24,6 +28,7 @@ void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
             break;
         case Park::notify:
             lines_of(op.notify->line).parked.add(stream);
+            if (op.notify->shared()) count_shared_wait(stream);
             break;
         case Park::value:
             parked_on_values_.add(stream);
@@ -67,8 +72,16 @@ void Scheduler::unpark(Stream& stream) {
     if (stream.group) stream.group->held_up.remove(stream);
     ++hope_;
     if (park != Park::notify) return;
+    if (std::exchange(stream.waits_shared, false)) --shared_waits_;
     SignalLine& line = stream.queue.front().notify->line;
     if (!is_awaited(line)) line.word.fetch_and(~SignalLine::kWaiter, std::memory_order_acq_rel);   // records need not ring any more
+}
+
+void Scheduler::count_shared_wait(Stream& stream) {
+    stream.waits_shared = true;
+    ++shared_waits_;
+    ensure_watch();
+    ring_before(now_ns() + kBetweenPulses);
 }
 
 bool Scheduler::is_awaited(const SignalLine& line) {
@@ -118,7 +131,7 @@ void Scheduler::ensure_watch() {
 }
 
 void Scheduler::ring_before(uint64_t at) {
-    if (at < watch_until_) bell_page_->bell().ring();
+    if (at < watch_until_) doorbell().ring();
 }
 
 Doorbell& Scheduler::bell() {
@@ -126,23 +139,43 @@ Doorbell& Scheduler::bell() {
     Lock lock(mutex_);
     if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);
     ensure_watch();
-    return bell_page_->bell();
+    return doorbell();
+}
+
+void Scheduler::wake_waiters(Notify& notify) {
+    wake_notify(notify.line);
+    if (SharedSignal* const with = notify.shared()) with->ring();
 }
 
 void Scheduler::watch() {
     leave_signals_to_others();
     Lock lock(mutex_);
-    Doorbell& bell = bell_page_->bell();
-    uint32_t heard = bell.rings.load(std::memory_order_relaxed) - 1;
+    uint32_t heard = 0;
     uint64_t next_look = 0;   // a peer that dies between its record and the ring must not hang us
     while (true) {
-        const uint32_t seen = bell.rings.load(std::memory_order_acquire);
+        const std::shared_ptr<Ledger> node = bell_node_;   // its bell is there as long as it is
+        uint32_t seen = 0;
+        FaultGuard guard;
+        if (!guarded(guard, [&] { seen = doorbell().rings.load(std::memory_order_acquire); })) {
+            bell_node_ = nullptr;   // somebody cut the node's file
+            continue;
+        }
+        Doorbell& bell = doorbell();
         const uint64_t now = now_ns();
         if (std::exchange(heard, seen) != seen || now >= next_look) {
             next_look = now + kLongestSleep;
             look_at_lines();
         }
         uint64_t span = look_at_values();
+        if (shared_waits_ != 0) {
+            fail_those_lost(lock);
+            span = std::min(span, kBetweenPulses);
+        }
+        if (bell_node_ && schedule() == Schedule::seeded) {
+            // Other processes may wait for what nobody in this one asks for.
+            pump(lock, kStepsForOthers, false);
+            span = std::min(span, kBetweenSteps);
+        }
         while (!deadlines_.empty()) {
             const auto [at, stream] = *deadlines_.begin();
             if (at > now) {
@@ -156,6 +189,27 @@ void Scheduler::watch() {
         bell.sleep(seen, span);
         lock.lock();
         watch_until_ = UINT64_MAX;
+    }
+}
+
+// Waits that only processes which have ended could have satisfied.
+void Scheduler::fail_those_lost(Lock& lock) {
+    const uint64_t now = now_ns();
+    if (now < next_pulse_) return;
+    next_pulse_ = now + kBetweenPulses;
+    std::vector<std::pair<StreamPtr, uint64_t>> lost;
+    for (Lines& lines : lines_)
+        for (Stream* stream = lines.parked.first; stream; stream = stream->park_next) {
+            const Notify& notify = *stream->queue.front().notify;
+            const uint64_t dead = notify.shared() ? notify.shared()->lost_to() : 0;
+            if (dead != 0 && !notify.is_recorded()) lost.emplace_back(stream->shared_from_this(), dead);
+        }
+    for (auto& [stream, dead] : lost) {
+        const Op& op = stream->queue.front();
+        unpark(*stream);
+        fail(*stream, op, stream->head(), {.why = Why::waits_for_lost, .id = dead, .device = stream->device});
+        finish_head(lock, *stream);
+        make_ready(*stream);
     }
 }
 

@@ -38,7 +38,7 @@ namespace {
 bool is_staged(const Extent& dst, const Extent& src, bool direct) {
     if (dst.device == src.device || dst.device == kHost || src.device == kHost) return false;
     Why why;
-    if (Heap::get().may_go_direct(dst, src, why)) return false;
+    if (Heap::get().may_go_direct(dst, src, direct, why)) return false;
     if (direct) throw Refusal{.why = why, .role = "dst", .device = dst.device, .other_device = src.device};
     return true;
 }

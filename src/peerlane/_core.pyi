@@ -36,9 +36,9 @@ class Ledger:
     def used(self, device: int) -> int:
         """Bytes of `device` held by all processes of the node."""
 
-def ledger_layout(devices: int, slots: int) -> tuple[int, int, int]:
+def ledger_layout(devices: int, slots: int) -> tuple[int, int, int, int]:
     """
-    Return the bytes of a ledger's file, where its holdings begin, and how long a slot's are.
+    Return the bytes of a ledger's file, where its entries and its holdings begin, and how long a slot's holdings are.
     """
 
 def add_device(capacity: int, host_access: bool, routes_peer_memory_only: bool, ledger: Ledger, index: int) -> int:
@@ -258,6 +258,12 @@ class Offer:
     def part(self) -> tuple[int, int]:
         """(offset, length) of what is meant."""
 
+    def signal(self, ledger: Ledger) -> Signal:
+        """What it shares of a notify or an event; the offer is used up."""
+
+    @property
+    def detail(self) -> int: ...
+
     def close(self) -> None:
         """Let go of it; idempotent."""
 
@@ -291,6 +297,32 @@ def copy_2d(dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, heig
 
 def fill(dst: int, value: int, width: int, count: int) -> None: ...
 
+class Signal:
+    """What processes share of a notify or an event."""
+
+    def __init__(self, ledger: Ledger) -> None: ...
+
+    def offer(self, kind: int, device: int, detail: int, everyone: bool) -> tuple[int, int]:
+        """Return (index, nonce)."""
+
+    def abandon(self) -> None:
+        """This process does not use it any more."""
+
+    def issue(self) -> int:
+        """The number of a new record of an event."""
+
+    @property
+    def issued(self) -> int: ...
+
+    def is_done(self, number: int) -> bool: ...
+
+    def has_failed(self, number: int) -> bool: ...
+
+    def time_ns(self, number: int) -> int: ...
+
+    def record_of(self, number: int, device: int) -> Notify:
+        """What stands for one record of an event."""
+
 class Mark:
     """One record of an event."""
 
@@ -323,11 +355,19 @@ class Group:
 class Notify:
     """A signal line, used by this process."""
 
+    @overload
     def __init__(self, kind: int, device: int) -> None:
         """`kind`: 0 binary, 1 fifo, 2 strict."""
 
+    @overload
+    def __init__(self, kind: int, device: int, signal: Signal) -> None:
+        """One that another process made."""
+
     @property
     def id(self) -> int: ...
+
+    def _share(self, ledger: Ledger) -> Signal:
+        """Let other processes record it and wait for it."""
 
     @property
     def recorded(self) -> int: ...

@@ -157,8 +157,10 @@ class AddressRange:
         call = "AddressRange.unmap"
         place = self._open(call)
         for start in self._whole(call, at, size):
+            # Taken out first: what another thread maps here as soon as it is free must not be forgotten.
+            if self._mapped.pop(start, None) is None:
+                raise memory.not_mapped(place.address + start, self.device.name)
             place.unmap(start)
-            del self._mapped[start]
 
     def set_access(self, access: Access, *, at: int = 0, size: int | None = None) -> None:
         """Change who may do what; queued operations were checked when they were submitted.

@@ -178,8 +178,9 @@ class Buffer(_core.Memory):
             _core.drain()  # what is queued may use it
             block, start = _core.share(self)
         with contextlib.closing(block):
+            backend, part = self.device.backend, (start, self.size)
             return Handle._make(
-                self, self.device.backend, HandleKind.BUFFER, block, (start, self.size), wanted, allow
+                self, allow, lambda all_: backend.offer(HandleKind.BUFFER, block, part, wanted, all_)
             )
 
     def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:

@@ -6,11 +6,14 @@ import itertools
 from typing import TYPE_CHECKING
 
 from peerlane import _core, failures, observers
-from peerlane.errors import Busy, Closed, Fault, InvalidValue, WaitTimeout
+from peerlane.backend.interface import HandleKind
+from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
 from peerlane.timeouts import checked_timeout
 
 if TYPE_CHECKING:
     from peerlane.device import Device
+    from peerlane.sharing import Allow, Handle
+    from peerlane.stream import Stream
 
 
 _numbers = itertools.count(1)
@@ -30,9 +33,12 @@ class Event:
         Unique in the process.
     """
 
-    __slots__ = ("__weakref__", "_is_closed", "_mark", "device", "id")
+    __slots__ = ("__weakref__", "_is_closed", "_mark", "_mine", "_relay", "_signal", "device", "id")
 
     _mark: _core.Mark | None
+    _mine: int  # the number of this object's own record among those of all processes
+    _relay: Stream | None
+    _signal: _core.Signal | None
     device: Device
     id: int
 
@@ -43,14 +49,83 @@ class Event:
     def _make(cls, device: Device, mark: _core.Mark | None) -> Event:
         made = cls.__new__(cls)
         made.device, made._mark, made._is_closed, made.id = device, mark, False, next(_numbers)
+        made._mine, made._relay, made._signal = 0, None, None
         if observers.active:
             observers.created(made)
         return made
 
+    @classmethod
+    def open(
+        cls, handle: Handle | bytes | str | int, *, device: Device | None = None, timeout: float | None = 5.0
+    ) -> Event:
+        """Have the event that another process exported: either may record it, and wait for the other's records.
+
+        Parameters and errors are those of :meth:`Physical.open`.
+        """
+        from peerlane.sharing import open_offer
+
+        offer, home = open_offer("Event.open", handle, HandleKind.EVENT, device, timeout)
+        made = cls._make(device or home, None)
+        made._signal = offer.signal(made.device.backend.ledger)
+        return made
+
+    def export(self, *, allow: Allow = ()) -> Handle:
+        """Return a handle by which other processes can wait for its records, and record it themselves.
+
+        A record that was made before counts.  Waiting for a record of another process fails with ``PeerLost`` when
+        all others that had the event have ended, and as ``Cancelled`` when the record was.  The handle lives as long
+        as this event, or a process that has opened it.
+
+        Parameters
+        ----------
+        allow : iterable of int, or "user"
+            As for :meth:`Physical.export`.
+
+        Raises
+        ------
+        InvalidValue, OutOfMemory, Closed
+            No handle was made.
+        """
+        from peerlane.sharing import Handle
+
+        self._check_open("Event.export")
+        backend, ordinal = self.device.backend, self.device.ordinal
+        signal = self._signal
+        if signal is None:
+            signal = _core.Signal(backend.ledger)
+            if self._mark is not None:
+                relay = self.device.create_stream(on_error="continue")
+                relay._wait_mark(self._mark, 0)
+                self._mine = signal.issue()
+                relay._record_notify(signal.record_of(self._mine, self.device._native_number()))
+                self._relay = relay
+            self._signal = signal
+        return Handle._make(
+            self, allow, lambda all_: backend.offer_signal(HandleKind.EVENT, signal, ordinal, 0, all_)
+        )
+
     @property
     def is_recorded(self) -> bool:
-        """Whether it has been recorded."""
-        return self._mark is not None
+        """Whether it has been recorded, here or by another process."""
+        return self._mark is not None or (self._signal is not None and self._signal.issued > 0)
+
+    def _publish(self, stream: Stream) -> None:
+        """Let other processes know of a record that was just submitted."""
+        if self._signal is not None:
+            self._mine = self._signal.issue()
+            stream._record_notify(self._signal.record_of(self._mine, self.device._native_number()))
+
+    @property
+    def _foreign(self) -> int:
+        """The number of the newest record if another process made it, else 0."""
+        if self._signal is None:
+            return 0
+        newest = self._signal.issued
+        return newest if newest != self._mine else 0
+
+    def _foreign_record(self, number: int) -> _core.Notify:
+        assert self._signal is not None
+        return self._signal.record_of(number, self.device._native_number())
 
     @property
     def is_closed(self) -> bool:
@@ -66,6 +141,11 @@ class Event:
         InvalidValue
             ``NOT_RECORDED``.
         """
+        foreign = self._foreign
+        if foreign:
+            self._check_open("Event.is_done")
+            assert self._signal is not None
+            return self._signal.is_done(foreign)
         mark = self._recorded("Event.is_done")
         done = mark.query()
         if done and observers.active:
@@ -81,16 +161,14 @@ class Event:
         InvalidValue, Busy, Cancelled
             ``NOT_RECORDED``, ``NOT_READY``; what was before it failed or was cancelled.
         """
+        foreign = self._foreign
+        if foreign:
+            return self._foreign_time(foreign)
         mark = self._recorded("Event.time_ns")
         _core.check_usable()
         found = mark.time_ns
         if found is None:
-            raise Busy(
-                f"{self!r} is not done, so it has no time yet; wait with sync()",
-                fault=Fault.NOT_READY,
-                call="Event.time_ns",
-                device=self.device.name,
-            )
+            raise self._not_ready()
         self._raise_failure(mark)
         return found
 
@@ -113,6 +191,10 @@ class Event:
         Busy
             ``DEADLOCK``: what it waits for waits in a circle, or for the callback that asks.
         """
+        foreign = self._foreign
+        if foreign:
+            self._sync_foreign(foreign, timeout)
+            return
         mark = self._recorded("Event.sync")
         if not mark.synchronize(checked_timeout("Event.sync", timeout)):
             raise WaitTimeout(
@@ -135,12 +217,23 @@ class Event:
             ``NOT_RECORDED``.
         OutOfMemory
             ``OUT_OF_RESOURCES``: no descriptor is left.
+        Unsupported
+            Its newest record is another process's.
         """
+        if self._foreign:
+            raise Unsupported(
+                f"Event.fileno: another process recorded {self!r}; let a stream wait for it, and record an event "
+                "behind the wait",
+                call="Event.fileno",
+                device=self.device.name,
+            )
         return self._recorded("Event.fileno").fileno()
 
     def close(self) -> None:
         """End the event; idempotent.  Who waits for it goes on waiting for its record."""
         self._is_closed = True
+        if self._signal is not None:
+            self._signal.abandon()
         if observers.active:
             observers.closed(self)
 
@@ -157,6 +250,40 @@ class Event:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _foreign_time(self, number: int) -> int:
+        self._check_open("Event.time_ns")
+        assert self._signal is not None
+        if not self._signal.is_done(number):
+            raise self._not_ready()
+        if self._signal.has_failed(number):
+            raise Cancelled(f"{self!r}: the record of another process was cancelled", call="Event.time_ns")
+        return self._signal.time_ns(number)
+
+    def _sync_foreign(self, number: int, timeout: float | None) -> None:
+        self._check_open("Event.sync")
+        seconds = checked_timeout("Event.sync", timeout)
+        stream = self.device.create_stream()
+        stream._wait_notify(self._foreign_record(number), 0)
+        try:
+            stream.sync(None if seconds < 0 else seconds)
+        except WaitTimeout:
+            stream.abort(close=True)
+            raise WaitTimeout(
+                f"{self!r} was not done after {timeout:g} s: another process recorded it, and has not got there",
+                call="Event.sync",
+                device=self.device.name,
+            ) from None
+        finally:
+            stream.close(wait=False)
+
+    def _not_ready(self) -> Busy:
+        return Busy(
+            f"{self!r} is not done, so it has no time yet; wait with sync()",
+            fault=Fault.NOT_READY,
+            call="Event.time_ns",
+            device=self.device.name,
+        )
 
     def _check_open(self, call: str) -> None:
         if self._is_closed:
@@ -182,6 +309,8 @@ class Event:
     def __repr__(self) -> str:
         if self._is_closed:
             state = "closed"
+        elif self._foreign:
+            state = f"record {self._foreign}, of another process"
         elif self._mark is None:
             state = "not recorded"
         else:

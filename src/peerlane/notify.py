@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from peerlane import _core, observers
+from peerlane.backend.interface import HandleKind
 from peerlane.errors import Closed
 
 if TYPE_CHECKING:
     from peerlane.device import Device
+    from peerlane.sharing import Allow, Handle
 
 
 class NotifyKind(enum.IntEnum):
@@ -45,13 +47,56 @@ class Notify(_core.Notify):
         raise TypeError("a Notify is made by Device.create_notify")
 
     @classmethod
-    def _make(cls, device: Device, kind: NotifyKind, number: int) -> Notify:
+    def _make(cls, device: Device, kind: NotifyKind, *native: Any) -> Notify:
         made = cls.__new__(cls)
-        _core.Notify.__init__(made, int(kind), number)
+        _core.Notify.__init__(made, int(kind), *native)
         made.device, made.kind, made._is_closed = device, kind, False
         if observers.active:
             observers.created(made)
         return made
+
+    @classmethod
+    def open(
+        cls, handle: Handle | bytes | str | int, *, device: Device | None = None, timeout: float | None = 5.0
+    ) -> Notify:
+        """Have the notify that another process exported: either may record it, either may wait for it.
+
+        A wait for it fails with ``PeerLost`` when all other processes that had it have ended.  Parameters and errors
+        are those of :meth:`Physical.open`.
+        """
+        from peerlane.sharing import open_offer
+
+        offer, home = open_offer("Notify.open", handle, HandleKind.NOTIFY, device, timeout)
+        user, kind = device or home, NotifyKind(min(offer.detail, len(NotifyKind) - 1))
+        signal = offer.signal(user.backend.ledger)
+        return cls._make(user, kind, user._native_number(), signal)
+
+    def export(self, *, allow: Allow = ()) -> Handle:
+        """Return a handle by which other processes can record it and wait for it, as this one can.
+
+        What is recorded and not consumed goes with it.  The handle lives as long as this notify, or a process that
+        has opened it.
+
+        Parameters
+        ----------
+        allow : iterable of int, or "user"
+            As for :meth:`Physical.export`.
+
+        Raises
+        ------
+        InvalidValue, OutOfMemory, Closed
+            No handle was made.
+        """
+        from peerlane.sharing import Handle
+
+        self._check_open("Notify.export")
+        backend, ordinal = self.device.backend, self.device.ordinal
+        signal = self._share(backend.ledger)
+        return Handle._make(
+            self,
+            allow,
+            lambda all_: backend.offer_signal(HandleKind.NOTIFY, signal, ordinal, int(self.kind), all_),
+        )
 
     @property
     def is_closed(self) -> bool:

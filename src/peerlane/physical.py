@@ -31,6 +31,8 @@ class Physical:
         Whose memory it is.
     size : int
         Bytes.
+    id : int
+        Unique in the node, the same in every process that has it.
 
     Raises
     ------
@@ -38,10 +40,11 @@ class Physical:
         Nothing is allocated then.
     """
 
-    __slots__ = ("__weakref__", "_block", "device", "size")
+    __slots__ = ("__weakref__", "_block", "device", "id", "size")
 
     _block: _core.Block
     device: Device
+    id: int
     size: int
 
     def __init__(self, device: Device, nbytes: int) -> None:
@@ -59,7 +62,7 @@ class Physical:
         self._hold(device.backend.create_physical(device.ordinal, nbytes), device)
 
     def _hold(self, block: _core.Block, device: Device) -> None:
-        self._block, self.device, self.size = block, device, block.size
+        self._block, self.device, self.id, self.size = block, device, block.id, block.size
 
     @classmethod
     def open(
@@ -97,7 +100,7 @@ class Physical:
         made = cls.__new__(cls)
         made._hold(home.backend.adopt(offer), device or home)
         if observers.active:
-            observers.tell_id("import", "Physical", made._block.id)
+            observers.tell("import", made)
         return made
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
@@ -121,14 +124,10 @@ class Physical:
             No handle was made.
         """
         block = self._open("Physical.export")
+        wanted, backend = checked_rights("Physical.export", rights), self.device.backend
+        part = (0, self.size)
         return Handle._make(
-            self,
-            self.device.backend,
-            HandleKind.PHYSICAL,
-            block,
-            (0, self.size),
-            checked_rights("Physical.export", rights),
-            allow,
+            self, allow, lambda all_: backend.offer(HandleKind.PHYSICAL, block, part, wanted, all_)
         )
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, MutableSet
+from collections.abc import Callable, Iterable, Iterator, MutableSet
 from typing import TYPE_CHECKING
 
 from peerlane import _core, observers
@@ -15,8 +15,6 @@ from peerlane.timeouts import checked_timeout
 
 if TYPE_CHECKING:
     from typing import TypeAlias
-
-    from peerlane.backend.interface import Backend
 
     Allow: TypeAlias = "Iterable[int] | str"
 
@@ -115,16 +113,7 @@ class Handle:
         raise TypeError("a Handle is made by the export method of a Physical or a Buffer")
 
     @classmethod
-    def _make(
-        cls,
-        source: object,
-        backend: Backend,
-        kind: HandleKind,
-        block: _core.Block,
-        part: tuple[int, int],
-        rights: int,
-        allow: Allow,
-    ) -> Handle:
+    def _make(cls, source: object, allow: Allow, offer: Callable[[bool], handles.HandleFields]) -> Handle:
         everyone = allow == EVERYONE
         if not everyone and isinstance(allow, (str, bytes)):
             raise InvalidValue(
@@ -133,14 +122,18 @@ class Handle:
         pids = [] if everyone else [checked_pid("export", pid) for pid in allow]
         made = cls.__new__(cls)
         made._source = source
-        made._fields = backend.offer(kind, block, part, rights, everyone)
+        made._fields = offer(everyone)
         made._ticket = made._fields.index, made._fields.nonce
         made._everyone, made._is_closed, made._pid = everyone, False, os.getpid()
         made.allow = AllowList(made)
-        for pid in pids:
-            made.allow.add(pid)
+        try:
+            for pid in pids:
+                made.allow.add(pid)
+        except BaseException:
+            made.close()
+            raise
         if observers.active:
-            observers.tell_id("export", kind.name.capitalize(), block.id)
+            observers.tell("export", source)
         return made
 
     @property
@@ -239,6 +232,13 @@ def _home(call: str, offer: _core.Offer, device: Device | None, present: tuple[D
             call=call,
         )
     home = present[offer.device]
+    if offer.size > home.total_bytes:  # it would count, and leave nothing for anybody
+        raise BadHandle(
+            f"{call}: the process that made the handle claims {offer.size:,} bytes on {home.name}, which has "
+            f"{home.total_bytes:,}",
+            fault=Fault.FALSE_CLAIM,
+            call=call,
+        )
     if device is not None and device is not home and not device.can_access(home):
         raise AccessDenied(
             f"{call}: the memory is on {home.name}, which {device.name} cannot reach: {device.why_not(home)}",

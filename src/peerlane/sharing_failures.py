@@ -116,7 +116,16 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
 }
 
 REFUSALS = frozenset(
-    ("no_access", "not_mapped", "imported", "imported_read_only", "seam", "in_use", "shared_blocks")
+    (
+        "waits_for_lost",
+        "no_access",
+        "not_mapped",
+        "imported",
+        "imported_read_only",
+        "seam",
+        "in_use",
+        "shared_blocks",
+    )
 )
 
 
@@ -124,6 +133,11 @@ def explain(why: str, role: str, address: int, size: int, allocation: int, devic
     """Return the exception of a native refusal that has to do with mappings or sharing."""
     where = memory.label(device)
     match why:
+        case "waits_for_lost":
+            return PeerLost(
+                f"process {allocation} has ended, and no other one could still record what is waited for",
+                device=where,
+            )
         case "no_access":
             doing, needed = ("written", "rw") if role == "dst" else ("read", "r")
             actor = f" or {memory.label(other)}, whose stream it is," if other not in (0, device) else ""

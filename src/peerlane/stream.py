@@ -121,6 +121,7 @@ class Stream(_core.Stream):
                 device=self.device.name,
             )
         event._mark = self._record_mark()
+        event._publish(self)
         return event
 
     def wait(self, other: Event | Stream | Notify, *, timeout: float | None = None) -> None:
@@ -153,6 +154,11 @@ class Stream(_core.Stream):
             raise TypeError(
                 f"Stream.wait: wait for an Event, a Stream or a Notify, not {type(other).__name__}"
             )
+        foreign = other._foreign
+        if foreign:
+            other._check_open("Stream.wait")
+            self._wait_notify(other._foreign_record(foreign), deadline)
+            return
         mark = other._recorded("Stream.wait")
         number = self._wait_mark(mark, deadline)
         if trace.active is not None:

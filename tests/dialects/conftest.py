@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import peerlane
+from helpers.acl_peer import AclPeer, acl_peer
 from peerlane.dialects.acl import _system
 
 Enter = Callable[[str], ModuleType]
@@ -42,6 +43,27 @@ def acl(enter: Enter) -> ModuleType:
     module = enter(TWO)
     assert module.rt.set_device(0) == 0
     return module
+
+
+@pytest.fixture
+def shared_node() -> str:
+    """Return what describes the node of a test with two processes."""
+    return f"name=acl-{os.getpid()},{TWO}"
+
+
+@pytest.fixture
+def shared_acl(enter: Enter, shared_node: str) -> ModuleType:
+    """Return ``acl`` on a node that ``peer`` is in as well, device 0 set."""
+    module = enter(shared_node)
+    assert module.rt.set_device(0) == 0
+    return module
+
+
+@pytest.fixture
+def peer(shared_acl: ModuleType, shared_node: str) -> Iterator[AclPeer]:
+    """Return another process of the node, device 0 set."""
+    with acl_peer(shared_node) as other:
+        yield other
 
 
 @pytest.fixture

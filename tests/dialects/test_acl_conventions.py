@@ -324,11 +324,11 @@ def test_every_fault_of_the_neutral_api_becomes_its_code(
 
 # The shape of what is not in this version; the code is always 200001.
 ABSENT_SHAPES = {
-    "acl.rt.map_mem": 200001,
+    "acl.rt.host_unregister": 200001,
     "acl.rt.reduce_async": 200001,
     "acl.rt.get_stream_attribute": (0, 200001),
     "acl.rt.device_get_uuid": ({}, 200001),
-    "acl.rt.ipc_mem_get_export_key": ("", 200001),
+    "acl.rt.notify_get_export_key": ("", 200001),
     "acl.create_data_buffer": 0,
 }
 

@@ -12,6 +12,7 @@ from peerlane.testing.procs import Completed, run_python
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "acl_peer_copy.py"
 DESCRIPTORS = ROOT / "examples" / "acl_copy_with_desc.py"
+SHAREABLE = ROOT / "examples" / "acl_shareable_handle.py"
 SCHEDULES = ("eager", "lazy", "seeded:1")
 SEED = Path(__file__).parent / "seed_0.py"
 TIMEOUT = 60.0
@@ -48,6 +49,24 @@ def test_the_example_of_descriptors_reports_what_it_cannot_do() -> None:
     done = run(str(DESCRIPTORS), "--device", "9")
     assert (done.returncode, done.stdout) == (1, "")
     assert "107001" in done.stderr
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("options", [[], ["--profile", "ascend-a2"]])
+def test_the_example_of_shareable_handles(options: list[str], schedule: str) -> None:
+    done = run(*options, str(SHAREABLE), "--mib", "5", "--device", "1", schedule=schedule)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "6 MiB of device 1 shared by two processes, every byte verified in both\n"
+    assert done.stderr == ""
+
+
+def test_the_example_of_shareable_handles_reports_what_it_cannot_do() -> None:
+    done = run(str(SHAREABLE), "--device", "9")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "107001" in done.stderr
+    done = run("--profile", "ascend-310p", str(SHAREABLE))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "P2P attribute" in done.stderr
 
 
 def test_the_example_reports_what_it_cannot_do() -> None:

@@ -43,13 +43,16 @@ class PeerError(Exception):
 class Peer:
     """A child process with ``pl`` and ``G`` (2 MiB) at hand."""
 
+    command: tuple[str, ...] = (sys.executable,)
+
     def __init__(self, env: Mapping[str, str]) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-c", _CHILD],
+            [*self.command, "-c", _CHILD],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=dict(env),
             start_new_session=True,
+            bufsize=0,  # a second line that was read with the first would not be seen by select
         )
         self.pid = self._child.pid
 

@@ -126,9 +126,9 @@ struct Shared {
 // The child has no streams: it spins on its line, records the other and rings.  `orders` ends it.
 [[noreturn]] void be_the_other(const Shared& shared, Doorbell& bell) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    auto* answer = new Notify(shared.page, 1, NotifyKind::fifo, &bell);
+    auto* answer = new Notify(shared.page, 1, NotifyKind::fifo);
     bool wake;
-    Notify* hello = new Notify(shared.page, 2, NotifyKind::binary, &bell);
+    Notify* hello = new Notify(shared.page, 2, NotifyKind::binary);
     hello->record(wake);   // and dies, for all the parent knows, before it rings: it is seen all the same, later
     std::mt19937 random(7);
     for (uint64_t answered = 0;;) {
@@ -142,8 +142,8 @@ struct Shared {
 }
 
 void ping_pong(const Shared& shared, const int rounds) {
-    auto* ping = new Notify(shared.page, 0, NotifyKind::fifo, nullptr);
-    auto* pong = new Notify(shared.page, 1, NotifyKind::fifo, nullptr);
+    auto* ping = new Notify(shared.page, 0, NotifyKind::fifo);
+    auto* pong = new Notify(shared.page, 1, NotifyKind::fifo);
     const StreamPtr one = stream(device);
     const auto start = Clock::now();
     for (int i = 0; i < rounds; ++i) {
@@ -162,8 +162,8 @@ void ping_pong(const Shared& shared, const int rounds) {
 // Nobody in this process waits: the doorbell alone lets the stream go on (eager), whatever else it does.
 void woken_by_the_other(const Shared& shared) {
     const Area memory = area(device, 16);
-    auto* ping = new Notify(shared.page, 0, NotifyKind::fifo, nullptr);
-    auto* pong = new Notify(shared.page, 1, NotifyKind::fifo, nullptr);
+    auto* ping = new Notify(shared.page, 0, NotifyKind::fifo);
+    auto* pong = new Notify(shared.page, 1, NotifyKind::fifo);
     const StreamPtr one = stream(device);
     for (uint64_t i = 1; i <= 20; ++i) {
         await(*one, pong);
@@ -237,7 +237,7 @@ int main() {
     }
     Doorbell* bell = &engine().bell();
     CHECK(write(ends[1], &bell, sizeof bell) == sizeof bell);
-    auto* hello = new Notify(shared.page, 2, NotifyKind::binary, nullptr);
+    auto* hello = new Notify(shared.page, 2, NotifyKind::binary);
     await(*first, hello);
     finish(*first);
     CHECK(shared.hello().recorder.load() == static_cast<uint64_t>(child));

@@ -31,11 +31,12 @@ def commands(tmp_path: Path) -> dict[str, str]:
         "demo": f"demo --weights {small_model(tmp_path)}",
         "topo": "topo",
         "topo --json": "topo --json",
+        "ps": "ps",
         "bench": "bench call --rounds 1 --json -",
     }
 
 
-@pytest.mark.parametrize("name", ["demo", "topo", "topo --json", "bench"])
+@pytest.mark.parametrize("name", ["demo", "topo", "topo --json", "ps", "bench"])
 @pytest.mark.parametrize(
     ("target", "reason"), [(">/dev/full", "No space left on device"), (">&-", "it is closed")]
 )

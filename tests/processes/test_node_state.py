@@ -15,7 +15,8 @@ import pytest
 import peerlane as pl
 from peerlane.errors import Fault
 from peerlane.node import NodeConfig
-from peerlane.node.state import SLOTS, NodeState
+from peerlane.node.node_file import SLOTS
+from peerlane.node.state import NodeState
 from peerlane.testing.procs import run_python
 
 Node = Callable[..., tuple[pl.Device, ...]]

@@ -25,7 +25,7 @@ class Caps(enum.Flag):
     FILL = enum.auto()  #: ``fill``
     PINNED_HOST = enum.auto()  #: ``allocate_host``
     PHYSICAL = enum.auto()  #: ``create_physical``, ``reserve``
-    SHARE = enum.auto()  #: ``offer``, ``open_handle``, ``adopt``
+    SHARE = enum.auto()  #: ``offer``, ``offer_signal``, ``open_handle``, ``adopt``, ``ledger``
     HOST_VIEW = enum.auto()  #: ``host_pointer``: the host may read and write device memory through it
 
 
@@ -137,11 +137,26 @@ class Backend(Protocol):
         """
         ...
 
+    def offer_signal(
+        self, kind: HandleKind, signal: _core.Signal, ordinal: int, detail: int, everyone: bool
+    ) -> HandleFields:
+        """Let other processes ask for a notify or an event; as ``offer``."""
+        ...
+
+    @property
+    def ledger(self) -> _core.Ledger:
+        """What this process shares with the others of its node."""
+        ...
+
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
         """Ask the process that made a handle, for ``timeout`` seconds (negative: for ever).
 
         Raises ``BadHandle``, ``AccessDenied``, ``PeerLost`` and ``WaitTimeout``.
         """
+        ...
+
+    def maker_of(self, handle: int | bytes | str) -> int | None:
+        """Return the pid of the process that made a handle, None if it has ended; ``BadHandle`` for what is none."""
         ...
 
     def adopt(self, offer: _core.Offer) -> _core.Block:
@@ -195,6 +210,17 @@ class Backend(Protocol):
 
     def set_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
         """Open or close the directed route; idempotent."""
+        ...
+
+    def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
+        """Say on the node whether this process enables the direction; opens no route, idempotent.
+
+        A copy that is to be direct goes also where both directions are announced, each by any process.
+        """
+        ...
+
+    def is_announced(self, ordinal: int, peer: int) -> bool:
+        """Tell whether a process of the node, this one or another, enables the direction."""
         ...
 
     def close(self) -> None:

@@ -47,6 +47,7 @@ class VirtualBackend:
         self._pid = os.getpid()
         self._node_hash = handles.node_hash(config)
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
+        self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self._numbers: list[int] = []
         self.is_closed = False
         try:
@@ -114,12 +115,26 @@ class VirtualBackend:
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
     ) -> HandleFields:
+        start, ordinal = self._serve(), self._ordinals[block.device]
+        ticket = _core.offer(block, kind, rights, ordinal, *part, everyone)
+        return self._fields(kind, start, ticket, part[1])
+
+    def offer_signal(
+        self, kind: HandleKind, signal: _core.Signal, ordinal: int, detail: int, everyone: bool
+    ) -> HandleFields:
+        start = self._serve()
+        return self._fields(kind, start, signal.offer(kind, ordinal, detail, everyone), 0)
+
+    def _serve(self) -> int:
+        # What can fail comes first: nothing is offered then.
         self._check_open()
+        state = self._state
+        _core.serve(state.directory, state.socket_name(state.slot), state.slot, self._node_hash)
+        return _core.start_time(self._pid) & 0xFFFFFFFF
+
+    def _fields(self, kind: HandleKind, start: int, ticket: tuple[int, int], nbytes: int) -> HandleFields:
+        index, nonce = ticket
         state, node = self._state, self._node_hash
-        _core.serve(state.directory, state.socket_name(state.slot), state.slot, node)
-        ordinal = self._ordinals[block.device]
-        index, nonce = _core.offer(block, kind, rights, ordinal, *part, everyone)
-        start = _core.start_time(self._pid) & 0xFFFFFFFF
         return HandleFields(
             tag=handles.node_tag(node),
             slot=state.slot,
@@ -127,7 +142,7 @@ class VirtualBackend:
             nonce=nonce,
             node=node,
             kind=kind,
-            size=part[1],
+            size=nbytes,
             pid=self._pid,
             start=start,
         )
@@ -140,13 +155,16 @@ class VirtualBackend:
                 "the handle was made by this very process; use what it was exported from",
                 fault=Fault.OWN_HANDLE,
             )
-        owner = state.owner(fields.slot)
-        if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
-            who = (
-                f"process {fields.pid}, which made the handle,"
-                if fields.pid
-                else "the process that made the handle"
+        if state.is_foreign(fields.slot):
+            raise AccessDenied(
+                "the process that made the handle is in another pid namespace than this one, where pids cannot be "
+                "compared; run both in one container",
+                fault=Fault.FOREIGN_NAMESPACE,
             )
+        owner = self._owner_of(fields)
+        if owner is None:
+            pid = fields.pid or state.last_pid(fields.slot)
+            who = f"process {pid}, which made the handle," if pid else "the process that made the handle"
             raise PeerLost(
                 f"{who} has ended or left the node; memory can be opened only while its maker lives"
             )
@@ -162,6 +180,21 @@ class VirtualBackend:
             kind,
             timeout,
         )
+
+    @property
+    def ledger(self) -> _core.Ledger:
+        """What this process shares with the others of its node."""
+        self._check_open()
+        return self._state.ledger
+
+    def maker_of(self, handle: int | bytes | str) -> int | None:
+        self._check_open()
+        owner = self._owner_of(handles.decode(handle, self.config))
+        return None if owner is None else owner[0]
+
+    def _owner_of(self, fields: HandleFields) -> tuple[int, int] | None:
+        owner = self._state.owner(fields.slot)
+        return None if fields.pid is not None and owner != (fields.pid, fields.start) else owner
 
     def adopt(self, offer: _core.Offer) -> _core.Block:
         return offer.adopt(self._numbers[offer.device], self._state.ledger)
@@ -196,8 +229,23 @@ class VirtualBackend:
     def set_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
         self._check_open()
         _core.set_route(self._numbers[ordinal], self._numbers[peer], enabled)
-        self._state.ledger.set_peer(ordinal, peer, enabled)
-        (self._peers[ordinal].add if enabled else self._peers[ordinal].discard)(peer)
+        self._note(self._peers[ordinal], ordinal, peer, enabled)
+
+    def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
+        self._check_open()
+        self._note(self._announced[ordinal], ordinal, peer, enabled)
+
+    def _note(self, own: set[int], ordinal: int, peer: int, enabled: bool) -> None:
+        (own.add if enabled else own.discard)(peer)
+        wanted = peer in self._peers[ordinal] or peer in self._announced[ordinal]
+        self._state.ledger.set_peer(ordinal, peer, wanted)
+
+    def is_announced(self, ordinal: int, peer: int) -> bool:
+        self._check_open()
+        if peer in self._peers[ordinal] or peer in self._announced[ordinal]:
+            return True
+        self._state.reap()
+        return self._state.ledger.is_peer(ordinal, peer)
 
     def close(self) -> None:
         if self.is_closed:

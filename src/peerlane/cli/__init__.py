@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from peerlane.cli.stdout import BrokenOutput, collected_output
 from peerlane.errors import Error
 
-COMMANDS = ("run", "launch", "demo", "topo", "bench")
+COMMANDS = ("run", "launch", "demo", "topo", "ps", "bench")
 
 
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:

@@ -106,9 +106,25 @@ def _text(value: object) -> str:
     return value
 
 
+def _dict(value: object) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"must be a dict, not {type_name(value)}")
+    return value
+
+
 def _callable(value: object) -> Callable[..., Any]:
     if not callable(value):
         raise TypeError(f"must be callable, not {type_name(value)}")
+    return value
+
+
+def int_list(call: str, value: object) -> list[int]:
+    """Return a list of ints, or raise ValueError: what bindings do that read a list themselves."""
+    if not isinstance(value, list):
+        raise ValueError(f"{call}: needs a list, not {type_name(value)}")
+    for each in value:
+        if not isinstance(each, int):
+            raise ValueError(f"{call}: needs a list of ints, not of {type_name(each)}")
     return value
 
 
@@ -119,6 +135,7 @@ Int32 = Annotated[int, Parse(_int32)]
 UInt32 = Annotated[int, Parse(_uint32)]
 StrictUInt32 = Annotated[int, Parse(_strict_uint32)]  # where a binding checks the range itself
 Text = Annotated[str, Parse(_text)]
+Dict = Annotated[dict[Any, Any], Parse(_dict)]
 Object = Annotated[Any, Parse(lambda value: value)]
 Callback = Annotated[Callable[..., Any], Parse(_callable)]
 

@@ -38,6 +38,25 @@ def runtime_directory(environ: Mapping[str, str] = os.environ) -> Path:
     return chosen
 
 
+def existing_runtime_directory(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the runtime directory if there is one; nothing is made.
+
+    Raises
+    ------
+    InvalidValue, AccessDenied
+        As :func:`runtime_directory`.
+    """
+    chosen = _chosen(environ)
+    try:
+        _check_private(chosen)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise _denied(chosen, f"cannot be read ({reason})", "let this user in") from None
+    return chosen
+
+
 def _chosen(environ: Mapping[str, str]) -> Path:
     own = environ.get(_VARIABLE)
     if own:

@@ -1,16 +1,7 @@
-"""What the processes of one node share: a payload-free file with one single-writer slot per process.
+"""What the processes of one node share: a place each in the node's file (``node_file`` has the layout).
 
-Layout (little-endian, 8-byte fields)::
-
-    0      magic, version, devices, slots, shape digest (32 ASCII bytes), length of the shape text, the text;
-           in its last fields the slots and the entries ever used
-    4096   slots x { owner, pid namespace, bytes held of each device }
-    ...    entries x { block, device and bytes }: what processes share; slots x { a bit an entry, a bit a pair of
-           peers }, laid out by ``native/ledger.h``
-
-``owner`` is the pid in the low half and the low half of its start time in the high half, so that a pid
-used again is not taken for its predecessor; 0 is a free slot.  A slot's counters and bits are written by its
-process alone (through ``_core.Ledger``); claiming and reaping happen under an exclusive lock of the file.
+A slot's counters and bits are written by its process alone (through ``_core.Ledger``); claiming and reaping happen
+under an exclusive lock of the file.
 """
 
 from __future__ import annotations
@@ -19,7 +10,6 @@ import errno
 import fcntl
 import os
 import stat
-import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,21 +18,26 @@ from pathlib import Path
 from peerlane import _core
 from peerlane.errors import Error, Fault, InvalidValue, OutOfMemory, WaitTimeout
 from peerlane.node.config import NodeConfig
+from peerlane.node.node_file import (
+    AGREED_BYTES,
+    MAGIC,
+    SLOT,
+    SLOTS,
+    SUFFIX,
+    is_running,
+    owner_of,
+    owners,
+    pack_header,
+    pid_namespace,
+    read_header,
+    slot_offset,
+    slot_stride,
+    socket_name,
+)
+from peerlane.node.profiles import MAX_DEVICES
 from peerlane.node.runtime import runtime_directory
 
-SLOTS = 1024
-_MAGIC = b"PLNODE\x00\x02"
-_HEADER = struct.Struct("<8sQQQ32sQ")
-_AGREED_BYTES = 64  # all but the text, which is for people
-_HEADER_BYTES = 4096
-_MARKS_BYTES = 16  # the slots and the entries ever used
-_SLOT = struct.Struct("<QQ")
 _LOCK_SECONDS = 5.0
-
-
-def _owner(pid: int) -> int:
-    started = _core.start_time(pid)
-    return pid | (started & 0xFFFFFFFF) << 32 if started else 0
 
 
 class NodeState:
@@ -100,10 +95,10 @@ class NodeState:
 
     def reap(self) -> int:
         """Free the slots of dead processes; return how many there were."""
-        if all(_is_running(*fields) for _, fields in self._occupied()):
+        if all(is_running(*fields) for _, fields in self._occupied()):
             return 0
         with _locked(self._fd, self._config, self._path):
-            dead = [slot for slot, fields in self._occupied() if not _is_running(*fields)]
+            dead = [slot for slot, fields in self._occupied() if not is_running(*fields)]
             for slot in dead:
                 self._unlink_socket(slot)
                 self._clear_slot(slot)
@@ -111,13 +106,26 @@ class NodeState:
 
     def owner(self, slot: int) -> tuple[int, int] | None:
         """Return the pid and the low 32 bits of the start time of a slot's live process; None if there is none."""
-        raw = os.pread(self._fd, _SLOT.size, self._offset(slot)) if 0 <= slot < SLOTS else b""
-        owner, namespace = _SLOT.unpack(raw) if len(raw) == _SLOT.size else (0, 0)
-        return (owner & 0xFFFFFFFF, owner >> 32) if _is_running(owner, namespace) else None
+        owner, namespace = self._slot(slot)
+        return (owner & 0xFFFFFFFF, owner >> 32) if is_running(owner, namespace) else None
+
+    def last_pid(self, slot: int) -> int | None:
+        """Return the pid of a slot's process, also when it has ended; None if nobody, or nobody any more, has it."""
+        return self._slot(slot)[0] & 0xFFFFFFFF or None
+
+    def is_foreign(self, slot: int) -> bool:
+        """Whether a slot's process is in another pid namespace, where its pid means nothing to this one."""
+        owner, namespace = self._slot(slot)
+        return owner != 0 and namespace != pid_namespace()
+
+    def _slot(self, slot: int) -> tuple[int, int]:
+        raw = os.pread(self._fd, SLOT.size, self._offset(slot)) if 0 <= slot < SLOTS else b""
+        owner, namespace = SLOT.unpack(raw) if len(raw) == SLOT.size else (0, 0)
+        return owner, namespace
 
     def socket_name(self, slot: int) -> str:
         """Return the name, in :attr:`directory`, of the socket on which a slot's process serves handles."""
-        return f"{self._config.name}.{slot}.sock"
+        return socket_name(self._config.name, slot)
 
     def _unlink_socket(self, slot: int) -> None:
         with suppress(OSError):
@@ -125,7 +133,7 @@ class NodeState:
 
     def processes(self) -> tuple[int, ...]:
         """Return the pids of the live processes of the node."""
-        return tuple(owner & 0xFFFFFFFF for _, (owner, ns) in self._occupied() if _is_running(owner, ns))
+        return tuple(owner & 0xFFFFFFFF for _, (owner, ns) in self._occupied() if is_running(owner, ns))
 
     def close(self) -> None:
         """Give the slot back; idempotent.  In a forked child nothing happens: the slot is its parent's."""
@@ -135,33 +143,25 @@ class NodeState:
         if self._pid == os.getpid():
             self._clear_slot(self.slot)
 
-    @property
-    def _stride(self) -> int:
-        return _SLOT.size + 8 * self._config.devices
-
     def _offset(self, slot: int) -> int:
-        return _HEADER_BYTES + slot * self._stride
+        return slot_offset(self._config.devices, slot)
 
     def _agree(self) -> None:
-        shape = self._config.describe().encode()[: _HEADER_BYTES - _HEADER.size - _MARKS_BYTES]
-        ours = (
-            _HEADER.pack(_MAGIC, 1, self._config.devices, SLOTS, self._config.digest.encode(), len(shape))
-            + shape
-        )
+        ours = pack_header(self._config)
         size = _core.ledger_layout(self._config.devices, SLOTS)[0]
         present = os.fstat(self._fd).st_size
-        if os.pread(self._fd, _AGREED_BYTES, 0) == ours[:_AGREED_BYTES]:
+        if os.pread(self._fd, AGREED_BYTES, 0) == ours[:AGREED_BYTES]:
             os.ftruncate(self._fd, max(size, present))
             return
         _refuse_shape(self._config, _other_shape(self._fd, besides=0))
         # Never shrunk: a process that is unknown here may have it mapped, and would get a SIGBUS.
         # What lies behind the slots means nothing without an owner.
-        _write(self._fd, bytes(min(present, _HEADER_BYTES + SLOTS * self._stride)), 0)
+        _write(self._fd, bytes(min(present, self._offset(SLOTS))), 0)
         os.ftruncate(self._fd, max(size, present))
         _write(self._fd, ours, 0)
 
     def _claim(self) -> int:
-        taken = {slot for slot, fields in self._occupied() if _is_running(*fields)}
+        taken = {slot for slot, fields in self._occupied() if is_running(*fields)}
         free = next((slot for slot in range(SLOTS) if slot not in taken), None)
         if free is None:
             raise OutOfMemory(
@@ -169,9 +169,9 @@ class NodeState:
                 "end some, or give this one another node name",
                 fault=Fault.OUT_OF_RESOURCES,
             )
-        fields = _SLOT.pack(_owner(self._pid), _pid_namespace())
+        fields = SLOT.pack(owner_of(self._pid), pid_namespace())
         # The pages must be there before native code counts in them: a full directory is found out here.
-        os.posix_fallocate(self._fd, self._offset(free), self._stride)
+        os.posix_fallocate(self._fd, self._offset(free), slot_stride(self._config.devices))
         os.posix_fallocate(self._fd, *self._holdings(free))
         for slot in {slot for slot, _ in self._occupied()} - taken:
             self._unlink_socket(slot)
@@ -180,18 +180,18 @@ class NodeState:
         return free
 
     def _occupied(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        yield from _owners(self._fd, SLOTS, self._stride)
+        yield from owners(self._fd, self._config.devices)
 
     def _holdings(self, slot: int) -> tuple[int, int]:
-        _, start, size = _core.ledger_layout(self._config.devices, SLOTS)
+        _, _, start, size = _core.ledger_layout(self._config.devices, SLOTS)
         return start + slot * size, size
 
     def _clear_slot(self, slot: int) -> None:
         start, size = self._holdings(slot)
         # The owner goes last: a slot that looks free has nothing left in it.
         _write(self._fd, bytes(size), start)
-        _write(self._fd, bytes(self._stride - _SLOT.size), self._offset(slot) + _SLOT.size)
-        _write(self._fd, bytes(_SLOT.size), self._offset(slot))
+        _write(self._fd, bytes(slot_stride(self._config.devices) - SLOT.size), self._offset(slot) + SLOT.size)
+        _write(self._fd, bytes(SLOT.size), self._offset(slot))
 
 
 def refuse_other_shape(config: NodeConfig, directory: Path | None = None) -> None:
@@ -200,7 +200,7 @@ def refuse_other_shape(config: NodeConfig, directory: Path | None = None) -> Non
     fd = _open(config, path)
     try:
         with _locked(fd, config, path):
-            header = os.pread(fd, _AGREED_BYTES, 0)
+            header = os.pread(fd, AGREED_BYTES, 0)
             if header[-32:] != config.digest.encode():
                 _refuse_shape(config, _other_shape(fd, besides=os.getpid()))
     finally:
@@ -219,32 +219,17 @@ def _refuse_shape(config: NodeConfig, others: str | None) -> None:
 
 def _other_shape(fd: int, besides: int) -> str | None:
     """Describe the shape in the header if a live process other than ``besides`` stands behind it."""
-    header = os.pread(fd, _HEADER_BYTES, 0)
-    if len(header) < _HEADER.size:
+    header = read_header(fd)
+    if header is None or header.magic != MAGIC or header.devices > MAX_DEVICES or header.slots != SLOTS:
         return None
-    magic, _, devices, slots, digest, length = _HEADER.unpack_from(header)
-    if magic != _MAGIC or devices > 1 << 16 or slots != SLOTS:
-        return None
-    for _, fields in _owners(fd, slots, _SLOT.size + 8 * devices):
-        if fields[0] & 0xFFFFFFFF != besides and _is_running(*fields):
-            text = header[_HEADER.size : _HEADER.size + length].decode(errors="replace")
-            return text or f"digest {digest.decode(errors='replace')}"
+    for _, fields in owners(fd, header.devices):
+        if fields[0] & 0xFFFFFFFF != besides and is_running(*fields):
+            return header.shape or f"digest {header.digest.decode(errors='replace')}"
     return None
 
 
-def _owners(fd: int, slots: int, stride: int) -> Iterator[tuple[int, tuple[int, int]]]:
-    # Read, not mapped: a page that is a hole would be allocated, or be a SIGBUS where the directory is full.
-    for slot in range(slots):
-        raw = os.pread(fd, _SLOT.size, _HEADER_BYTES + slot * stride)
-        if len(raw) < _SLOT.size:
-            return
-        owner, namespace = _SLOT.unpack(raw)
-        if owner:
-            yield slot, (owner, namespace)
-
-
 def _path(config: NodeConfig, directory: Path | None) -> Path:
-    return (directory or runtime_directory()) / f"{config.name}.node"
+    return (directory or runtime_directory()) / f"{config.name}{SUFFIX}"
 
 
 def _open(config: NodeConfig, path: Path) -> int:
@@ -291,14 +276,3 @@ def _locked(fd: int, config: NodeConfig, path: Path) -> Iterator[None]:
         yield
     finally:
         fcntl.flock(fd, fcntl.LOCK_UN)
-
-
-def _pid_namespace() -> int:
-    return Path("/proc/self/ns/pid").stat().st_ino
-
-
-def _is_running(owner: int, namespace: int) -> bool:
-    # A pid of another namespace cannot be judged from here, so its slot is left alone.
-    if owner == 0 or namespace != _pid_namespace():
-        return owner != 0
-    return _owner(owner & 0xFFFFFFFF) == owner

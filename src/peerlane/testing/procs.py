@@ -87,7 +87,7 @@ def run_python(
         except subprocess.TimeoutExpired:
             fault = f"did not end within {timeout:g} s"
         else:
-            _await_end(process.pid, SETTLE_SECONDS)
+            await_session_end(process.pid, SETTLE_SECONDS)
         finally:
             seconds = time.monotonic() - started
             left = _kill_session(process.pid)
@@ -123,8 +123,8 @@ def _members(session: int) -> dict[int, str]:
     return members
 
 
-def _await_end(session: int, seconds: float) -> dict[int, str]:
-    """Wait until a session is empty, and return who is left of it after that time."""
+def await_session_end(session: int, seconds: float) -> dict[int, str]:
+    """Wait until a session is empty; return who is left of it after so many seconds, with their command lines."""
     deadline = time.monotonic() + seconds
     while members := _members(session):
         poll = select.poll()
@@ -152,5 +152,5 @@ def _kill_session(session: int) -> dict[int, str]:
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        _await_end(session, 0.1)
+        await_session_end(session, 0.1)
     return killed

@@ -23,8 +23,7 @@ _ABSENT: tuple[tuple[str, tuple[object, ...], str], ...] = (
         "set_stream_attribute notify_set_import_pid "
         # memory
         "host_unregister host_register_v2 mem_flush mem_invalidate mem_uce_repair reduce_async value_write "
-        "value_wait free_physical release_mem_address map_mem unmap_mem mem_set_pid_to_shareable_handle "
-        "ipc_mem_set_import_pid ipc_mem_close "
+        "value_wait "
         # callbacks
         "set_exception_info_callback",
     ),
@@ -32,18 +31,16 @@ _ABSENT: tuple[tuple[str, tuple[object, ...], str], ...] = (
         "acl.rt",
         (0,),
         # devices and contexts
-        "query_device_status get_device_info get_device_capability get_devices_topo device_get_bare_tgid "
+        "query_device_status get_device_info get_device_capability get_devices_topo "
         "get_logic_dev_id_by_user_dev_id get_user_dev_id_by_logic_dev_id get_logic_dev_id_by_phy_dev_id "
         "get_phy_dev_id_by_logic_dev_id create_context get_context "
         # streams, notifies
         "get_stream_attribute notify_import_by_key "
         # memory
         "malloc_cached malloc_align32 malloc_with_cfg malloc_host_with_cfg malloc_for_task_scheduler "
-        "host_register host_get_device_pointer malloc_physical reserve_mem_address "
-        "mem_get_allocation_granularity mem_export_to_shareable_handle mem_import_from_shareable_handle "
-        "ipc_mem_import_by_key",
+        "host_register host_get_device_pointer",
     ),
-    ("acl.rt", ("",), "notify_get_export_key ipc_mem_get_export_key"),
+    ("acl.rt", ("",), "notify_get_export_key"),
     ("acl.rt", ({},), "get_device_utilization_rate device_get_uuid pointer_get_attributes"),
     ("acl.rt", ([],), "get_mem_uce_info"),
 )

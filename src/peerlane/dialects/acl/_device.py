@@ -68,27 +68,7 @@ def device_enable_peer_access(peer_device_id: Int32, flags: UInt32) -> None:
         raise Refusal(Code.FEATURE_UNSUPPORTED, f"flags is {flags}; it is reserved", "pass 0")
     device = machine.context().device
     _refuse_self(device.ordinal, peer_device_id)
-    peer = machine.device(peer_device_id)
-    if not device.can_access(peer):
-        raise Refusal(
-            Code.RT_FEATURE_NOT_SUPPORT,
-            f"device {device.ordinal} cannot reach device {peer_device_id}: {device.why_not(peer)}",
-            "copy through host memory, or choose devices for which acl.rt.device_can_access_peer gives 1 "
-            "(`peerlane topo` shows them)",
-        )
-    forth, back = (device.ordinal, peer_device_id), (peer_device_id, device.ordinal)
-    with machine.lock:
-        references = machine.peer_references
-        if forth not in references:
-            _refuse_too_many(device, peer_device_id)
-        if forth not in references and back in references:
-            device.peers.add(peer)
-            try:
-                peer.peers.add(device)
-            except Error:
-                device.peers.discard(peer)
-                raise
-        references[forth] = references.get(forth, 0) + 1
+    add_reference(device, machine.device(peer_device_id))
 
 
 @acl.call("acl.rt.device_disable_peer_access")
@@ -97,22 +77,12 @@ def device_disable_peer_access(peer_device_id: Int32) -> None:
     device = machine.context().device
     _refuse_self(device.ordinal, peer_device_id)
     peer = machine.device(peer_device_id)
-    forth, back = (device.ordinal, peer_device_id), (peer_device_id, device.ordinal)
-    with machine.lock:
-        references = machine.peer_references
-        if forth not in references:
-            raise Refusal(
-                Code.RT_DRV_INTERNAL_ERROR,
-                f"peer access from device {device.ordinal} to device {peer_device_id} is not enabled by this "
-                "process",
-                "disable it once for each acl.rt.device_enable_peer_access, with the same device set",
-            )
-        references[forth] -= 1
-        if not references[forth]:
-            del references[forth]
-            if back in references:
-                device.peers.discard(peer)
-                peer.peers.discard(device)
+    if not drop_reference(device, peer):
+        raise Refusal(
+            Code.RT_DRV_INTERNAL_ERROR,
+            f"peer access from device {device.ordinal} to device {peer_device_id} is not enabled by this process",
+            "disable it once for each acl.rt.device_enable_peer_access, with the same device set",
+        )
 
 
 @acl.call("acl.rt.device_peer_access_status", out=1)
@@ -126,8 +96,59 @@ def device_peer_access_status(device_id: Int32, peer_device_id: Int32) -> int:
             f"{count}, numbered 0 to {count - 1}",
             "pass two of them",
         )
-    references = machine.peer_references
-    return int((device_id, peer_device_id) in references and (peer_device_id, device_id) in references)
+    if device_id == peer_device_id:
+        return 0
+    return int(not _not_enabled(device_id, peer_device_id))
+
+
+def add_reference(device: Device, peer: Device) -> None:
+    """Add a reference to the direction from ``device`` to ``peer``: 207000 if it cannot be, 207005 over the limit."""
+    if not device.can_access(peer):
+        raise Refusal(
+            Code.RT_FEATURE_NOT_SUPPORT,
+            f"device {device.ordinal} cannot reach device {peer.ordinal}: {device.why_not(peer)}",
+            "copy through host memory, or choose devices for which acl.rt.device_can_access_peer gives 1 "
+            "(`peerlane topo` shows them)",
+        )
+    forth, back = (device.ordinal, peer.ordinal), (peer.ordinal, device.ordinal)
+    with machine.lock:
+        references = machine.peer_references
+        if forth not in references:
+            _refuse_too_many(device, peer.ordinal)
+            device.backend.announce_peer(*forth, True)
+        if forth not in references and back in references:
+            # The own routes are the quicker ones; what another process enabled is looked up for each copy.
+            try:
+                device.peers.add(peer)
+                peer.peers.add(device)
+            except Error:
+                device.peers.discard(peer)
+                device.backend.announce_peer(*forth, False)
+                raise
+        references[forth] = references.get(forth, 0) + 1
+
+
+def drop_reference(device: Device, peer: Device) -> bool:
+    """Drop a reference of the direction from ``device`` to ``peer``; False if there is none."""
+    forth, back = (device.ordinal, peer.ordinal), (peer.ordinal, device.ordinal)
+    with machine.lock:
+        references = machine.peer_references
+        if forth not in references:
+            return False
+        references[forth] -= 1
+        if not references[forth]:
+            del references[forth]
+            if back in references:
+                device.peers.discard(peer)
+                peer.peers.discard(device)
+            device.backend.announce_peer(*forth, False)
+    return True
+
+
+def _not_enabled(a: int, b: int) -> list[tuple[int, int]]:
+    """Return which of the two directions no process of the node has enabled."""
+    is_announced = machine.device(a).backend.is_announced
+    return [direction for direction in ((a, b), (b, a)) if not is_announced(*direction)]
 
 
 def without_access(error: AccessDenied, a: int, b: int, private: Sequence[str]) -> Refusal | AccessDenied:
@@ -146,8 +167,7 @@ def without_access(error: AccessDenied, a: int, b: int, private: Sequence[str]) 
         )
     missing = [
         f"acl.rt.device_enable_peer_access({peer}, 0) while device {device} is set"
-        for device, peer in ((a, b), (b, a))
-        if (device, peer) not in machine.peer_references
+        for device, peer in _not_enabled(a, b)
     ]
     if not missing and private:
         return Refusal(

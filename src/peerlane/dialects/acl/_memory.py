@@ -113,7 +113,7 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
         place = raw.locate(address)
     except Error as error:
         raise Refusal(Code.RT_PARAM_INVALID, str(error), remedy) from None
-    record = memory.record_of(place.allocation)
+    record = memory.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
     if machine.owned(address, host=not host) is not None:
         cause = f"{address:#x} is memory of acl.rt.{_maker(not host)}: {record}"
         remedy = f"free it with acl.rt.{'free' if host else 'free_host'}"
@@ -121,10 +121,11 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
         cause = f"{address:#x} is no address: nothing is mapped there"
     elif place.kind is Kind.PAGEABLE:
         cause = f"{address:#x} is ordinary host memory, which acl.rt did not allocate"
-    elif address != place.base:
+    elif place.base in machine.allocations:
         cause = (
             f"{address:#x} is {address - place.base:,} bytes inside {record}, not its start {place.base:#x}"
         )
     else:
         cause = f"{address:#x} was not allocated by acl.rt.{_maker(host)}: {record}"
+        remedy = "end a mapping with acl.rt.unmap_mem, and imported memory with acl.rt.ipc_mem_close"
     raise Refusal(Code.RT_PARAM_INVALID, cause, remedy)

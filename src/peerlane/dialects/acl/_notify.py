@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.dialects._call import Address, Object, Refusal, StrictUInt32, Word, type_name
+from peerlane.dialects._call import Address, Object, Refusal, StrictUInt32, Word, int_list
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -82,13 +82,9 @@ def get_notify_id(notify: Address) -> int:
 @acl.call("acl.rt.notify_batch_reset")
 def notify_batch_reset(notifies: Object) -> None:
     """Unset every notify of a list, at once; none if one of them is wrong (spec acl 2.6)."""
-    if not isinstance(notifies, list):
-        raise ValueError(f"acl.rt.notify_batch_reset: needs a list, not {type_name(notifies)}")
-    for handle in notifies:
-        if not isinstance(handle, int):
-            raise ValueError(f"acl.rt.notify_batch_reset: needs a list of ints, not of {type_name(handle)}")
-    if not notifies:
+    handles = int_list("acl.rt.notify_batch_reset", notifies)
+    if not handles:
         raise Refusal(Code.RT_PARAM_INVALID, "the list is empty", "pass at least one notify")
     machine.context()
-    for notify in [machine.thing(handle, AclNotify) for handle in notifies]:
+    for notify in [machine.thing(handle, AclNotify) for handle in handles]:
         notify.neutral.reset()

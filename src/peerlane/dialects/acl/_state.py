@@ -5,12 +5,39 @@ from __future__ import annotations
 import reprlib
 from typing import Any, TypeVar
 
+from peerlane import Handle
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
+from peerlane.dialects.acl._reservations import Reservations
 
 _LIKE_AN_ADDRESS = 1 << 32
 _Kind = TypeVar("_Kind", bound=Thing)
+
+
+class Shared:
+    """What this process gave to others and has of theirs.
+
+    Attributes
+    ----------
+    exports : dict
+        Physical memory by its shareable handle.
+    imports : dict
+        Physical memory by (shareable handle, device).
+    freed : list
+        Exported physical memory whose handle was freed; looked through when they are so many.
+    looked_at_next : int
+    given_keys, taken_keys : dict
+        By the text of the key: the neutral handle; what was imported.
+    """
+
+    def __init__(self) -> None:
+        self.exports: dict[int, Any] = {}
+        self.imports: dict[tuple[int, int], Any] = {}
+        self.freed: list[Any] = []
+        self.looked_at_next = 0
+        self.given_keys: dict[str, Handle] = {}
+        self.taken_keys: dict[str, Any] = {}
 
 
 class AclMachine(Machine):
@@ -22,6 +49,10 @@ class AclMachine(Machine):
         Seconds that a stream waits for an event; None is for ever.
     reports : dict
         By thread: the callbacks that it has to run.
+    reservations : Reservations
+        The reserved addresses.
+    shared : Shared
+        What was exported and imported.
     """
 
     default_device: int | None = None  # of the configuration file: not the node's, so it outlives one
@@ -32,6 +63,16 @@ class AclMachine(Machine):
         self.peer_references: dict[tuple[int, int], int] = {}
         self.op_wait_timeout: float | None = None
         self.reports: dict[int, Any] = {}
+        self.reservations = Reservations()
+        self.shared = Shared()
+        self._process: Context | None = None
+
+    def process(self) -> Context:
+        """Return what things belong to that the last reset of a device does not end."""
+        with self.lock:
+            if self._process is None:
+                self._process = Context(self.devices()[0])
+            return self._process
 
     def thing(self, handle: int, kind: type[_Kind]) -> _Kind:
         """Return what a number means; 100000 for 0, 107000 for what is no such thing."""

@@ -1,4 +1,4 @@
-"""``acl.rt``: devices, peer access, memory, copies, streams, events, notifies and callbacks."""
+"""``acl.rt``: devices, peer access, memory and its sharing, copies, streams, events, notifies and callbacks."""
 
 from peerlane.dialects.acl import _absent as _absent
 from peerlane.dialects.acl import _async as _async
@@ -7,9 +7,12 @@ from peerlane.dialects.acl import _copy as _copy
 from peerlane.dialects.acl import _descriptor as _descriptor
 from peerlane.dialects.acl import _device as _device
 from peerlane.dialects.acl import _event as _event
+from peerlane.dialects.acl import _ipc as _ipc
 from peerlane.dialects.acl import _memory as _memory
 from peerlane.dialects.acl import _notify as _notify
+from peerlane.dialects.acl import _shareable as _shareable
 from peerlane.dialects.acl import _stream as _stream
+from peerlane.dialects.acl import _virtual as _virtual
 from peerlane.dialects.acl._state import acl as _acl
 
 globals().update(_acl.functions("acl.rt"))

@@ -1,0 +1,176 @@
+"""``peerlane ps``: which processes hold what of a node's devices.  It reads, and enters no node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from peerlane.cli.outputs import printable, results_console
+from peerlane.errors import Fault, InvalidValue
+from peerlane.node import NodeConfig
+from peerlane.node.census import ENDED, FOREIGN, Census, Holder, node_names, take_census
+from peerlane.node.runtime import existing_runtime_directory
+from peerlane.node.sizes import format_size
+
+HELP = "show which processes hold what of the devices of the nodes in use"
+
+_COMMAND_WIDTH = 48
+_SHOWN = 6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to ``parser``."""
+    parser.add_argument(
+        "--node",
+        metavar="NAME_OR_SPEC_OR_FILE",
+        help="this node only: its name as shown, or what PEERLANE_NODE would be (default: all nodes)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print who holds what; return 1 if the file of a node could not be read."""
+    directory = existing_runtime_directory()
+    present = node_names(directory) if directory else ()
+    names = present if args.node is None else (_chosen(args.node, present),)
+    found = [take_census(directory, name) for name in names] if directory else []
+    if args.json:
+        json.dump({"directory": str(directory or ""), "nodes": [*map(_as_json, found)]}, sys.stdout, indent=2)
+        print()
+    else:
+        _draw(found, directory, results_console(args))
+    return 1 if any(census.problem for census in found) else 0
+
+
+def _chosen(text: str, present: tuple[str, ...]) -> str:
+    name = text if text in present else NodeConfig.resolve(text, source="--node").name
+    if name not in present:
+        raise InvalidValue(
+            f"--node {text!r}: no process has entered node {name!r}; nodes in use: "
+            f"{', '.join(map(printable, present)) or 'none'}",
+            fault=Fault.BAD_CONFIG,
+        )
+    return name
+
+
+def _as_json(census: Census) -> dict[str, object]:
+    return {
+        "name": census.name,
+        "problem": census.problem or None,
+        "shape": census.shape,
+        "devices": [
+            {"name": _device(index), "used": used, "capacity": _capacity(census, index)}
+            for index, used in enumerate(census.used)
+        ],
+        "processes": [_holder_json(holder) for holder in census.holders],
+    }
+
+
+def _holder_json(holder: Holder) -> dict[str, object]:
+    return {
+        "pid": holder.pid,
+        "state": holder.state,
+        "command": holder.command,
+        "age_seconds": holder.age_seconds,
+        "own": {_device(device): nbytes for device, nbytes in holder.own.items()},
+        "shared": {_device(device): nbytes for device, nbytes in holder.shared.items()},
+        "shared_blocks": holder.shared_blocks,
+        "peers": [[_device(a), _device(b)] for a, b in holder.peers],
+        "serves": holder.serves,
+    }
+
+
+def _draw(found: list[Census], directory: Path | None, console: Console) -> None:
+    if not found:
+        console.print(
+            Text(f"no node in use ({directory or 'there is no runtime directory'})"), soft_wrap=True
+        )
+    for number, census in enumerate(found):
+        if number:
+            console.print()
+        console.print(Text(printable(census.shape or census.name)), soft_wrap=True)
+        if census.problem:
+            console.print(Text(f"  its file {census.problem}", style="red"), soft_wrap=True)
+            continue
+        _draw_holders(census, console)
+        for line in _totals(census):
+            console.print(Text(line), soft_wrap=True)
+
+
+def _draw_holders(census: Census, console: Console) -> None:
+    if not census.holders:
+        return
+    table = Table()
+    for heading in ("pid", "command", "age", "own", "shared", "blocks", "peers", "serves"):
+        table.add_column(heading, justify="right" if heading in ("pid", "age", "blocks") else "left")
+    for holder in census.holders:
+        table.add_row(
+            str(holder.pid),
+            Text(_command(holder)),
+            _age(holder.age_seconds),
+            _amounts(holder.own),
+            _amounts(holder.shared),
+            str(holder.shared_blocks),
+            _peers(holder),
+            "yes" if holder.serves else "no",
+            style="dim" if holder.state == ENDED else None,
+        )
+    console.print(table)
+
+
+def _totals(census: Census) -> Iterator[str]:
+    idle = 0
+    for index, used in enumerate(census.used):
+        if not used and len(census.used) > _SHOWN:
+            idle += 1
+            continue
+        capacity = _capacity(census, index)
+        of = "" if capacity is None else f" of {format_size(capacity)} ({used / capacity:.1%})"
+        yield f"{_device(index)}: {format_size(used)}{of} used"
+    if idle:
+        yield f"the other {idle} devices: nothing used" if idle < len(census.used) else "nothing used"
+
+
+def _capacity(census: Census, index: int) -> int | None:
+    return census.capacity[index] if census.capacity else None
+
+
+def _device(index: int) -> str:
+    return f"virtual:{index}"
+
+
+def _command(holder: Holder) -> str:
+    if holder.state == ENDED:
+        return "(ended; the next process of the node clears its place)"
+    if holder.state == FOREIGN:
+        return "(of another pid namespace)"
+    text = printable(holder.command)
+    return text if len(text) <= _COMMAND_WIDTH else text[: _COMMAND_WIDTH - 3] + "..."
+
+
+def _age(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _amounts(amounts: dict[int, int]) -> str:
+    lines = [f"{_device(device)} {format_size(nbytes)}" for device, nbytes in amounts.items()]
+    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "\n".join(lines[:_SHOWN] + more) or "-"
+
+
+def _peers(holder: Holder) -> str:
+    shown = [f"{a}>{b}" for a, b in holder.peers[:_SHOWN]]
+    more = len(holder.peers) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "") or "-"

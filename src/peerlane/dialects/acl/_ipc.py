@@ -1,0 +1,214 @@
+"""``acl.rt``: memory of ``malloc`` that other processes import by the text of a key (spec acl 2.9, 4 "IPC keys")."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+from peerlane import Buffer, Device, raw
+from peerlane.dialects._call import Address, Object, Refusal, Text, Word, int_list
+from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
+from peerlane.dialects.acl._codes import REMEDIES, Code
+from peerlane.dialects.acl._device import add_reference, drop_reference
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.errors import BadHandle, Closed, Error, Fault
+
+_SET_PID = "acl.rt.ipc_mem_set_import_pid"
+_SHORTEST, _TOO_LONG = 65, 1024
+_MOST_PIDS = 31
+_NO_KEY = frozenset(
+    {Fault.BAD_HANDLE, Fault.STALE_HANDLE, Fault.WRONG_KIND, Fault.HANDLE_VERSION, Fault.NODE_MISMATCH}
+)
+
+
+@dataclass(slots=True)
+class _Imported:
+    """What was imported; ``direction``: the peer access that came with it."""
+
+    buffer: Buffer
+    direction: tuple[Device, Device] | None
+    references: int = 1
+
+
+@acl.call("acl.rt.ipc_mem_get_export_key", out=1, blank=("",))
+def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word) -> str:
+    """Return the key by which other processes import the first ``size`` bytes of memory (spec acl 2.9).
+
+    ``len`` is the room for the key, 65 at least.  ``flags`` 0: those that ``ipc_mem_set_import_pid`` lists; 1: any.
+    """
+    if len >= _TOO_LONG:
+        raise ValueError(
+            f"acl.rt.ipc_mem_get_export_key: len is {len}; valid are {_SHORTEST} to {_TOO_LONG - 1}"
+        )
+    if not dev_ptr or not size:
+        raise Refusal(
+            Code.INVALID_PARAM,
+            "dev_ptr is NULL (0)" if size else "size is 0",
+            "pass what acl.rt.malloc returned, and its size",
+        )
+    if len < _SHORTEST:
+        raise Refusal(
+            Code.RT_PARAM_INVALID, f"len is {len}, and a key with its end has {_SHORTEST} bytes", "pass 65"
+        )
+    everyone = refuse_export_flags(flags)
+    buffer = _exportable(dev_ptr, size)
+    given = buffer[:size].export(allow="user" if everyone else ())
+    key = bytes(given).decode()
+    machine.shared.given_keys[key] = given
+    return key
+
+
+@acl.call(_SET_PID)
+def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
+    """List at most 31 processes that may import; only the one that exported may (spec acl 2.9)."""
+    wanted = int_list(_SET_PID, pids)
+    refuse_no_pids(wanted)
+    if len(wanted) > _MOST_PIDS:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"the list has {len(wanted)} processes; {_MOST_PIDS} are the most for one call",
+            "call again for the others",
+        )
+    machine.devices()
+    given = machine.shared.given_keys.get(key)
+    if given is None:
+        raise _no_key("this process exported no such key, or closed it")
+    try:
+        let_in(given, wanted)
+    except Closed as error:
+        raise _no_key(str(error)) from None
+
+
+@acl.call("acl.rt.ipc_mem_import_by_key", out=1)
+def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
+    """Have memory that another process exported, at an address of this one (spec acl 2.9, 4 "IPC keys").
+
+    The same key gives the same address, to be closed as often.  ``flags`` 1 enables peer access from this thread's
+    device to the memory's, until it is closed.
+    """
+    if flags > 1:
+        raise Refusal(Code.RT_PARAM_INVALID, f"flags is {flags}", "pass 0, or 1 to enable peer access")
+    device = machine.context().device
+    known = _once_more(key)
+    if known is not None:
+        return known
+    with _as_no_key():
+        buffer = Buffer.open(key, device=device)
+    try:
+        return _keep(key, buffer, device, peer=flags == 1)
+    except BaseException:
+        buffer.close()
+        raise
+
+
+@acl.call("acl.rt.ipc_mem_close")
+def ipc_mem_close(key: Text) -> None:
+    """Let go of what was imported, or end the key that this process exported (spec acl 2.9).
+
+    Who has imported the memory keeps it.
+    """
+    with machine.lock:
+        machine.devices()
+        taken = machine.shared.taken_keys.get(key)
+        if taken is not None:
+            taken.references -= 1
+            if not taken.references:
+                del machine.shared.taken_keys[key]
+                if taken.direction is not None:
+                    drop_reference(*taken.direction)
+                taken.buffer.close()
+            return
+        given = machine.shared.given_keys.pop(key, None)
+    if given is None:
+        raise _no_key("this process has no such key: it was closed, or neither exported nor imported here")
+    given.close()
+
+
+def _exportable(dev_ptr: int, size: int) -> Buffer:
+    """Return memory of ``malloc`` that begins here and has so many bytes."""
+    buffer = machine.owned(dev_ptr, host=False)
+    if buffer is None:
+        _refuse_foreign(dev_ptr)
+    if size > buffer.size:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"size is {size:,}, and {machine.describe(dev_ptr)} has {buffer.size:,}",
+            "pass the size that acl.rt.malloc was given, or less",
+        )
+    assert isinstance(buffer.device, Device)
+    if buffer.device.info.routes_peer_memory_only and not machine.is_for_peers(dev_ptr):
+        raise Refusal(
+            Code.RT_DRV_INTERNAL_ERROR,
+            f"{buffer.device.info.name} shares only memory that was allocated with a P2P policy, and "
+            f"{machine.describe(dev_ptr)} was not",
+            "allocate with acl.rt.malloc(size, policy) and policy 3, 4, 5 or 7",
+        )
+    return buffer
+
+
+def _refuse_foreign(dev_ptr: int) -> NoReturn:
+    remedy = "pass what acl.rt.malloc returned, unchanged"
+    try:
+        place = raw.locate(dev_ptr)
+    except Error as error:
+        raise Refusal(Code.RT_PARAM_INVALID, str(error), remedy) from None
+    code = Code.RT_PARAM_INVALID
+    cause = f"{machine.describe(dev_ptr)} was not allocated by acl.rt.malloc"
+    if place.base in machine.allocations:
+        cause = f"{machine.describe(dev_ptr)} is not where an allocation begins"
+    elif any(_is_inside(dev_ptr, each.buffer) for each in list(machine.shared.taken_keys.values())):
+        code, cause = Code.RT_DRV_INTERNAL_ERROR, f"{dev_ptr:#x} was imported, and only its maker exports it"
+    elif machine.reservations.around(dev_ptr) is not None:
+        code = Code.RT_DRV_INTERNAL_ERROR
+        cause = f"{dev_ptr:#x} is a reserved address; what is mapped there is shared by its handle"
+        remedy = "use acl.rt.mem_export_to_shareable_handle"
+    raise Refusal(code, cause, remedy)
+
+
+def _is_inside(address: int, buffer: Buffer) -> bool:
+    return buffer.last_address <= address < buffer.last_address + buffer.size
+
+
+def _once_more(key: str) -> int | None:
+    with machine.lock:
+        found = machine.shared.taken_keys.get(key)
+        if found is None:
+            return None
+        found.references += 1
+        address: int = found.buffer.address
+        return address
+
+
+def _keep(key: str, buffer: Buffer, device: Device, *, peer: bool) -> int:
+    with machine.lock:
+        known = _once_more(key)
+        if known is not None:  # another thread was quicker
+            buffer.close()
+            return known
+        home = machine.device(raw.locate(buffer.address).ordinal)
+        direction = (device, home) if peer and home is not device else None
+        if direction is not None:
+            add_reference(*direction)
+        machine.shared.taken_keys[key] = _Imported(buffer, direction)
+        return buffer.address
+
+
+@contextlib.contextmanager
+def _as_no_key() -> Iterator[None]:
+    """Answer what is no key with 507899 (spec acl 3 [X])."""
+    try:
+        yield
+    except BadHandle as error:
+        if error.fault not in _NO_KEY:
+            raise
+        raise Refusal(Code.RT_DRV_INTERNAL_ERROR, str(error), REMEDIES[error.fault]) from None
+
+
+def _no_key(cause: str) -> Refusal:
+    return Refusal(
+        Code.RT_DRV_INTERNAL_ERROR,
+        cause,
+        "pass the text that acl.rt.ipc_mem_get_export_key returned, unchanged",
+    )

@@ -1,0 +1,146 @@
+"""``acl.rt``: physical memory that other processes import by a number (spec acl 2.8, 4 "VMM", "Whitelists")."""
+
+from __future__ import annotations
+
+import os
+
+from peerlane import Physical
+from peerlane.dialects._call import Address, Int32, Object, Refusal, Word, int_list
+from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
+from peerlane.dialects.acl._codes import REMEDIES, Code
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._virtual import AclPhysical, physical_of
+from peerlane.errors import BadHandle, Closed, Fault
+
+_FREED_KEPT = 64
+_SET_PID = "acl.rt.mem_set_pid_to_shareable_handle"
+
+
+@acl.call("acl.rt.device_get_bare_tgid", out=1)
+def device_get_bare_tgid() -> int:
+    """Return the number by which other processes list this one (spec acl 2.2)."""
+    return os.getpid()
+
+
+@acl.call("acl.rt.mem_export_to_shareable_handle", out=1)
+def mem_export_to_shareable_handle(handle: Address, handle_type: Int32, flags: Word) -> int:
+    """Return the number by which other processes import this memory (spec acl 2.8, 4 [S]).
+
+    ``flags`` 0: those that ``mem_set_pid_to_shareable_handle`` lists; 1: any.  A handle is exported once.
+    """
+    found = physical_of(handle)
+    if handle_type:
+        raise Refusal(Code.INVALID_PARAM, f"handle_type is {handle_type}; it is reserved", "pass 0")
+    everyone = refuse_export_flags(flags)
+    with machine.lock:
+        _refuse_export(found)
+        _forget_what_is_over()
+        given = found.neutral.export(allow="user" if everyone else ())
+        found.handle_given = given
+        machine.shared.exports[int(given)] = found
+    return int(given)
+
+
+@acl.call(_SET_PID)
+def mem_set_pid_to_shareable_handle(shareable_handle: Word, pids: Object) -> None:
+    """List processes that may import; only the one that exported may, once they run (spec acl 4 "Whitelists").
+
+    A number 0 in the list is skipped.
+    """
+    wanted = int_list(_SET_PID, pids)
+    refuse_no_pids(wanted)
+    machine.devices()
+    found = machine.shared.exports.get(shareable_handle)
+    if found is None:
+        raise _not_exported_here(shareable_handle)
+    try:
+        let_in(found.handle_given, [pid for pid in wanted if pid])
+    except Closed as error:
+        raise _is_over(str(error)) from None
+
+
+@acl.call("acl.rt.mem_import_from_shareable_handle", out=1)
+def mem_import_from_shareable_handle(shareable_handle: Word, device_id: Int32) -> int:
+    """Have memory that another process exported, for a device of this one (spec acl 4 "VMM").
+
+    Importing it again for the same device gives the same handle, to be freed as often.
+    """
+    device = machine.device(device_id)
+    machine.context()
+    key = shareable_handle, device_id
+    known = _once_more(key)
+    if known is not None:
+        return known
+    try:
+        opened = Physical.open(shareable_handle, device=device)
+    except BadHandle as error:
+        if error.fault is not Fault.NODE_MISMATCH:
+            raise
+        raise Refusal(Code.RT_INVALID_HANDLE, str(error), REMEDIES[error.fault]) from None
+    with machine.lock:
+        known = _once_more(key)  # another thread may have been quicker
+        if known is not None:
+            opened.close()
+            return known
+        found = AclPhysical(opened, device_id, granularity=device.info.granularity, import_key=key)
+        number = machine.give(found)
+        machine.shared.imports[key] = found
+    return number
+
+
+def _once_more(key: tuple[int, int]) -> int | None:
+    with machine.lock:
+        found = machine.shared.imports.get(key)
+        if found is None:
+            return None
+        found.references += 1
+        number: int = found.handle
+        return number
+
+
+def _refuse_export(found: AclPhysical) -> None:
+    info = found.neutral.device.info
+    if found.import_key is not None:
+        cause = "the memory was imported, and only the process that made it exports it"
+        remedy = "let every process import from the one that called acl.rt.malloc_physical"
+    elif found.handle_given is not None:
+        cause = f"the handle was exported already, as {int(found.handle_given)}; it has one shareable handle"
+        remedy = "send that number to all processes, and list each of them"
+    elif info.routes_peer_memory_only and not found.for_peers:
+        cause = f"{info.name} shares only memory that was allocated with a P2P attribute, and this was not"
+        remedy = "allocate with memAttr 8, 9, 11, 15, 16 or 17"
+    else:
+        return
+    raise Refusal(Code.RT_DRV_INTERNAL_ERROR, cause, remedy)
+
+
+def _forget_what_is_over() -> None:
+    """Forget exports that nobody can import any more: a program may make them for ever."""
+    shared = machine.shared
+    if len(shared.freed) < shared.looked_at_next:
+        return
+    for found in shared.freed:
+        if found.is_over and not found.handle_given.importers:
+            del shared.exports[int(found.handle_given)]
+    shared.freed = [found for found in shared.freed if int(found.handle_given) in shared.exports]
+    shared.looked_at_next = 2 * len(shared.freed) + _FREED_KEPT
+
+
+def _not_exported_here(shareable_handle: int) -> Refusal:
+    try:
+        maker = machine.devices()[0].backend.maker_of(shareable_handle)
+    except BadHandle as error:
+        return Refusal(Code.RT_INVALID_HANDLE, str(error), REMEDIES[Fault.BAD_HANDLE])
+    if maker == os.getpid():
+        return _is_over(f"{shareable_handle} is no shareable handle of this process, or it is over")
+    if maker is None:
+        return _is_over(f"the process that made {shareable_handle} has ended")
+    return Refusal(
+        Code.RT_DRV_INTERNAL_ERROR,
+        f"process {maker} made {shareable_handle}, and only that one lists who may import it",
+        "call this in the process that exported",
+    )
+
+
+def _is_over(cause: str) -> Refusal:
+    return Refusal(Code.RT_INVALID_HANDLE, cause, REMEDIES[Fault.STALE_HANDLE])

@@ -1,0 +1,358 @@
+"""``acl.rt``: physical memory, reserved addresses and mappings (spec acl 2.8, 4 "VMM")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from peerlane import AddressRange, Device, Handle, Physical
+from peerlane.dialects._call import Address, Dict, Int32, Refusal, Word
+from peerlane.dialects._machine import Thing
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._reservations import Reservation
+from peerlane.dialects.acl._state import acl, machine
+
+_GIB = 1 << 30
+_DEVICE, _HOSTS = 1, (0, 4)
+_DDR = frozenset({2, 3, 6, 7})
+_HUGE_1G = frozenset({10, 11, 14, 17})
+_FOR_PEERS = frozenset({6, 7, 8, 9, 11, 15, 16, 17})
+_ATTRIBUTES = range(2, 18)
+_OPTIONS = (0, 1)
+_RESERVE_FLAGS = (0, 1)
+
+
+class AclPhysical(Thing):
+    """Physical memory of this process, or of another one that it imported.
+
+    Attributes
+    ----------
+    neutral : Physical
+    ordinal : int
+        Of the device that it is on; of imported memory, the device that it was imported for.
+    granularity : int
+        Bytes of its pages.
+    for_peers : bool
+        Whether its attribute is one of those for peer access.
+    import_key : tuple or None
+        Shareable handle and device; None for own memory.
+    references : int
+        How often it was given out and not yet freed.
+    handle_given : Handle or None
+        What it was exported as.
+    mappings : int
+        Where it is mapped now.
+    """
+
+    __slots__ = (
+        "for_peers",
+        "granularity",
+        "handle_given",
+        "import_key",
+        "mappings",
+        "neutral",
+        "ordinal",
+        "references",
+    )
+
+    name = "handle of physical memory"
+
+    def __init__(
+        self,
+        neutral: Physical,
+        ordinal: int,
+        *,
+        granularity: int,
+        for_peers: bool = True,
+        import_key: tuple[int, int] | None = None,
+    ) -> None:
+        super().__init__(machine.process())
+        self.neutral, self.ordinal, self.granularity = neutral, ordinal, granularity
+        self.for_peers, self.import_key = for_peers, import_key
+        self.references, self.mappings = 1, 0
+        self.handle_given: Handle | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of this process holds the bytes any more."""
+        return self.neutral.is_closed and not self.mappings
+
+    def abandon(self) -> None:
+        """Let go of the bytes."""
+        self.neutral.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Property:
+    device: Device
+    granularity: int
+    for_peers: bool
+
+
+@acl.call("acl.rt.malloc_physical", out=1)
+def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
+    """Allocate physical memory, which has no address until it is mapped (spec acl 2.8 [S]).
+
+    ``prop`` says on which device and with which pages; missing keys are 0.  The last reset of the device does not
+    free it.
+    """
+    _refuse_zero("size", size)
+    _refuse_flags(flags)
+    found = _checked(prop)
+    machine.context()
+    if size % found.granularity:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"size {size:,} is not a multiple of the granularity of {found.granularity:,}",
+            "round up to what acl.rt.mem_get_allocation_granularity(prop, 0) gives",
+        )
+    if size > found.device.total_bytes:
+        raise Refusal(
+            Code.RT_MEMORY_ALLOCATION,
+            f"device {found.device.ordinal} cannot allocate {size:,} bytes: it has {found.device.total_bytes:,}",
+            "pass a smaller size; a negative one wraps round to a large one",
+        )
+    made = Physical(found.device, size)
+    return machine.give(
+        AclPhysical(made, found.device.ordinal, granularity=found.granularity, for_peers=found.for_peers)
+    )
+
+
+@acl.call("acl.rt.free_physical")
+def free_physical(handle: Address) -> None:
+    """Drop a reference; the last one ends the handle (spec acl 2.8).
+
+    The bytes live as long as they are mapped here, or another process has imported them.
+    """
+    found = physical_of(handle)
+    with machine.lock:
+        found.references -= 1
+        if found.references > 0:
+            return
+        if not machine.drop(found):
+            raise _unknown(handle)
+        if found.import_key is not None:
+            machine.shared.imports.pop(found.import_key, None)
+        if found.handle_given is not None:
+            machine.shared.freed.append(found)
+    found.neutral.close()
+
+
+@acl.call("acl.rt.mem_get_allocation_granularity", out=1)
+def mem_get_allocation_granularity(prop: Dict, option: Int32) -> int:
+    """Return of how many bytes sizes must be multiples: 2 MiB, or 1 GiB for its pages (spec acl 2.8)."""
+    if option not in _OPTIONS:
+        raise Refusal(Code.RT_PARAM_INVALID, f"option is {option}", "pass 0 (minimum) or 1 (recommended)")
+    return _checked(prop).granularity
+
+
+@acl.call("acl.rt.reserve_mem_address", out=1)
+def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags: Word) -> int:
+    """Reserve addresses, which take no memory (spec acl 2.8 [S]).
+
+    ``expect_ptr`` is where they shall begin, 0 for anywhere; ``flags`` 0 or 1, which mean the same.
+    """
+    _refuse_zero("size", size)
+    if flags not in _RESERVE_FLAGS:
+        raise Refusal(Code.INVALID_PARAM, f"flags is {flags}", "pass 0 or 1")
+    if alignment:
+        raise Refusal(Code.RT_PARAM_INVALID, f"alignment is {alignment:,}; it is reserved", "pass 0")
+    device = machine.context().device
+    addresses = AddressRange(device, size, alignment=_GIB if size >= _GIB else 0, address=expect_ptr)
+    if expect_ptr and addresses.address != expect_ptr:
+        addresses.close()
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"{size:,} bytes cannot be reserved at {expect_ptr:#x}: the addresses are in use, not of the device "
+            f"window, or not a multiple of {device.granularity if size < _GIB else _GIB:,}",
+            "pass 0 to have them anywhere",
+        )
+    with machine.lock:
+        return machine.reservations.add(addresses).start
+
+
+@acl.call("acl.rt.release_mem_address")
+def release_mem_address(ptr: Address) -> None:
+    """Give reserved addresses back; what is mapped there must be unmapped first (spec acl 2.8)."""
+    _refuse_null("ptr", ptr)
+    with machine.lock:
+        machine.devices()
+        found = machine.reservations.starting_at(ptr)
+        if found is None:
+            raise Refusal(
+                Code.RT_DRV_INTERNAL_ERROR,
+                f"no reservation begins at {machine.describe(ptr)}",
+                "pass what acl.rt.reserve_mem_address returned, once",
+            )
+        if found.mapped:
+            raise Refusal(
+                Code.RT_DRV_INTERNAL_ERROR,
+                f"{len(found.mapped):,} mappings are left in the {found.addresses.size:,} bytes at {ptr:#x}, the "
+                f"first at {min(found.mapped):#x}",
+                "call acl.rt.unmap_mem for each first",
+            )
+        machine.reservations.remove(found)
+    found.addresses.close()
+
+
+@acl.call("acl.rt.map_mem")
+def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word) -> None:
+    """Map the whole of some physical memory at reserved addresses (spec acl 2.8, 4 "VMM").
+
+    ``size`` is that of the memory, ``offset`` and ``flags`` are 0.  One handle may be mapped at several addresses.
+    """
+    _refuse_null("ptr", ptr)
+    _refuse_null("handle", handle)
+    _refuse_zero("size", size)
+    _refuse_flags(flags)
+    if offset:
+        raise Refusal(Code.INVALID_PARAM, f"offset is {offset:,}", "pass 0: a handle is mapped as a whole")
+    found = physical_of(handle)
+    if size != found.neutral.size:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"size is {size:,}, and the memory has {found.neutral.size:,} bytes",
+            "pass the size that acl.rt.malloc_physical was given: a handle is mapped as a whole",
+        )
+    with machine.lock:
+        reservation = _with_room(ptr, size, found)
+        _refuse_mixture(reservation, found)
+        reservation.addresses.map(found.neutral, ptr - reservation.start)
+        reservation.mapped[ptr] = found
+        found.mappings += 1
+
+
+@acl.call("acl.rt.unmap_mem")
+def unmap_mem(ptr: Address) -> None:
+    """End the mapping that begins here; work that is queued keeps the bytes until it is over (spec acl 2.8)."""
+    _refuse_null("ptr", ptr)
+    with machine.lock:
+        machine.devices()
+        reservation = machine.reservations.around(ptr)
+        if reservation is None or ptr not in reservation.mapped:
+            raise Refusal(
+                Code.RT_DRV_INTERNAL_ERROR,
+                f"no mapping begins at {machine.describe(ptr)}",
+                "pass an address that acl.rt.map_mem was given, once",
+            )
+        reservation.addresses.unmap(ptr - reservation.start)
+        reservation.mapped.pop(ptr).mappings -= 1
+
+
+def physical_of(handle: int) -> AclPhysical:
+    """Return what a handle means; 100000 for 0, 107000 for what is none."""
+    _refuse_null("handle", handle)
+    machine.devices()
+    found = machine.things.get(handle)
+    if type(found) is AclPhysical:
+        return found
+    raise _unknown(handle)
+
+
+def _unknown(handle: int) -> Refusal:
+    found = machine.things.get(handle)
+    if found is not None:
+        cause = f"{handle:#x} is the number of another kind: {found.name}"
+    elif machine.was_given(handle):
+        cause = f"{handle:#x} was freed"
+    else:
+        cause = f"acl.rt gave out no handle of physical memory with the number {handle:#x}"
+    return Refusal(
+        Code.RT_PARAM_INVALID,
+        cause,
+        "pass what acl.rt.malloc_physical or acl.rt.mem_import_from_shareable_handle returned, until it is freed",
+    )
+
+
+def _refuse_zero(name: str, value: int) -> None:
+    if not value:
+        raise Refusal(Code.INVALID_PARAM, f"{name} is 0", "pass at least one granule")
+
+
+def _refuse_null(name: str, value: int) -> None:
+    if not value:
+        raise Refusal(Code.INVALID_PARAM, f"{name} is NULL (0)", f"pass a {name}")
+
+
+def _refuse_flags(flags: int) -> None:
+    if flags:
+        raise Refusal(Code.INVALID_PARAM, f"flags is {flags}; it is reserved", "pass 0")
+
+
+def _number(holder: dict[Any, Any], key: str) -> int:
+    """Return what the binding reads: what is missing, or no int, is 0."""
+    value = holder.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def _checked(prop: dict[Any, Any]) -> _Property:
+    """Return what a dict of properties asks for."""
+    place = prop.get("location")
+    place = place if isinstance(place, dict) else {}
+    kind, attribute = _number(place, "type"), _number(prop, "memAttr")
+    for key in ("handleType", "allocationType"):
+        if _number(prop, key):
+            raise _wrong(key, _number(prop, key), "0")
+    if kind != _DEVICE and kind not in _HOSTS:
+        raise _wrong("location.type", kind, "1 (device)")
+    if attribute not in _ATTRIBUTES or (kind == _DEVICE and attribute in _DDR):
+        raise _wrong("memAttr", attribute, "4, 5, 8 to 17; 4 (HBM, huge pages) is the usual one")
+    if kind in _HOSTS:
+        raise Refusal(
+            Code.RT_FEATURE_NOT_SUPPORT,
+            f"prop['location']['type'] is {kind}, host memory, and only device memory is allocated here; a missing "
+            "key counts as 0",
+            "pass {'location': {'type': 1, 'id': device}}",
+        )
+    device = machine.device(_number(place, "id"))
+    return _Property(
+        device, _GIB if attribute in _HUGE_1G else device.info.granularity, attribute in _FOR_PEERS
+    )
+
+
+def _wrong(key: str, value: int, valid: str) -> Refusal:
+    return Refusal(
+        Code.INVALID_PARAM,
+        f"{key} of prop is {value}; valid is {valid}",
+        "correct the dict; a key that is missing counts as 0",
+    )
+
+
+def _with_room(ptr: int, size: int, physical: AclPhysical) -> Reservation:
+    """Return the reservation where the memory fits."""
+    found = machine.reservations.around(ptr)
+    if found is None:
+        cause = f"{machine.describe(ptr)} is not reserved"
+    elif ptr + size > found.start + found.addresses.size:
+        cause = (
+            f"{size:,} bytes at {ptr:#x} end {ptr + size - found.start - found.addresses.size:,} bytes beyond the "
+            f"{found.addresses.size:,} reserved at {found.start:#x}"
+        )
+    elif ptr % physical.granularity:
+        cause = f"{ptr:#x} is not a multiple of the granularity of {physical.granularity:,}"
+    else:
+        return found
+    raise Refusal(
+        Code.RT_DRV_INTERNAL_ERROR,
+        cause,
+        "map inside what acl.rt.reserve_mem_address returned, granule by granule",
+    )
+
+
+def _refuse_mixture(reservation: Reservation, physical: AclPhysical) -> None:
+    """Refuse a second device, and own beside imported memory: 507899."""
+    other = next(iter(reservation.mapped.values()), None)
+    if other is None:
+        return
+    if other.ordinal != physical.ordinal:
+        kinds = f"memory of device {other.ordinal}", f"of device {physical.ordinal}"
+    elif (other.import_key is None) != (physical.import_key is None):
+        kinds = "own memory", "imported"
+        kinds = kinds if other.import_key is None else kinds[::-1]
+    else:
+        return
+    raise Refusal(
+        Code.RT_DRV_INTERNAL_ERROR,
+        f"the reservation at {reservation.start:#x} holds {kinds[0]}, and this is {kinds[1]}",
+        "reserve other addresses for it",
+    )

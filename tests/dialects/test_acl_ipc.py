@@ -1,0 +1,197 @@
+"""``acl.rt``: memory by the text of a key, between two processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from helpers.acl_calls import MIB, content, filled, holding, ok
+from helpers.acl_peer import AclPeer
+
+pytestmark = pytest.mark.timeout(180)
+PAGE = 4096
+
+
+@pytest.fixture
+def acl(shared_acl: ModuleType) -> ModuleType:
+    return shared_acl
+
+
+def key_of(acl: ModuleType, pointer: int, size: int, *, to: AclPeer | None = None, flags: int = 0) -> str:
+    key = ok(acl.rt.ipc_mem_get_export_key(pointer, size, 65, flags))
+    if to is not None:
+        ok(acl.rt.ipc_mem_set_import_pid(key, [to.pid]))
+    return str(key)
+
+
+@pytest.mark.parametrize("size", [1, 1000, 4 * MIB])
+def test_the_same_bytes_in_both_processes(acl: ModuleType, peer: AclPeer, size: int) -> None:
+    data = np.random.default_rng(size).bytes(size)
+    before, pointer, after = filled(acl, size, 1), holding(acl, data), filled(acl, size, 2)
+    key = key_of(acl, pointer, size, to=peer)
+    assert len(key) == 64 and key.isascii()
+    there = peer.ok("rt.ipc_mem_import_by_key", key, 0)
+    assert peer.read(there, size) == data == content(acl, pointer, size)
+    peer.ok("rt.memset", there, size, 0xCD, size)
+    assert content(acl, pointer, size) == b"\xcd" * size
+    assert content(acl, before, size) == b"\1" * size and content(acl, after, size) == b"\2" * size
+    beyond = -(-size // PAGE) * PAGE + 1
+    assert peer("rt.memset", there, beyond, 0, beyond) == 107000
+    peer.ok("rt.ipc_mem_close", key)
+    assert peer("rt.memset", there, size, 0, size) == 107000
+    ok(acl.rt.ipc_mem_close(key))
+    ok(acl.rt.free(pointer))
+
+
+def test_a_part_from_the_start(acl: ModuleType, peer: AclPeer) -> None:
+    pointer = filled(acl, 1000, 3)
+    there = peer.ok("rt.ipc_mem_import_by_key", key_of(acl, pointer, 10, to=peer), 0)
+    assert peer.read(there, 10) == bytes([3]) * 10
+    assert peer("rt.memset", there, PAGE + 1, 0, PAGE + 1) == 107000
+
+
+def test_arguments_of_the_export(acl: ModuleType, peer: AclPeer) -> None:
+    pointer = filled(acl, 100, 0)
+    export = acl.rt.ipc_mem_get_export_key
+    for arguments, code in (
+        ((0, 100, 65, 0), 100000),
+        ((pointer, 0, 65, 0), 100000),
+        ((pointer, 100, 64, 0), 107000),
+        ((pointer, 100, 0, 0), 107000),
+        ((pointer, 100, 65, 2), 107000),
+        ((pointer, 101, 65, 0), 107000),
+        ((pointer + 64, 10, 65, 0), 107000),
+        ((ok(acl.rt.malloc_host(100)), 100, 65, 0), 107000),
+        ((4096, 100, 65, 0), 107000),
+    ):
+        assert export(*arguments) == ("", code), arguments
+        assert acl.get_recent_err_msg()
+    for length in (1024, 1 << 40):
+        with pytest.raises(ValueError, match="len is"):
+            export(pointer, 100, length, 0)
+    assert len(ok(export(pointer, 100, 1023, 0))) == 64
+
+
+def test_only_memory_of_malloc_is_exported(acl: ModuleType, peer: AclPeer) -> None:
+    imported = peer.ok("rt.ipc_mem_import_by_key", key_of(acl, filled(acl, 100, 0), 100, to=peer), 0)
+    assert peer("rt.ipc_mem_get_export_key", imported, 100, 65, 0) == ("", 507899)
+    assert "was imported" in peer("get_recent_err_msg")
+    assert peer("rt.free", imported) == 107000
+    assert "acl.rt.ipc_mem_close" in peer("get_recent_err_msg")
+    start = ok(acl.rt.reserve_mem_address(2 * MIB, 0, 0, 0))
+    prop = {"memAttr": 4, "location": {"type": 1, "id": 0}}
+    ok(acl.rt.map_mem(start, 2 * MIB, 0, ok(acl.rt.malloc_physical(2 * MIB, prop, 0)), 0))
+    assert acl.rt.ipc_mem_get_export_key(start, 2 * MIB, 65, 0) == ("", 507899)
+    assert "mem_export_to_shareable_handle" in acl.get_recent_err_msg()
+
+
+def test_only_who_is_listed_imports(acl: ModuleType, peer: AclPeer) -> None:
+    key = key_of(acl, filled(acl, 100, 5), 100)
+    assert peer("rt.ipc_mem_import_by_key", key, 0) == (0, 507899)
+    assert f"does not let process {peer.pid}" in peer("get_recent_err_msg")
+    assert peer("rt.ipc_mem_set_import_pid", key, [peer.pid]) == 507899
+    ok(acl.rt.ipc_mem_set_import_pid(key, [os.getppid()] * 30 + [peer.pid]))
+    peer.ok("rt.ipc_mem_import_by_key", key, 0)
+    assert acl.rt.ipc_mem_import_by_key(key, 0) == (0, 507899)
+    assert "this very process" in acl.get_recent_err_msg()
+
+
+def test_arguments_of_the_list(acl: ModuleType) -> None:
+    key = key_of(acl, filled(acl, 100, 0), 100)
+    set_pids = acl.rt.ipc_mem_set_import_pid
+    for pids, code in (([], 107000), ([os.getppid()] * 32, 107000), ([0], 107000), ([-5], 107000)):
+        assert set_pids(key, pids) == code
+    assert set_pids("A" * 64, [1]) == set_pids("", [1]) == 507899
+    for wrong in ((1,), None, [None], ["1"]):
+        with pytest.raises(ValueError, match="needs a list"):
+            set_pids(key, wrong)
+    with pytest.raises(TypeError):
+        set_pids(key.encode(), [1])
+
+
+def test_without_a_list_any_process_imports(acl: ModuleType, peer: AclPeer) -> None:
+    key = key_of(acl, filled(acl, 100, 8), 100, flags=1)
+    assert acl.rt.ipc_mem_set_import_pid(key, [peer.pid]) == 207006
+    assert peer.read(peer.ok("rt.ipc_mem_import_by_key", key, 0), 100) == bytes([8]) * 100
+
+
+def test_importing_again_gives_the_same_pointer(acl: ModuleType, peer: AclPeer) -> None:
+    key = key_of(acl, filled(acl, 100, 6), 100, to=peer)
+    first = peer.ok("rt.ipc_mem_import_by_key", key, 0)
+    assert peer.ok("rt.ipc_mem_import_by_key", key, 0) == first
+    peer.ok("rt.ipc_mem_close", key)
+    assert peer.read(first, 100) == bytes([6]) * 100
+    peer.ok("rt.ipc_mem_close", key)
+    assert peer("rt.memset", first, 1, 0, 1) == 107000
+    assert peer("rt.ipc_mem_close", key) == 507899
+    assert peer.read(peer.ok("rt.ipc_mem_import_by_key", key, 0), 100) == bytes([6]) * 100
+
+
+@pytest.mark.parametrize("end", ["ipc_mem_close", "free"])
+def test_the_exporter_ends_it(acl: ModuleType, peer: AclPeer, end: str) -> None:
+    pointer = filled(acl, 100, 7)
+    taken, untaken = key_of(acl, pointer, 100, to=peer), key_of(acl, pointer, 100, to=peer)
+    assert taken != untaken
+    there = peer.ok("rt.ipc_mem_import_by_key", taken, 0)
+    if end == "free":
+        ok(acl.rt.free(pointer))
+    else:
+        ok(acl.rt.ipc_mem_close(untaken))
+        assert acl.rt.ipc_mem_close(untaken) == 507899
+        assert acl.rt.ipc_mem_set_import_pid(untaken, [peer.pid]) == 507899
+    assert peer.read(there, 100) == bytes([7]) * 100
+    peer.ok("rt.ipc_mem_close", taken)
+    assert peer("rt.ipc_mem_import_by_key", untaken, 0) == (0, 507899)
+    assert "is over" in peer("get_recent_err_msg")
+
+
+def test_what_is_no_key(acl: ModuleType, peer: AclPeer) -> None:
+    key = key_of(acl, filled(acl, 100, 0), 100, to=peer)
+    changed = ("B" if key[20] == "A" else "A").join((key[:20], key[21:]))
+    for wrong in ("", "x" * 64, key[:-1], key + "A", changed):
+        assert peer("rt.ipc_mem_import_by_key", wrong, 0) == (0, 507899), wrong
+        assert peer("rt.ipc_mem_close", wrong) == 507899
+    assert peer("rt.ipc_mem_import_by_key", key, 2) == (0, 107000)
+    peer.ok("rt.reset_device", 0)
+    assert peer("rt.ipc_mem_import_by_key", key, 0) == (0, 107002)
+
+
+def test_peer_access_with_the_import(acl: ModuleType, peer: AclPeer) -> None:
+    pointer = filled(acl, 64, 9)
+    key = key_of(acl, pointer, 64, to=peer)
+    peer.ok("rt.set_device", 1)
+    there = peer.ok("rt.ipc_mem_import_by_key", key, 1)
+    target = peer.ok("rt.malloc", 64, 0)
+    assert peer("rt.memcpy", target, 64, there, 64, 3) == 507899
+    assert "device_enable_peer_access(1, 0) while device 0" in peer("get_recent_err_msg")
+    ok(acl.rt.device_enable_peer_access(1, 0))
+    assert peer.ok("rt.device_peer_access_status", 0, 1) == 1
+    peer.ok("rt.memcpy", target, 64, there, 64, 3)
+    assert peer.read(target, 64) == bytes([9]) * 64
+    peer.ok("rt.ipc_mem_close", key)
+    assert acl.rt.device_peer_access_status(0, 1) == (0, 0)
+
+
+def test_the_exporter_was_killed(acl: ModuleType, peer: AclPeer) -> None:
+    pointer = peer.ok("rt.malloc", 100, 0)
+    peer.ok("rt.memset", pointer, 100, 4, 100)
+    keys = [peer.ok("rt.ipc_mem_get_export_key", pointer, 100, 65, 1) for _ in range(2)]
+    here = ok(acl.rt.ipc_mem_import_by_key(keys[0], 0))
+    peer.kill()
+    assert content(acl, here, 100) == bytes([4]) * 100
+    assert acl.rt.ipc_mem_import_by_key(keys[1], 0) == (0, 507057)
+    assert "has ended" in acl.get_recent_err_msg()
+    ok(acl.rt.ipc_mem_close(keys[0]))
+
+
+def test_a_chip_that_shares_only_memory_for_peers(enter: Callable[[str], ModuleType]) -> None:
+    acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
+    ok(acl.rt.set_device(0))
+    assert acl.rt.ipc_mem_get_export_key(ok(acl.rt.malloc(100, 0)), 100, 65, 0) == ("", 507899)
+    assert "P2P policy" in acl.get_recent_err_msg()
+    for policy in (3, 4, 5, 7):
+        ok(acl.rt.ipc_mem_get_export_key(ok(acl.rt.malloc(100, policy)), 100, 65, 0))

@@ -1,0 +1,96 @@
+"""Another process of the node, whose ``acl`` a test calls as its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+import peerlane
+
+_SECONDS = 60.0
+
+
+class AclPeer:
+    """A process that makes calls when it is told to.
+
+    ``peer("rt.malloc", 64, 0)`` returns what the call returned there, ``peer.ok(...)`` its outputs.
+    """
+
+    def __init__(self, connection: Connection, process: SpawnProcess) -> None:
+        assert process.pid is not None
+        self._connection, self._process, self.pid = connection, process, process.pid
+
+    def __call__(self, name: str, *args: object) -> Any:
+        self._connection.send((name, args))
+        assert self._connection.poll(_SECONDS), f"{name} did not return within {_SECONDS:g} s"
+        outcome = self._connection.recv()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def ok(self, name: str, *args: object) -> Any:
+        """Call what must work, and return its outputs."""
+        from helpers.acl_calls import ok
+
+        result = self(name, *args)
+        code = result[-1] if isinstance(result, tuple) else result
+        assert code == 0, self("get_recent_err_msg")
+        return ok(result)
+
+    def read(self, pointer: int, size: int) -> bytes:
+        """Return bytes of device memory, as that process sees them."""
+        found: bytes = self("read", pointer, size)
+        return found
+
+    def kill(self) -> None:
+        """End it at once, and wait until it is over."""
+        self._process.kill()
+        self._process.join(_SECONDS)
+        assert self._process.exitcode is not None
+
+
+@contextmanager
+def acl_peer(spec: str, device: int = 0) -> Iterator[AclPeer]:
+    """Start another process on the node, with a device set; end it however the test ends."""
+    spawn = get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=_serve, args=(there, spec), daemon=True)
+    process.start()
+    there.close()
+    try:
+        peer = AclPeer(here, process)
+        peer.ok("rt.set_device", device)
+        yield peer
+    finally:
+        here.close()
+        process.join(5.0)
+        process.kill()
+        process.join(5.0)
+
+
+def _serve(connection: Connection, spec: str) -> None:
+    import peerlane.dialects.acl as acl
+
+    peerlane.enter_node(spec)
+
+    def read(pointer: int, size: int) -> bytes:
+        from helpers.acl_calls import content
+
+        return content(acl, pointer, size)
+
+    while True:
+        try:
+            name, args = connection.recv()
+        except EOFError:
+            return
+        call: Any = acl
+        for part in name.split("."):
+            call = read if part == "read" else getattr(call, part)
+        try:
+            connection.send(call(*args))
+        except (TypeError, ValueError) as error:
+            connection.send(error)

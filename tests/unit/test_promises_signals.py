@@ -1,0 +1,217 @@
+"""The promises of docs/errors.md on notifies and events that processes share, and what they do."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import peerlane as pl
+from helpers.peers import Peer, peer
+from helpers.promises import Node, parked
+from peerlane.errors import Fault
+
+LOST_SECONDS = 0.5
+
+pytestmark = pytest.mark.timeout(120)
+
+Shared = tuple[pl.Device, pl.Device, Peer]
+
+
+@pytest.fixture
+def shared(node: Node) -> Iterator[Shared]:
+    spec = f"name=signals-{os.getpid()},devices=2"
+    d0, d1 = node(spec)
+    with peer(spec) as other:
+        yield d0, d1, other
+
+
+def test_notify_export_closed(node: Node) -> None:
+    notify = node()[0].create_notify()
+    for bad in ("everybody", [0]):
+        with pytest.raises(pl.InvalidValue):
+            notify.export(allow=bad)
+    notify.close()
+    with pytest.raises(pl.Closed):
+        notify.export()
+
+
+def test_notify_open_fails(shared: Shared) -> None:
+    d0, _, other = shared
+    number = other.run("n=devices[0].create_notify(); h=n.export(); result=int(h)")
+    with pytest.raises(pl.AccessDenied) as refused:
+        pl.Notify.open(number)
+    assert refused.value.fault is Fault.NOT_LISTED
+    other.run(f"h.allow.add({os.getpid()})")
+    with pytest.raises(pl.BadHandle) as wrong:
+        pl.Physical.open(number)
+    assert wrong.value.fault is Fault.WRONG_KIND
+    assert pl.Notify.open(number).device is d0
+    other.run("n.close(); del n, h")
+
+
+@pytest.mark.parametrize("kind", ["binary", "fifo", "strict"])
+def test_records_and_waits_cross_processes(shared: Shared, kind: str) -> None:
+    d0, d1, other = shared
+    mine = d0.create_notify(kind)
+    mine.record()  # goes with it
+    number = int(mine.export(allow=[other.pid]))
+    other.run(
+        f"n=pl.Notify.open({number}, device=devices[1]); s=devices[1].create_stream();"
+        "s.wait(n, timeout=10); s.sync(); result=n.kind.name"
+    )
+    back = other.run(f"b=devices[0].create_notify('fifo'); result=int(b.export(allow=[{os.getpid()}]))")
+    theirs, stream = pl.Notify.open(back), d1.create_stream()
+    for _ in range(20):
+        other.send("s.wait(n, timeout=10); s.notify(b); s.sync()")
+        stream.notify(mine)
+        stream.wait(theirs, timeout=10)
+        stream.sync()
+        other.receive()
+    assert theirs.recorded == theirs.consumed == 20
+    assert mine.recorded == 21
+
+
+def test_many_wait_and_nobody_is_forgotten(shared: Shared) -> None:
+    d0, _, other = shared
+    gate = d0.create_notify("fifo")
+    number = int(gate.export(allow=[other.pid]))
+    other.send(
+        f"n=pl.Notify.open({number}); ss=[devices[1].create_stream() for _ in range(20)];"
+        "[s.wait(n, timeout=20) for s in ss]; [s.sync() for s in ss]; result=len(ss)"
+    )
+    streams = [d0.create_stream() for _ in range(20)]
+    for stream in streams:
+        stream.wait(gate, timeout=20)
+    for _ in range(40):
+        gate.record()
+    for stream in streams:
+        stream.sync()
+    assert other.receive() == 20
+    assert gate.consumed == 40
+
+
+def test_notify_lost(shared: Shared) -> None:
+    d0, _, other = shared
+    mine = d0.create_notify("fifo")
+    number = int(mine.export(allow=[other.pid]))
+    theirs = pl.Notify.open(
+        other.run(
+            f"n=pl.Notify.open({number}); n.record(); b=devices[0].create_notify();"
+            f"result=int(b.export(allow=[{os.getpid()}]))"
+        )
+    )
+    first, second = d0.create_stream(), d0.create_stream()
+    first.wait(mine)  # was recorded
+    first.wait(mine)
+    second.wait(theirs)
+    other.kill()
+    began = time.monotonic()
+    for stream in (first, second):
+        with pytest.raises(pl.PeerLost, match=str(other.pid)):
+            stream.sync(timeout=30)
+    seconds = time.monotonic() - began
+    print(f"told after {seconds:.3f} s")
+    assert seconds < 5 * LOST_SECONDS
+    assert mine.consumed == 1
+    mine.record()
+    first.wait(mine, timeout=10)  # the program itself can still record it
+    first.sync()
+
+
+def test_event_export_closed(node: Node) -> None:
+    event = node()[0].create_event()
+    event.close()
+    with pytest.raises(pl.Closed):
+        event.export()
+
+
+def test_event_open_fails(shared: Shared) -> None:
+    d0, _, other = shared
+    number = other.run(f"e=devices[0].create_event(); result=int(e.export(allow=[{os.getpid()}]))")
+    with pytest.raises(pl.BadHandle):
+        pl.Event.open(number ^ 1)
+    event, stream = pl.Event.open(number), d0.create_stream()
+    assert not event.is_recorded
+    for wait in (event.sync, lambda: stream.wait(event), lambda: event.is_done):
+        with pytest.raises(pl.InvalidValue) as refused:
+            wait()
+        assert refused.value.fault is Fault.NOT_RECORDED
+
+
+def test_an_event_orders_work_of_two_processes(shared: Shared) -> None:
+    d0, d1, other = shared
+    buffer = d0.allocate(1 << 16)
+    stream = d0.create_stream()
+    gate = parked(stream)
+    buffer.fill(5, stream=stream)
+    event = stream.record()
+    with pytest.raises(pl.Busy):
+        buffer.export()  # it is in use, and small
+    event_handle = int(event.export(allow=[other.pid]))  # a record that was made before counts
+    large = d0.allocate(4 << 20)
+    large.fill(6, stream=stream)
+    stream.record(event)
+    memory = int(large.export(allow=[other.pid]))
+    other.run(
+        f"e=pl.Event.open({event_handle}, device=devices[1]); m=pl.Buffer.open({memory});"
+        "o=devices[1].allocate(m.size);"
+        "s=devices[1].create_stream(); s.wait(e, timeout=20); o.copy_from(m, stream=s); s.record(e); result=e.is_done"
+    )
+    assert not event.is_done
+    gate.record()
+    event.sync(timeout=20)  # the other process's record, which is the newest
+    assert event.is_done
+    assert other.run("s.sync(); result=[int(o.view()[0]), int(o.view()[-1]), e.time_ns > 0]") == [6, 6, True]
+    assert event.time_ns > 0
+    far = d1.create_stream()
+    far.wait(event)
+    far.sync()
+
+
+def test_event_cancelled_elsewhere(shared: Shared) -> None:
+    d0, _, other = shared
+    event = d0.create_event()
+    number = int(event.export(allow=[other.pid]))
+    other.run(
+        f"e=pl.Event.open({number}); s=devices[0].create_stream(); n=devices[0].create_notify();"
+        "s.wait(n); s.record(e)"
+    )
+    stream = d0.create_stream()
+    stream.wait(event)
+    other.run("s.abort()")
+    with pytest.raises(pl.Cancelled):
+        stream.sync(timeout=20)
+    with pytest.raises(pl.Cancelled):
+        event.sync(timeout=20)
+    with pytest.raises(pl.Cancelled):
+        _ = event.time_ns
+
+
+def test_event_sync_foreign(shared: Shared) -> None:
+    d0, _, other = shared
+    event = d0.create_event()
+    number = int(event.export(allow=[other.pid]))
+    other.run(
+        f"e=pl.Event.open({number}); s=devices[0].create_stream(); n=devices[0].create_notify();"
+        "s.wait(n); s.record(e)"
+    )
+    assert event.is_recorded
+    assert not event.is_done
+    with pytest.raises(pl.Busy) as early:
+        _ = event.time_ns
+    assert early.value.fault is Fault.NOT_READY
+    with pytest.raises(pl.WaitTimeout):
+        event.sync(timeout=0.05)
+    with pytest.raises(pl.Unsupported):
+        event.fileno()
+    other.kill()
+    began = time.monotonic()
+    with pytest.raises(pl.PeerLost, match=str(other.pid)):
+        event.sync(timeout=30)
+    assert time.monotonic() - began < 5 * LOST_SECONDS
+    stream = d0.create_stream()
+    stream.record(event)
+    event.sync(timeout=10)
