@@ -11,7 +11,7 @@ import pytest
 from peerlane.testing.procs import run_python
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-NEUTRAL, STREAMS, PYACL = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+NEUTRAL, STREAMS, SHARING, PYACL = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_neutral_example(tmp_path: Path) -> None:
@@ -33,6 +33,13 @@ def test_the_streams_example(tmp_path: Path, schedule: str) -> None:
     done = run_python([str(program)], timeout=60, env={**os.environ, "PEERLANE_SCHEDULE": schedule})
     assert (done.returncode, done.stdout) == (1, "copied\n")
     assert "BadAddress: operation 5 (copy) of stream 1: source host range of 8 bytes at 0x10" in done.stderr
+
+
+def test_the_sharing_example(tmp_path: Path) -> None:
+    program = tmp_path / "ranks.py"
+    program.write_text(SHARING)
+    done = run_python(["-m", "peerlane", "launch", "-n", "4", str(program)], timeout=90)
+    assert (done.returncode, done.stdout) == (0, "[0] [1 2 3 4]\n"), done.stderr
 
 
 def test_the_pyacl_example(tmp_path: Path) -> None:

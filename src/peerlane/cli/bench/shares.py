@@ -63,10 +63,10 @@ class Importer:
         socket.send_fds(self._socket, [what], descriptors) if descriptors else self._socket.send(what)
 
     def acknowledged(self, is_busy: bool) -> float:
-        """Return the time when the memory was mapped there and this process knew, or could have known, of it.
+        """Return when the acknowledgement came.
 
-        A busy process computes until the acknowledgement is there, and does not look before the end of a lap: the
-        time is then that of the sender's clock.
+        A busy process computes meanwhile and looks for it after each millisecond only, so there the time is the one
+        when it was sent; all processes have the same clock.
         """
         if not is_busy:
             self._receive(_ACKNOWLEDGED)
@@ -100,10 +100,14 @@ class Importer:
 
 
 def measure(
-    plan: Plan, devices: Sequence[pl.Device], node: str, shares: int = SHARES
+    plan: Plan,
+    devices: Sequence[pl.Device],
+    node: str,
+    shares: int = SHARES,
+    blocks: int = seams.BLOCKS,
 ) -> tuple[list[Figure], list[Skip]]:
-    """Time sharing in all sizes, exporter idle and computing; then copies across the seams of shared-size blocks."""
-    figures, skips = seams.measure(plan, devices)
+    """Time sharing in all sizes, exporter idle and computing; and before that copies across seams."""
+    figures, skips = seams.measure(plan, devices, blocks)
     with ExitStack() as stack:
         with interrupts_deferred():
             first, connected = Importer(node, stack), Importer(node, stack)
@@ -183,7 +187,8 @@ def _serve(node: str, exporter: socket.socket, pipe: Connection[Any, Any]) -> No
     try:
         with exporter:
             pl.enter_node(node)
-            while _import(exporter):
+            kept: list[object] = []
+            while _import(exporter, kept):
                 pass
     except pl.Error as error:
         pipe.recv()
@@ -192,7 +197,8 @@ def _serve(node: str, exporter: socket.socket, pipe: Connection[Any, Any]) -> No
         return
 
 
-def _import(exporter: socket.socket, kept: list[object] = []) -> bool:  # noqa: B006
+def _import(exporter: socket.socket, kept: list[object]) -> bool:
+    """Have what was sent, say so, and let go of it; False when nothing more comes."""
     message, descriptors, _, _ = socket.recv_fds(exporter, _MESSAGE, 1)
     if message[:1] == _DESCRIPTOR:
         with closing(mmap.mmap(descriptors[0], 0)) as mapped:

@@ -1,0 +1,53 @@
+"""The examples of the guide to sharing are programs; they print what their comments say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from peerlane.testing.procs import Completed, run_python
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "guides" / "sharing.md").read_text()
+PROGRAMS = {text.split()[1]: text for text in re.findall(r"```python\n(# \w+\.py.*?)```", GUIDE, re.DOTALL)}
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def run(tmp_path: Path, name: str, *words: str) -> Completed:
+    program = tmp_path / name
+    program.write_text(PROGRAMS[name])
+    done = run_python([*words, str(program)], timeout=90)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_every_example_is_run_here() -> None:
+    assert set(PROGRAMS) == {"share.py", "ranges.py", "survive.py"}
+    assert GUIDE.count("```python") == len(PROGRAMS)
+
+
+def test_two_ranks_have_the_same_weights(tmp_path: Path) -> None:
+    done = run(tmp_path, "share.py", "-m", "peerlane", "launch", "-n", "2")
+    assert done.stdout == "[0] [9 7 7]\n"
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
+def test_blocks_side_by_side_and_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    assert run(tmp_path, "ranges.py").stdout == "[0 0 5 5]\nNO_ACCESS\n"
+
+
+def test_memory_outlives_its_maker(tmp_path: Path) -> None:
+    read, lost = run(tmp_path, "survive.py").stdout.splitlines()
+    assert read == "[1 1 1 1]"
+    assert re.match(r"process \d+, which made the handle, has ended or left its node", lost)
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(((?!http)[^)#]+)", GUIDE))
+def test_links_lead_somewhere(link: str) -> None:
+    assert (ROOT / "docs" / "guides" / link).exists()
