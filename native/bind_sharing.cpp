@@ -66,7 +66,11 @@ void bind_sharing(nb::module_& m) {
         },
         "directory"_a, "name"_a, "slot"_a, "node"_a, "Serve handles on a socket of this name, from a thread of its own; idempotent.");
     m.def(
-        "stop_serving", [] { Broker::get().close(); }, nb::call_guard<GilReleased>(), "Nobody opens anything any more; idempotent.");
+        "stop_serving",
+        [] {
+            Exporter::forget_kept();
+            Broker::get().close();
+        }, nb::call_guard<GilReleased>(), "Nobody opens anything any more; idempotent.");
     m.def(
         "offer",
         [](const BlockHandle& block, uint16_t kind, uint16_t rights, uint32_t device, uint64_t offset, uint64_t length, bool everyone) {

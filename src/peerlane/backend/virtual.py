@@ -46,6 +46,8 @@ class VirtualBackend:
         self._state = NodeState(config)
         self._pid = os.getpid()
         self._node_hash = handles.node_hash(config)
+        self._start = _core.start_time(self._pid) & 0xFFFFFFFF
+        self._makers: dict[int, tuple[int, int]] = {}  # who was met at a slot: pid and start time
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self._numbers: list[int] = []
@@ -115,24 +117,22 @@ class VirtualBackend:
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
     ) -> HandleFields:
-        start, ordinal = self._serve(), self._ordinals[block.device]
-        ticket = _core.offer(block, kind, rights, ordinal, *part, everyone)
-        return self._fields(kind, start, ticket, part[1])
+        self._serve()
+        ticket = _core.offer(block, kind, rights, self._ordinals[block.device], *part, everyone)
+        return self._fields(kind, ticket, part[1])
 
     def offer_signal(
         self, kind: HandleKind, signal: _core.Signal, ordinal: int, detail: int, everyone: bool
     ) -> HandleFields:
-        start = self._serve()
-        return self._fields(kind, start, signal.offer(kind, ordinal, detail, everyone), 0)
+        self._serve()
+        return self._fields(kind, signal.offer(kind, ordinal, detail, everyone), 0)
 
-    def _serve(self) -> int:
-        # What can fail comes first: nothing is offered then.
+    def _serve(self) -> None:
         self._check_open()
         state = self._state
         _core.serve(state.directory, state.socket_name(state.slot), state.slot, self._node_hash)
-        return _core.start_time(self._pid) & 0xFFFFFFFF
 
-    def _fields(self, kind: HandleKind, start: int, ticket: tuple[int, int], nbytes: int) -> HandleFields:
+    def _fields(self, kind: HandleKind, ticket: tuple[int, int], nbytes: int) -> HandleFields:
         index, nonce = ticket
         state, node = self._state, self._node_hash
         return HandleFields(
@@ -144,7 +144,7 @@ class VirtualBackend:
             kind=kind,
             size=nbytes,
             pid=self._pid,
-            start=start,
+            start=self._start,
         )
 
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
@@ -155,7 +155,7 @@ class VirtualBackend:
                 "the handle was made by this very process; use what it was exported from",
                 fault=Fault.OWN_HANDLE,
             )
-        if state.is_foreign(fields.slot):
+        if fields.slot not in self._makers and state.is_foreign(fields.slot):
             raise AccessDenied(
                 "the process that made the handle is in another pid namespace than this one, where pids cannot be "
                 "compared; run both in one container",
@@ -168,6 +168,20 @@ class VirtualBackend:
             raise PeerLost(
                 f"{who} has ended or left the node; memory can be opened only while its maker lives"
             )
+        try:
+            return self._ask(fields, owner, kind, timeout)
+        except PeerLost:
+            # Another process may be there by now.
+            self._makers.pop(fields.slot, None)
+            fresh = self._owner_of(fields)
+            if fresh is None or fresh == owner:
+                raise
+        return self._ask(fields, fresh, kind, timeout)
+
+    def _ask(
+        self, fields: HandleFields, owner: tuple[int, int], kind: HandleKind, timeout: float
+    ) -> _core.Offer:
+        state = self._state
         return _core.open_handle(
             state.directory,
             state.socket_name(fields.slot),
@@ -189,11 +203,18 @@ class VirtualBackend:
 
     def maker_of(self, handle: int | bytes | str) -> int | None:
         self._check_open()
-        owner = self._owner_of(handles.decode(handle, self.config))
+        fields = handles.decode(handle, self.config)
+        self._makers.pop(fields.slot, None)
+        owner = self._owner_of(fields)
         return None if owner is None else owner[0]
 
     def _owner_of(self, fields: HandleFields) -> tuple[int, int] | None:
-        owner = self._state.owner(fields.slot)
+        # Who was there is asked again once he does not answer: a connection notices by itself that he has ended.
+        owner = self._makers.get(fields.slot)
+        if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
+            owner = self._state.owner(fields.slot)
+            if owner is not None:
+                self._makers[fields.slot] = owner
         return None if fields.pid is not None and owner != (fields.pid, fields.start) else owner
 
     def adopt(self, offer: _core.Offer) -> _core.Block:
