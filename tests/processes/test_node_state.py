@@ -15,7 +15,7 @@ import pytest
 import peerlane as pl
 from peerlane.errors import Fault
 from peerlane.node import NodeConfig
-from peerlane.node.node_file import SLOTS
+from peerlane.node.node_file import SLOTS, pid_namespace, slot_offset
 from peerlane.node.state import NodeState
 from peerlane.testing.procs import run_python
 
@@ -131,3 +131,17 @@ def test_the_file_is_the_owners_alone(runtime_directory: Path, node: Node) -> No
     (runtime_directory / "linked.node").symlink_to("/etc/passwd")
     with pytest.raises(pl.Error, match="cannot open the state"):
         pl.enter_node("name=linked,devices=2")
+
+
+def test_a_place_that_names_no_possible_pid_is_free(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    config = NodeConfig.parse("name=n,devices=2")
+    first = NodeState(config, tmp_path)
+    with (tmp_path / "n.node").open("r+b") as file:
+        file.seek(slot_offset(2, 7))
+        file.write(b"\xff" * 8 + pid_namespace().to_bytes(8, "little"))
+    second = NodeState(config, tmp_path)
+    assert second.processes() == (os.getpid(), os.getpid())
+    assert second.reap() == 1
+    second.close()
+    first.close()
