@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import hashlib
 import string
 import struct
@@ -30,13 +31,14 @@ SLOT_BITS, INDEX_BITS, NONCE_BITS = 10, 17, 28
 _MAGIC = b"PL"
 _TEXT = struct.Struct("<2sBBQQQQIII")
 _CHECKED = _TEXT.size - 4
-_ALPHABET = frozenset(f"{string.ascii_letters}{string.digits}-_".encode())
+_ALPHABET = f"{string.ascii_letters}{string.digits}-_".encode()
 _LOW_INDEX = NONCE_BITS
 _LOW_SLOT = _LOW_INDEX + INDEX_BITS
 _LOW_TAG = _LOW_SLOT + SLOT_BITS
 _INT_BITS = _LOW_TAG + 8
 
 
+@functools.lru_cache(maxsize=8)
 def node_hash(config: NodeConfig) -> int:
     """Return the 64 bits by which handles name their node: of its name and of what makes it that node."""
     digest = hashlib.sha256(f"{config.name}\0{config.digest}".encode()).digest()
@@ -160,11 +162,12 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
         ) from None
     if len(text) != TEXT_LENGTH:
         raise BadHandle(f"this is no handle: it has {len(text):,} characters, and a handle has {TEXT_LENGTH}")
-    for at, byte in enumerate(text):
-        if byte not in _ALPHABET:
-            raise BadHandle(
-                f"this is no handle: character {at + 1} is {bytes([byte])!r}; it has letters, digits, '-' and '_'"
-            )
+    foreign = text.translate(None, _ALPHABET)
+    if foreign:
+        at = text.index(foreign[:1])
+        raise BadHandle(
+            f"this is no handle: character {at + 1} is {foreign[:1]!r}; it has letters, digits, '-' and '_'"
+        )
     raw = binascii.a2b_base64(text.translate(bytes.maketrans(b"-_", b"+/")))
     magic, version, kind, node, place, nonce, size, pid, start, checksum = _TEXT.unpack(raw)
     if magic != _MAGIC:
