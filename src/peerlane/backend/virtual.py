@@ -149,7 +149,7 @@ class VirtualBackend:
 
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
         self._check_open()
-        fields, state = handles.decode(handle, self.config), self._state
+        fields, state = self._decode(handle), self._state
         if fields.slot == state.slot and fields.pid in (None, self._pid):
             raise AccessDenied(
                 "the handle was made by this very process; use what it was exported from",
@@ -178,6 +178,10 @@ class VirtualBackend:
                 raise
         return self._ask(fields, fresh, kind, timeout)
 
+    def _decode(self, handle: int | bytes | str) -> HandleFields:
+        fields = handles.decode(handle)
+        return fields if handles.is_of(fields, self._node_hash) else handles.decode(handle, self.config)
+
     def _ask(
         self, fields: HandleFields, owner: tuple[int, int], kind: HandleKind, timeout: float
     ) -> _core.Offer:
@@ -203,7 +207,7 @@ class VirtualBackend:
 
     def maker_of(self, handle: int | bytes | str) -> int | None:
         self._check_open()
-        fields = handles.decode(handle, self.config)
+        fields = self._decode(handle)
         self._makers.pop(fields.slot, None)
         owner = self._owner_of(fields)
         return None if owner is None else owner[0]

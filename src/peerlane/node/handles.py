@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import functools
 import hashlib
 import string
 import struct
@@ -38,7 +37,6 @@ _LOW_TAG = _LOW_SLOT + SLOT_BITS
 _INT_BITS = _LOW_TAG + 8
 
 
-@functools.lru_cache(maxsize=8)
 def node_hash(config: NodeConfig) -> int:
     """Return the 64 bits by which handles name their node: of its name and of what makes it that node."""
     digest = hashlib.sha256(f"{config.name}\0{config.digest}".encode()).digest()
@@ -105,6 +103,11 @@ def encode_text(fields: HandleFields) -> bytes:
         0,
     )[:_CHECKED]
     return base64.urlsafe_b64encode(head + zlib.crc32(head).to_bytes(4, "little"))
+
+
+def is_of(fields: HandleFields, node: int) -> bool:
+    """Whether a handle is of the node with this hash, as far as it says."""
+    return fields.node == node or (fields.node is None and fields.tag == node_tag(node))
 
 
 def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> HandleFields:
@@ -206,7 +209,7 @@ def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
 
 def _check_node(fields: HandleFields, config: NodeConfig) -> None:
     ours = node_hash(config)
-    if fields.node == ours or (fields.node is None and fields.tag == node_tag(ours)):
+    if is_of(fields, ours):
         return
     theirs = f"tag {fields.tag:#04x}" if fields.node is None else f"{fields.node:#018x}"
     mine = f"tag {node_tag(ours):#04x}" if fields.node is None else f"{ours:#018x}"
