@@ -253,7 +253,7 @@ def workers_of(demo: subprocess.Popen[str], *, holding: bool) -> list[int]:
 
 
 def assert_nothing_is_left(demo: subprocess.Popen[str], tmp_path: Path) -> None:
-    assert procs._await_end(demo.pid, 10) == {}
+    assert procs.await_session_end(demo.pid, 10) == {}
     left = [path for path in (tmp_path / "runtime").rglob("*") if path.is_socket()]
     assert left == []
 
@@ -285,4 +285,4 @@ def test_workers_follow_an_owner_that_was_killed(start: Demo) -> None:
     demo = start()
     workers_of(demo, holding=True)
     demo.kill()
-    assert procs._await_end(demo.pid, 30) == {}
+    assert procs.await_session_end(demo.pid, 30) == {}
