@@ -94,6 +94,20 @@ def test_a_corrupt_file_is_made_anew(tmp_path: Path, content: bytes) -> None:
     state.close()
 
 
+def test_another_release_on_the_same_node_is_not_wiped(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    config = NodeConfig.parse("name=n,devices=2")
+    first = NodeState(config, tmp_path)
+    with (tmp_path / "n.node").open("r+b") as file:
+        file.write(b"PLNODE\0\1")
+    with pytest.raises(pl.InvalidValue, match="another release") as refused:
+        NodeState(config, tmp_path)
+    assert refused.value.fault is Fault.NODE_MISMATCH
+    assert first.owner(first.slot) is not None
+    first.close()
+    NodeState(config, tmp_path).close()
+
+
 def test_slots_of_the_dead_are_used_again(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     config = NodeConfig.parse("name=n,devices=1")

@@ -25,7 +25,7 @@ def run(tmp_path: Path, name: str, *words: str) -> Completed:
 
 
 def test_every_example_is_run_here() -> None:
-    assert set(PROGRAMS) == {"share.py", "ranges.py", "survive.py"}
+    assert set(PROGRAMS) == {"share.py", "ranges.py", "survive.py", "order.py"}
     assert GUIDE.count("```python") == len(PROGRAMS)
 
 
@@ -40,6 +40,14 @@ def test_blocks_side_by_side_and_twice(
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     assert run(tmp_path, "ranges.py").stdout == "[0 0 5 5]\nNO_ACCESS\n"
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
+def test_streams_of_two_processes_are_ordered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    assert run(tmp_path, "order.py", "-m", "peerlane", "launch", "-n", "2").stdout == "[1] [7 7 7]\n"
 
 
 def test_memory_outlives_its_maker(tmp_path: Path) -> None:

@@ -220,10 +220,16 @@ def _refuse_shape(config: NodeConfig, others: str | None) -> None:
 def _other_shape(fd: int, besides: int) -> str | None:
     """Describe the shape in the header if a live process other than ``besides`` stands behind it."""
     header = read_header(fd)
-    if header is None or header.magic != MAGIC or header.devices > MAX_DEVICES or header.slots != SLOTS:
+    if header is None or header.devices > MAX_DEVICES or header.slots != SLOTS:
+        return None
+    # The slots' owners lie at the same place in every version of the layout.
+    version = header.magic[-1] if header.magic[:-1] == MAGIC[:-1] else None
+    if version is None:
         return None
     for _, fields in owners(fd, header.devices):
         if fields[0] & 0xFFFFFFFF != besides and is_running(*fields):
+            if version != MAGIC[-1]:
+                return f"layout {version} of another release of peerlane"
             return header.shape or f"digest {header.digest.decode(errors='replace')}"
     return None
 
