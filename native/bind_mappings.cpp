@@ -67,19 +67,20 @@ void bind_mappings(nb::module_& m) {
         .def(
             "map",
             [](PlaceHandle& self, uint64_t at, const BlockHandle& block, unsigned others,
-               const std::vector<std::pair<uint32_t, unsigned>>& named) {
+               const std::vector<std::pair<uint32_t, unsigned>>& named, uint64_t limit) {
                 Block& mapped = block.get();
                 hold(&mapped);   // another thread may close the handle meanwhile
                 try {
                     const GilReleased gil;
-                    Heap::get().map(*self.place, at, &mapped, others, accesses(named));
+                    Heap::get().map(*self.place, at, &mapped, others, accesses(named), limit);
                 } catch (...) {
                     drop(&mapped);
                     throw;
                 }
                 drop(&mapped);
             },
-            "at"_a, "block"_a, "others"_a, "named"_a, "Rights: 1 read, 2 write; those of devices not named are `others`.")
+            "at"_a, "block"_a, "others"_a, "named"_a, "limit"_a,
+            "Rights: 1 read, 2 write; those of devices not named are `others`.  Addresses from `limit` bytes on are out of bounds.")
         .def(
             "unmap", [](PlaceHandle& self, uint64_t at) { Heap::get().unmap(*self.place, at); }, "at"_a,
             nb::call_guard<GilReleased>(), "End the mapping that starts at `at`; it stays until its last use ends.")

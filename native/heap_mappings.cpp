@@ -1,4 +1,5 @@
 // Addresses reserved first, and blocks mapped into them later.
+#include <algorithm>
 #include <cerrno>
 
 #include "heap.h"
@@ -94,7 +95,8 @@ void Heap::give_place(Place& place) {
     places_.erase(place.offset);
 }
 
-Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, const std::vector<Access>& named) {
+Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, const std::vector<Access>& named,
+                  uint64_t limit) {
     check_usable();
     std::lock_guard lock(mutex_);
     const uint64_t base = address_of(place), span = place.span.load(std::memory_order_relaxed);
@@ -117,7 +119,7 @@ Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, cons
     }
     hold(block);
     extent->offset = offset;
-    extent->size = block->size;
+    extent->size = std::min(limit, block->size);
     extent->block = block;
     extent->slab = nullptr;
     extent->device = block->device;
@@ -158,7 +160,7 @@ void Heap::set_access(Place& place, uint64_t at, uint64_t size, Access access) {
     std::vector<Mapping*> found;
     for (uint64_t reached = at; reached < at + size;) {
         const Extent* extent = mapped_at(place, reached);
-        reached += extent->size;
+        reached += extent->block->size;
         if (reached > at + size || (access.device >= extent->mapping->devices && access.device != Access::kAll))
             throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + at + size,
                           .device = place.device};

@@ -195,8 +195,10 @@ class Place:
     def grow(self, size: int) -> bool:
         """Reserve more behind what there is; False when that is in use."""
 
-    def map(self, at: int, block: Block, others: int, named: Sequence[tuple[int, int]]) -> None:
-        """Rights: 1 read, 2 write; those of devices not named are `others`."""
+    def map(self, at: int, block: Block, others: int, named: Sequence[tuple[int, int]], limit: int) -> None:
+        """
+        Rights: 1 read, 2 write; those of devices not named are `others`.  Addresses from `limit` bytes on are out of bounds.
+        """
 
     def unmap(self, at: int) -> None:
         """End the mapping that starts at `at`; it stays until its last use ends."""

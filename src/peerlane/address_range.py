@@ -115,9 +115,15 @@ class AddressRange:
             ``READ_ONLY``: more than reading was asked for, and the block was shared to be read.
         Closed, OutOfMemory
         """
-        call = "AddressRange.map"
         if not isinstance(physical, Physical):
-            raise TypeError(f"{call}: what is mapped must be a Physical, not {type(physical).__name__}")
+            raise TypeError(
+                f"AddressRange.map: what is mapped must be a Physical, not {type(physical).__name__}"
+            )
+        self._map(physical, at, access, physical.size)
+
+    def _map(self, physical: Physical, at: int, access: Access | None, limit: int) -> None:
+        # Addresses from `limit` bytes on are out of bounds.
+        call = "AddressRange.map"
         block = physical._open(call)
         place = self._open(call)
         self.device._checked(physical.device, call)
@@ -135,7 +141,7 @@ class AddressRange:
                 call=call,
                 device=physical.device.name,
             )
-        place.map(at, block, others, named)
+        place.map(at, block, others, named, limit)
         self._mapped[at] = physical.size
 
     def unmap(self, at: int = 0, size: int | None = None) -> None:

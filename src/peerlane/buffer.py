@@ -136,7 +136,7 @@ class Buffer(_core.Memory):
         with Physical._adopt(offer, home, device) as physical:
             imported = AddressRange(physical.device, physical.size)
             try:
-                imported.map(physical, access="r" if physical.is_read_only else "rw")
+                imported._map(physical, 0, "r" if physical.is_read_only else "rw", start + nbytes)
                 made = imported[start : start + nbytes]
             except BaseException:
                 imported.close()

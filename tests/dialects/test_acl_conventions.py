@@ -96,6 +96,9 @@ CALLS: list[tuple[str, tuple[Any, ...], Any]] = [
     ("acl.rt.wait_and_reset_notify", (4096, 0, 0), 107000),
     ("acl.rt.get_notify_id", (0,), (0, 100000)),
     ("acl.rt.notify_batch_reset", ([],), 107000),
+    ("acl.rt.notify_get_export_key", (0, 65, 0), ("", 100000)),
+    ("acl.rt.notify_set_import_pid", (0, [1]), 100000),
+    ("acl.rt.notify_import_by_key", ("", 0), (0, 507899)),
     ("acl.rt.process_report", (0,), 107000),
     ("acl.rt.process_report", (1,), 107012),
     ("acl.rt.launch_callback", (print, None, 1, 0), 107015),
@@ -188,6 +191,7 @@ SIGNATURES = {
     "acl.rt.record_notify": "kk",
     "acl.rt.wait_and_reset_notify": "kku",
     "acl.rt.get_notify_id": "k",
+    "acl.rt.notify_get_export_key": "kkk",
     "acl.rt.subscribe_report": "kk",
     "acl.rt.unsubscribe_report": "kk",
     "acl.rt.process_report": "i",
@@ -328,7 +332,6 @@ ABSENT_SHAPES = {
     "acl.rt.reduce_async": 200001,
     "acl.rt.get_stream_attribute": (0, 200001),
     "acl.rt.device_get_uuid": ({}, 200001),
-    "acl.rt.notify_get_export_key": ("", 200001),
     "acl.create_data_buffer": 0,
 }
 

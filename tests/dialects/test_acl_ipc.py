@@ -13,7 +13,6 @@ from helpers.acl_calls import MIB, content, filled, holding, ok
 from helpers.acl_peer import AclPeer
 
 pytestmark = pytest.mark.timeout(180)
-PAGE = 4096
 
 
 @pytest.fixture
@@ -39,8 +38,7 @@ def test_the_same_bytes_in_both_processes(acl: ModuleType, peer: AclPeer, size: 
     peer.ok("rt.memset", there, size, 0xCD, size)
     assert content(acl, pointer, size) == b"\xcd" * size
     assert content(acl, before, size) == b"\1" * size and content(acl, after, size) == b"\2" * size
-    beyond = -(-size // PAGE) * PAGE + 1
-    assert peer("rt.memset", there, beyond, 0, beyond) == 107000
+    assert peer("rt.memset", there, size + 1, 0, size + 1) == 107000
     peer.ok("rt.ipc_mem_close", key)
     assert peer("rt.memset", there, size, 0, size) == 107000
     ok(acl.rt.ipc_mem_close(key))
@@ -51,7 +49,9 @@ def test_a_part_from_the_start(acl: ModuleType, peer: AclPeer) -> None:
     pointer = filled(acl, 1000, 3)
     there = peer.ok("rt.ipc_mem_import_by_key", key_of(acl, pointer, 10, to=peer), 0)
     assert peer.read(there, 10) == bytes([3]) * 10
-    assert peer("rt.memset", there, PAGE + 1, 0, PAGE + 1) == 107000
+    assert peer("rt.memset", there, 11, 0, 11) == 107000
+    assert "10" in peer("get_recent_err_msg")
+    assert content(acl, pointer, 1000) == bytes([3]) * 1000
 
 
 def test_arguments_of_the_export(acl: ModuleType, peer: AclPeer) -> None:

@@ -69,6 +69,27 @@ void blocks_side_by_side_are_one_range(std::mt19937_64& random, uint32_t device)
     heap.release(*place);
 }
 
+void a_mapping_ends_at_its_limit(uint32_t device) {
+    Heap& heap = Heap::get();
+    const PlacePtr place = heap.reserve(2 * kGranule, 0, device);
+    const uint64_t base = heap.address_of(*place);
+    Block* block = heap.create_physical(device, kGranule);
+    heap.map(*place, 0, block, 3, {}, 1000);
+    heap.map(*place, kGranule, block);
+    drop(block);
+    fill(base, 1, 1, 1000);
+    CHECK(read(base + kGranule, 1001) == [] { std::vector<char> bytes(1001, 1); bytes[1000] = 0; return bytes; }());
+    const auto beyond = refused([&] { fill(base + 999, 1, 1, 2); });
+    CHECK(beyond && beyond->why == Why::out_of_bounds && beyond->extent_size == 1000);
+    CHECK(refuses(Why::out_of_bounds, [&] { fill(base, 1, 1, kGranule + 1); }));   // what is mapped behind is not next to it
+    CHECK(refuses(Why::unknown_address, [&] { fill(base + 1000, 1, 1, 1); }));
+    heap.set_access(*place, 0, 2 * kGranule, {device, Mapping::kRead});
+    heap.unmap(*place, 0);
+    CHECK(refuses(Why::unknown_address, [&] { fill(base, 1, 1, 1); }));
+    heap.map(*place, 0, block);
+    heap.release(*place);
+}
+
 void a_range_grows_in_place(uint32_t device) {
     Heap& heap = Heap::get();
     const PlacePtr one = heap.reserve(kGranule, 0, device);
@@ -227,6 +248,7 @@ int main() {
     Heap::get().configure({.window_bytes = kTestWindow});
     const uint32_t a = device_of(uint64_t{1} << 40), b = device_of(uint64_t{1} << 40);
     blocks_side_by_side_are_one_range(random, a);
+    a_mapping_ends_at_its_limit(a);
     a_range_grows_in_place(a);
     rights_are_those_of_a_device_that_takes_part(a, b);
     a_small_allocation_moves_out_of_its_slab(random, a);

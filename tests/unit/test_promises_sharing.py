@@ -314,6 +314,29 @@ def test_buffer_open_fails(shared: Shared) -> None:
     _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda: pl.Buffer.open(number ^ 1))
 
 
+@pytest.mark.parametrize(("start", "stop"), [(0, 1000), (100, 900), (0, 1)])
+def test_buffer_open_bounds(shared: Shared, start: int, stop: int) -> None:
+    d0, _, other = shared
+    number = _exported(other, what=f"devices[0].allocate(1000)[{start}:{stop}]")
+    other.run("thing.fill(7)")
+    buffer, own, size = pl.Buffer.open(number), d0.allocate(2000), stop - start
+    own.fill(9)
+    pl.raw.copy(own.address, buffer.address, size)
+    assert bytes(own) == b"\7" * size + b"\t" * (2000 - size)
+    pl.raw.copy(buffer.address + size - 1, own.address + 1999, 1)
+    assert bytes(buffer) == b"\7" * (size - 1) + b"\t"
+    for beyond in (
+        lambda: pl.raw.copy(own.address, buffer.address, size + 1),
+        lambda: pl.raw.copy(buffer.address, own.address, size + 1),
+        lambda: pl.raw.fill(buffer.address + size - 1, 1, count=2),
+    ):
+        _refused(pl.BadAddress, Fault.OUT_OF_BOUNDS, beyond)
+    _refused(pl.BadAddress, Fault.UNKNOWN_ADDRESS, lambda: pl.raw.copy(own.address, buffer.address + size, 1))
+    assert bytes(buffer) == b"\7" * (size - 1) + b"\t"
+    buffer.close()
+    _refused(pl.BadAddress, Fault.FREED_ADDRESS, lambda: pl.raw.copy(own.address, buffer.last_address, 1))
+
+
 def test_buffer_is_imported(shared: Shared) -> None:
     assert pl.Buffer.open(_exported(shared[2], what="devices[0].allocate(8)")).is_imported
     assert not shared[0].allocate(8).is_imported

@@ -19,8 +19,8 @@ _ABSENT: tuple[tuple[str, tuple[object, ...], str], ...] = (
         (),
         # devices and contexts
         "reset_device_force peek_at_last_error get_last_error destroy_context set_context "
-        # streams, notifies
-        "set_stream_attribute notify_set_import_pid "
+        # streams
+        "set_stream_attribute "
         # memory
         "host_unregister host_register_v2 mem_flush mem_invalidate mem_uce_repair reduce_async value_write "
         "value_wait "
@@ -34,13 +34,12 @@ _ABSENT: tuple[tuple[str, tuple[object, ...], str], ...] = (
         "query_device_status get_device_info get_device_capability get_devices_topo "
         "get_logic_dev_id_by_user_dev_id get_user_dev_id_by_logic_dev_id get_logic_dev_id_by_phy_dev_id "
         "get_phy_dev_id_by_logic_dev_id create_context get_context "
-        # streams, notifies
-        "get_stream_attribute notify_import_by_key "
+        # streams
+        "get_stream_attribute "
         # memory
         "malloc_cached malloc_align32 malloc_with_cfg malloc_host_with_cfg malloc_for_task_scheduler "
         "host_register host_get_device_pointer",
     ),
-    ("acl.rt", ("",), "notify_get_export_key"),
     ("acl.rt", ({},), "get_device_utilization_rate device_get_uuid pointer_get_attributes"),
     ("acl.rt", ([],), "get_mem_uce_info"),
 )

@@ -19,7 +19,7 @@ def let_in(handle: Handle, pids: Iterable[int]) -> None:
     if handle.allow.is_everyone:
         raise Refusal(
             Code.RT_NO_PERMISSION,
-            "it was exported with flags 1, without a list of processes: any may import it",
+            "it was exported without a list of processes: any may import it",
             "export with flags 0 to choose who may",
         )
     wanted = list(pids)
@@ -40,10 +40,12 @@ def refuse_no_pids(pids: list[int]) -> None:
         raise Refusal(Code.RT_PARAM_INVALID, "the list of processes is empty", "pass at least one")
 
 
-def refuse_export_flags(flags: int) -> bool:
-    """Return whether any process may import; refuse flags beyond 1: 107000."""
-    if flags > 1:
+def refuse_export_flags(flags: int, for_all: int) -> bool:
+    """Return whether any process may import; refuse flags other than 0 and ``for_all``: 107000."""
+    if flags not in (0, for_all):
         raise Refusal(
-            Code.RT_PARAM_INVALID, f"flags is {flags}", "pass 0, or 1 to let any process of this user import"
+            Code.RT_PARAM_INVALID,
+            f"flags is {flags}",
+            f"pass 0, or {for_all} to let any process of this user import",
         )
-    return flags == 1
+    return flags == for_all

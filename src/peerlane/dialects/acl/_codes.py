@@ -133,7 +133,7 @@ REMEDIES: Mapping[Fault, str] = MappingProxyType(
         Fault.STALE_HANDLE: "keep the memory in the process that exported it until the others have imported it, and "
         "export again",
         Fault.WRONG_KIND: "pass numbers to acl.rt.mem_import_from_shareable_handle, memory keys to "
-        "acl.rt.ipc_mem_import_by_key",
+        "acl.rt.ipc_mem_import_by_key, notify keys to acl.rt.notify_import_by_key",
         Fault.FALSE_CLAIM: "look at the other process; it is broken, or not the one meant",
         Fault.OWN_HANDLE: "use what was exported directly; import it in other processes",
         Fault.NOT_LISTED: "list the number that acl.rt.device_get_bare_tgid gives here, in the process that exported",

@@ -101,15 +101,20 @@ def device_peer_access_status(device_id: Int32, peer_device_id: Int32) -> int:
     return int(not _not_enabled(device_id, peer_device_id))
 
 
-def add_reference(device: Device, peer: Device) -> None:
-    """Add a reference to the direction from ``device`` to ``peer``: 207000 if it cannot be, 207005 over the limit."""
-    if not device.can_access(peer):
+def refuse_unreachable(device: Device, peer: Device) -> None:
+    """Refuse two devices that no route joins: 207000."""
+    if device is not peer and not device.can_access(peer):
         raise Refusal(
             Code.RT_FEATURE_NOT_SUPPORT,
             f"device {device.ordinal} cannot reach device {peer.ordinal}: {device.why_not(peer)}",
             "copy through host memory, or choose devices for which acl.rt.device_can_access_peer gives 1 "
             "(`peerlane topo` shows them)",
         )
+
+
+def add_reference(device: Device, peer: Device) -> None:
+    """Add a reference to the direction from ``device`` to ``peer``: 207000 if it cannot be, 207005 over the limit."""
+    refuse_unreachable(device, peer)
     forth, back = (device.ordinal, peer.ordinal), (peer.ordinal, device.ordinal)
     with machine.lock:
         references = machine.peer_references

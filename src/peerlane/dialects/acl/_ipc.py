@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
 from peerlane import Buffer, Device, raw
 from peerlane.dialects._call import Address, Object, Refusal, Text, Word, int_list
 from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
-from peerlane.dialects.acl._codes import REMEDIES, Code
+from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference
+from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
 from peerlane.dialects.acl._state import acl, machine
-from peerlane.errors import BadHandle, Closed, Error, Fault
+from peerlane.errors import Closed, Error
 
 _SET_PID = "acl.rt.ipc_mem_set_import_pid"
-_SHORTEST, _TOO_LONG = 65, 1024
 _MOST_PIDS = 31
-_NO_KEY = frozenset(
-    {Fault.BAD_HANDLE, Fault.STALE_HANDLE, Fault.WRONG_KIND, Fault.HANDLE_VERSION, Fault.NODE_MISMATCH}
-)
+_FOR_ALL = 1
 
 
 @dataclass(slots=True)
@@ -38,24 +34,18 @@ def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word)
 
     ``len`` is the room for the key, 65 at least.  ``flags`` 0: those that ``ipc_mem_set_import_pid`` lists; 1: any.
     """
-    if len >= _TOO_LONG:
-        raise ValueError(
-            f"acl.rt.ipc_mem_get_export_key: len is {len}; valid are {_SHORTEST} to {_TOO_LONG - 1}"
-        )
+    refuse_long("acl.rt.ipc_mem_get_export_key", len)
     if not dev_ptr or not size:
         raise Refusal(
             Code.INVALID_PARAM,
             "dev_ptr is NULL (0)" if size else "size is 0",
             "pass what acl.rt.malloc returned, and its size",
         )
-    if len < _SHORTEST:
-        raise Refusal(
-            Code.RT_PARAM_INVALID, f"len is {len}, and a key with its end has {_SHORTEST} bytes", "pass 65"
-        )
-    everyone = refuse_export_flags(flags)
+    refuse_short(len)
+    everyone = refuse_export_flags(flags, _FOR_ALL)
     buffer = _exportable(dev_ptr, size)
     given = buffer[:size].export(allow="user" if everyone else ())
-    key = bytes(given).decode()
+    key = text_of(given)
     machine.shared.given_keys[key] = given
     return key
 
@@ -94,7 +84,7 @@ def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
     known = _once_more(key)
     if known is not None:
         return known
-    with _as_no_key():
+    with as_no_key():
         buffer = Buffer.open(key, device=device)
     try:
         return _keep(key, buffer, device, peer=flags == 1)
@@ -193,17 +183,6 @@ def _keep(key: str, buffer: Buffer, device: Device, *, peer: bool) -> int:
             add_reference(*direction)
         machine.shared.taken_keys[key] = _Imported(buffer, direction)
         return buffer.address
-
-
-@contextlib.contextmanager
-def _as_no_key() -> Iterator[None]:
-    """Answer what is no key with 507899 (spec acl 3 [X])."""
-    try:
-        yield
-    except BadHandle as error:
-        if error.fault not in _NO_KEY:
-            raise
-        raise Refusal(Code.RT_DRV_INTERNAL_ERROR, str(error), REMEDIES[error.fault]) from None
 
 
 def _no_key(cause: str) -> Refusal:

@@ -1,26 +1,58 @@
-"""``acl.rt``: notifies within a process (spec acl 2.6, 4 "Events/notifies")."""
+"""``acl.rt``: notifies, in a process and between processes (spec acl 2.6, 4 "Events/notifies")."""
 
 from __future__ import annotations
 
-from peerlane.dialects._call import Address, Object, Refusal, StrictUInt32, Word, int_list
+from peerlane import Device, Handle, Notify
+from peerlane.dialects._call import Address, Object, Refusal, StrictUInt32, Text, Word, int_list
 from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
 from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._device import add_reference, drop_reference, refuse_unreachable
+from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
 
 _FLAGS = (0, 1)
+_EXPORT_KEY, _SET_PID = "acl.rt.notify_get_export_key", "acl.rt.notify_set_import_pid"
+_FOR_ALL = 2
+_WITH_PEER = 2
 
 
 class AclNotify(Thing):
-    """A notify of a context."""
+    """A notify of a context.
 
-    __slots__ = ("neutral",)
+    Attributes
+    ----------
+    neutral : Notify
+        Its device is the one where it was created, also when it was imported.
+    is_imported : bool
+    given : Handle or None
+        What it was exported as.
+    direction : tuple or None
+        The peer access that came with the import.
+    """
+
+    __slots__ = ("direction", "given", "is_imported", "neutral")
 
     name = "notify"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, imported: Notify | None = None) -> None:
         super().__init__(context)
-        self.neutral = context.device.create_notify()
+        self.is_imported = imported is not None
+        self.neutral = imported or context.device.create_notify()
+        self.given: Handle | None = None
+        self.direction: tuple[Device, Device] | None = None
+
+    def abandon(self) -> None:
+        """End it and its key; what is queued already goes on."""
+        with machine.lock:
+            given, self.given = self.given, None
+            direction, self.direction = self.direction, None
+            if direction is not None:
+                drop_reference(*direction)
+        if given is not None:
+            given.close()
+        self.neutral.close()
 
 
 @acl.call("acl.rt.create_notify", out=1)
@@ -29,21 +61,18 @@ def create_notify(flag: Word) -> int:
     if flag not in _FLAGS:
         raise Refusal(Code.RT_PARAM_INVALID, f"flag is {flag:#x}", "pass 0, or 1 for a device's own use")
     context = machine.context()
-    info = context.device.info
     with machine.lock:
-        if context.counts[AclNotify] >= info.max_notifies:
-            raise Refusal(
-                Code.RT_NO_NOTIFY_RESOURCE,
-                f"device {info.ordinal} has {info.max_notifies:,} notifies of this process, the most for {info.name}",
-                "destroy notifies that are not needed any more",
-            )
+        _refuse_one_more(context)
         return machine.give(AclNotify(context))
 
 
 @acl.call("acl.rt.destroy_notify")
 def destroy_notify(notify: Address) -> None:
-    """Destroy; what is queued already goes on (spec acl 2.6)."""
-    machine.remove(notify, AclNotify)
+    """Destroy; what is queued already goes on, and so do the processes that imported it (spec acl 2.6).
+
+    The key of an exported one is over.
+    """
+    machine.remove(notify, AclNotify).abandon()
 
 
 @acl.call("acl.rt.record_notify")
@@ -69,6 +98,13 @@ def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt3
     machine.refuse_foreign(
         found, context, "wait on the device where the notify was created; record it on any"
     )
+    if found.neutral.device is not context.device:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"the notify was created on device {found.neutral.device.ordinal} by another process, and imported for "
+            f"device {context.device.ordinal}",
+            "set the device where it was created, import it there and wait there; it is recorded on any",
+        )
     waiting.neutral.wait(found.neutral, timeout=timeout or None)
 
 
@@ -88,3 +124,83 @@ def notify_batch_reset(notifies: Object) -> None:
     machine.context()
     for notify in [machine.thing(handle, AclNotify) for handle in handles]:
         notify.neutral.reset()
+
+
+@acl.call(_EXPORT_KEY, out=1, blank=("",))
+def notify_get_export_key(notify: Address, len: Word, flags: Word) -> str:
+    """Return the key by which other processes import the notify, once (spec acl 2.6).
+
+    ``len`` is the room for the key, 65 at least.  ``flags`` 0: those that ``notify_set_import_pid`` lists; 2: any.
+    """
+    refuse_long(_EXPORT_KEY, len)
+    machine.context()
+    with machine.lock:  # so that it is not destroyed meanwhile, with a key that nobody would end
+        found = machine.thing(notify, AclNotify)
+        refuse_short(len)
+        everyone = refuse_export_flags(flags, _FOR_ALL)
+        if found.is_imported:
+            raise _not_twice("the notify was imported, and only its maker exports it")
+        if found.given is not None:
+            raise _not_twice("the notify was exported already; it has one key")
+        given = found.given = found.neutral.export(allow="user" if everyone else ())
+    return text_of(given)
+
+
+@acl.call(_SET_PID)
+def notify_set_import_pid(notify: Address, pids: Object) -> None:
+    """List processes that may import; only the one that exported may (spec acl 2.6, 4 "Whitelists")."""
+    wanted = int_list(_SET_PID, pids)
+    refuse_no_pids(wanted)
+    machine.context()
+    with machine.lock:
+        given = machine.thing(notify, AclNotify).given
+        if given is None:
+            raise Refusal(
+                Code.RT_DRV_INTERNAL_ERROR,
+                f"notify {notify:#x} was not exported by this process",
+                f"call {_EXPORT_KEY} first, in the process that created it",
+            )
+        let_in(given, wanted)
+
+
+@acl.call("acl.rt.notify_import_by_key", out=1)
+def notify_import_by_key(key: Text, flags: Word) -> int:
+    """Have a notify that another process exported; each import is destroyed by itself (spec acl 2.6).
+
+    ``flags`` 2 enables peer access from this thread's device to the notify's, until it is destroyed.
+    """
+    if flags not in (0, _WITH_PEER):
+        raise Refusal(
+            Code.RT_PARAM_INVALID, f"flags is {flags}", f"pass 0, or {_WITH_PEER} to enable peer access"
+        )
+    context = machine.context()
+    with as_no_key():
+        found = AclNotify(context, Notify.open(key))
+    ends = context.device, found.neutral.device
+    try:
+        refuse_unreachable(*ends)
+        with machine.lock:
+            _refuse_one_more(context)
+            if flags and ends[0] is not ends[1]:
+                add_reference(*ends)
+                found.direction = ends
+            return machine.give(found)
+    except BaseException:
+        found.abandon()
+        raise
+
+
+def _refuse_one_more(context: Context) -> None:
+    info = context.device.info
+    if context.counts[AclNotify] >= info.max_notifies:
+        raise Refusal(
+            Code.RT_NO_NOTIFY_RESOURCE,
+            f"device {info.ordinal} has {info.max_notifies:,} notifies of this process, the most for {info.name}",
+            "destroy notifies that are not needed any more",
+        )
+
+
+def _not_twice(cause: str) -> Refusal:
+    return Refusal(
+        Code.RT_DRV_INTERNAL_ERROR, cause, "send the first key to all processes, and list each of them"
+    )

@@ -13,6 +13,7 @@ from peerlane.dialects.acl._virtual import AclPhysical, physical_of
 from peerlane.errors import BadHandle, Closed, Fault
 
 _FREED_KEPT = 64
+_FOR_ALL = 1
 _SET_PID = "acl.rt.mem_set_pid_to_shareable_handle"
 
 
@@ -31,7 +32,7 @@ def mem_export_to_shareable_handle(handle: Address, handle_type: Int32, flags: W
     found = physical_of(handle)
     if handle_type:
         raise Refusal(Code.INVALID_PARAM, f"handle_type is {handle_type}; it is reserved", "pass 0")
-    everyone = refuse_export_flags(flags)
+    everyone = refuse_export_flags(flags, _FOR_ALL)
     with machine.lock:
         _refuse_export(found)
         _forget_what_is_over()
