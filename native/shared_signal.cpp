@@ -67,6 +67,14 @@ uint64_t SharedSignal::lost_to() const {
     return dead;
 }
 
+bool SharedSignal::has_others() const {
+    for (uint32_t i = 0; i < kMembers; ++i) {
+        const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
+        if (owner != 0 && owner != me_) return true;
+    }
+    return false;
+}
+
 Ticket SharedSignal::offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self) {
     grant.size = bytes();
     grant.length = bytes();

@@ -1,5 +1,6 @@
 // Abort, close, and who waits in vain.
 #include "scheduler.h"
+#include "shared_signal.h"
 
 namespace peerlane {
 
@@ -156,6 +157,7 @@ bool Scheduler::seems_hopeful(const Stream& stream, bool alone) {
         case Park::notify: {   // anybody may record it, once
             const Notify& notify = *stream.queue.front().notify;
             if (notify.promised.load(std::memory_order_relaxed)) return true;
+            if (notify.shared() && notify.shared()->has_others()) return true;   // and when they have ended, it fails
             return !alone && !(notify.is_local() && any_recorder(notify.line, [](Stream&) { return true; }));
         }
         default:

@@ -249,8 +249,9 @@ class Stream(_core.Stream):
     def close(self, *, wait: bool = True) -> None:
         """Take no more operations and wait for what is queued; then report the first failure.  Idempotent.
 
-        A wait that nothing submitted so far would satisfy is cancelled, with what is behind it.  Called by a
-        callback of the stream itself, it does not wait.
+        A wait that nothing submitted so far would satisfy is cancelled, with what is behind it; for a notify that
+        other processes have too it waits as long as one of them lives.  Called by a callback of the stream itself,
+        it does not wait.
 
         Parameters
         ----------

@@ -121,6 +121,28 @@ def test_notify_lost(shared: Shared) -> None:
     first.sync()
 
 
+def test_closing_a_stream_waits_for_other_processes(shared: Shared) -> None:
+    d0, _, other = shared
+    notify = d0.create_notify()
+    number = int(notify.export(allow=[other.pid]))
+    lonely = d0.create_stream()
+    lonely.wait(notify)
+    with pytest.raises(pl.Cancelled):  # nobody has opened it
+        lonely.close()
+    other.run(f"n=pl.Notify.open({number})")
+    stream = d0.create_stream()
+    stream.wait(notify)
+    other.send("import time; time.sleep(0.3); n.record()")
+    stream.close()
+    assert notify.consumed == 1
+    other.receive()
+    stream = d0.create_stream()
+    stream.wait(notify)
+    other.send("import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(pl.PeerLost):
+        stream.close()
+
+
 def test_event_export_closed(node: Node) -> None:
     event = node()[0].create_event()
     event.close()
