@@ -6,7 +6,7 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,14 +22,6 @@ LOST_SECONDS = 0.5
 pytestmark = pytest.mark.timeout(120)
 
 Shared = tuple[pl.Device, pl.Device, Peer]
-
-
-@pytest.fixture
-def shared(node: Node) -> Iterator[Shared]:
-    spec = f"name=share-{os.getpid()},devices=2"
-    d0, d1 = node(spec)
-    with peer(spec) as other:
-        yield d0, d1, other
 
 
 def _exported(

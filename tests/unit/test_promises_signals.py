@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 
 import pytest
 
 import peerlane as pl
-from helpers.peers import Peer, peer
+from helpers.peers import Peer
 from helpers.promises import Node, parked
 from peerlane.errors import Fault
 
@@ -18,14 +17,6 @@ LOST_SECONDS = 0.5
 pytestmark = pytest.mark.timeout(120)
 
 Shared = tuple[pl.Device, pl.Device, Peer]
-
-
-@pytest.fixture
-def shared(node: Node) -> Iterator[Shared]:
-    spec = f"name=signals-{os.getpid()},devices=2"
-    d0, d1 = node(spec)
-    with peer(spec) as other:
-        yield d0, d1, other
 
 
 def test_notify_export_closed(node: Node) -> None:
