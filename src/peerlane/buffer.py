@@ -136,7 +136,7 @@ class Buffer(_core.Memory):
         with Physical._adopt(offer, home, device) as physical:
             imported = AddressRange(physical.device, physical.size)
             try:
-                imported._map(physical, 0, "r" if physical.is_read_only else "rw", start + nbytes)
+                imported._map(physical, 0, "r" if physical.is_read_only else "rw", max(start + nbytes, 1))
                 made = imported[start : start + nbytes]
             except BaseException:
                 imported.close()

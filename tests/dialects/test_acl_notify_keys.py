@@ -46,20 +46,21 @@ def test_work_of_two_processes_in_order(acl: ModuleType, peer: AclPeer) -> None:
     (written, written_there), (read, read_there) = shared(acl, peer), shared(acl, peer)
     pointer, there = shared_memory(acl, peer)
     stream, stream_there = ok(acl.rt.create_stream()), peer.ok("rt.create_stream")
-    copies = [filled(acl, SIZE, 0) for _ in range(10)]
-    for value, copy in enumerate(copies, 1):  # all of this side first: the waits come before the records
+    copy = filled(acl, SIZE, 0)
+    for value in range(
+        1, 11
+    ):  # each wait comes before its record; a side is driven only where it synchronizes
         ok(acl.rt.wait_and_reset_notify(written, stream, 0))
         ok(acl.rt.memcpy_async(copy, SIZE, pointer, SIZE, 3, stream))
         ok(acl.rt.memset_async(pointer, SIZE, 100 + value, SIZE, stream))
         ok(acl.rt.record_notify(read, stream))
-    for value in range(1, len(copies) + 1):
         peer.ok("rt.memset_async", there, SIZE, value, SIZE, stream_there)
         peer.ok("rt.record_notify", written_there, stream_there)
+        peer.ok("rt.synchronize_stream", stream_there)
         peer.ok("rt.wait_and_reset_notify", read_there, stream_there, 60)
+        ok(acl.rt.synchronize_stream(stream))
         peer.ok("rt.synchronize_stream", stream_there)
         assert peer.read(there, SIZE) == bytes([100 + value]) * SIZE
-    ok(acl.rt.synchronize_stream(stream))
-    for value, copy in enumerate(copies, 1):
         assert content(acl, copy, SIZE) == bytes([value]) * SIZE
 
 
@@ -74,6 +75,7 @@ def test_what_was_recorded_before_the_export(acl: ModuleType, peer: AclPeer) -> 
     ok(acl.rt.wait_and_reset_notify(notify, stream, 0))
     assert acl.rt.synchronize_stream_with_timeout(stream, 50) == 507046  # it was unset there
     peer.ok("rt.record_notify", there, stream_there)
+    peer.ok("rt.synchronize_stream", stream_there)
     ok(acl.rt.synchronize_stream(stream))
     peer.ok("rt.record_notify", there, stream_there)
     peer.ok("rt.synchronize_stream", stream_there)
@@ -184,6 +186,7 @@ def test_on_another_device(acl: ModuleType, far: AclPeer) -> None:
     there, stream_there = far.ok("rt.notify_import_by_key", key, 0), far.ok("rt.create_stream")
     ok(acl.rt.wait_and_reset_notify(notify, stream, 0))
     far.ok("rt.record_notify", there, stream_there)
+    far.ok("rt.synchronize_stream", stream_there)
     ok(acl.rt.synchronize_stream(stream))
     assert far("rt.wait_and_reset_notify", there, stream_there, 0) == 107000
     assert "was created on device 0" in far("get_recent_err_msg")

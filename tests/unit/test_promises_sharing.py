@@ -329,6 +329,11 @@ def test_buffer_open_bounds(shared: Shared, start: int, stop: int) -> None:
     _refused(pl.BadAddress, Fault.FREED_ADDRESS, lambda: pl.raw.copy(own.address, buffer.last_address, 1))
 
 
+def test_an_empty_part_is_shared(shared: Shared) -> None:
+    with pl.Buffer.open(_exported(shared[2], what="devices[0].allocate(8)[:0]")) as buffer:
+        assert bytes(buffer) == b""
+
+
 def test_buffer_is_imported(shared: Shared) -> None:
     assert pl.Buffer.open(_exported(shared[2], what="devices[0].allocate(8)")).is_imported
     assert not shared[0].allocate(8).is_imported
