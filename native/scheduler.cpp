@@ -125,10 +125,10 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op) {
         Leave leave{.single = true};
         start_head(lock, stream, leave);
     }
-    if (demanding_ != 0)
-        demand(stream, result.sequence);
-    else
-        all_demanded_ = false;
+    // Another process may wait for what it records, and cannot ask.
+    const bool asked_elsewhere = op.kind == OpKind::notify && op.notify->shared();
+    if (demanding_ != 0 || asked_elsewhere) demand(stream, result.sequence);
+    if (demanding_ == 0) all_demanded_ = false;
     make_ready(stream);
     if (schedule == Schedule::seeded && random_() % 4 == 0)
         pump(lock, 1 + static_cast<unsigned>(random_() % kMostStepsBetween), true);
@@ -298,6 +298,7 @@ void Scheduler::share(Notify& notify, std::shared_ptr<SharedSignal> with, bool k
     Lock lock(mutex_);
     notify.share(std::move(with), keep);
     each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
+    demand_all();   // what is queued may record it
     ++hope_;
 }
 

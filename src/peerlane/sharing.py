@@ -92,14 +92,9 @@ class Handle:
     Made by ``export`` of :class:`Physical` and :class:`Buffer`.  Send ``int(handle)`` or ``bytes(handle)`` by any
     means; it is no secret that opens anything to whom ``allow`` does not list.  It pickles as its bytes.  This object
     keeps what it stands for alive until that is closed; dropping this object ends nothing else.
-
-    Attributes
-    ----------
-    allow : AllowList
-        Who may open it; changes are seen at once.
     """
 
-    __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_source", "_ticket", "allow")
+    __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_source", "_ticket")
 
     _everyone: bool
     _fields: handles.HandleFields
@@ -107,7 +102,6 @@ class Handle:
     _pid: int
     _source: object
     _ticket: tuple[int, int]
-    allow: AllowList
 
     def __init__(self, *_: object) -> None:
         raise TypeError("a Handle is made by the export method of a Physical or a Buffer")
@@ -125,7 +119,6 @@ class Handle:
         made._fields = offer(everyone)
         made._ticket = made._fields.index, made._fields.nonce
         made._everyone, made._is_closed, made._pid = everyone, False, os.getpid()
-        made.allow = AllowList(made)
         try:
             for pid in pids:
                 made.allow.add(pid)
@@ -135,6 +128,17 @@ class Handle:
         if observers.active:
             observers.tell("export", source)
         return made
+
+    @property
+    def allow(self) -> AllowList:
+        """Who may open it: a live set, whose changes are seen at once."""
+        return AllowList(self)
+
+    @allow.setter
+    def allow(self, value: AllowList) -> None:
+        # For ``handle.allow |= ...``, which assigns the set to itself.
+        if not isinstance(value, AllowList) or value._handle is not self:
+            raise AttributeError("a handle's allow is a live set: change it with add, discard, |= or clear")
 
     @property
     def is_closed(self) -> bool:

@@ -385,6 +385,17 @@ def test_allow_list_is_a_set(node: Node) -> None:
     assert len(handle.allow) == 2
 
 
+def test_handle_allow_is_live(node: Node) -> None:
+    block = pl.Physical(node()[0], G)
+    handle, other = block.export(), block.export()
+    for value in ({1}, other.allow, None):
+        with pytest.raises(AttributeError, match="live set"):
+            handle.allow = value  # type: ignore[assignment]
+    kept = handle.allow
+    handle.allow.add(os.getpid())
+    assert os.getpid() in kept
+
+
 def test_allow_bad_pid(node: Node) -> None:
     block = pl.Physical(node()[0], G)
     handle = block.export()

@@ -112,6 +112,22 @@ def test_notify_lost(shared: Shared) -> None:
     first.sync()
 
 
+def test_what_is_queued_runs_though_nobody_here_asks(shared: Shared) -> None:
+    d0, _, other = shared
+    stream, notify, event = d0.create_stream(), d0.create_notify(), d0.create_event()
+    buffer = d0.allocate(1 << 20)
+    buffer.fill(3, stream=stream)
+    stream.notify(notify)
+    stream.record(event)
+    handles = [int(thing.export(allow=[other.pid])) for thing in (notify, event)]
+    other.run(
+        f"n=pl.Notify.open({handles[0]}); e=pl.Event.open({handles[1]}); s=devices[1].create_stream();"
+        "s.wait(n); s.wait(e); s.sync(timeout=20)"
+    )
+    stream.notify(notify)
+    other.run("s.wait(n); s.sync(timeout=20)")
+
+
 def test_closing_a_stream_waits_for_other_processes(shared: Shared) -> None:
     d0, _, other = shared
     notify = d0.create_notify()
