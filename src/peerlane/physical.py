@@ -125,6 +125,7 @@ class Physical:
         """
         block = self._open("Physical.export")
         wanted, backend = checked_rights("Physical.export", rights), self.device.backend
+        _core.check_usable()
         if block.is_imported:
             raise Unsupported(
                 f"Physical.export: {self!r} was made by another process, and only that one gives it to others; "
