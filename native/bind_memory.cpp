@@ -73,8 +73,13 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
             memory->unpin_view();
             return -1;
         }
-        bool read_only = memory->is_read_only();
-        Heap::get().each_extent(memory->viewed(), [&](const Extent* extent) { read_only |= extent->block->read_only; });
+        bool read_only;
+        try {
+            read_only = memory->may_view_only();
+        } catch (const Refusal&) {
+            memory->unpin_view();
+            throw;
+        }
         if (PyBuffer_FillInfo(view, self, host, static_cast<Py_ssize_t>(memory->size()), read_only, flags) != 0) {
             memory->unpin_view();
             return -1;

@@ -127,6 +127,22 @@ Range Memory::viewed() const {
     return {heap.space().shadow(offset), extent, offset + size_, extent->device};
 }
 
+bool Memory::may_view_only() const {
+    const Heap& heap = Heap::get();
+    bool read_only = read_only_;
+    heap.each_extent(viewed(), [&](const Extent* extent) {
+        read_only |= extent->block->read_only;
+        if (!extent->mapping) return;
+        unsigned rights = extent->mapping->rights(extent->device);
+        if (place_) rights |= extent->mapping->rights(place_->device);
+        if (!(rights & Mapping::kRead))
+            throw Refusal{.why = Why::no_access, .role = "src", .address = heap.address_of(extent), .size = extent->size,
+                          .device = extent->device};
+        read_only |= !(rights & Mapping::kWrite);
+    });
+    return read_only;
+}
+
 const char* Memory::view_address() const {
     if (place_) {
         uint64_t offset = 0;

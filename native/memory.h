@@ -45,6 +45,7 @@ class Memory {
     char* pin_view();                    // host pointer; throws Refusal.  Keeps the bytes until unpin_view
     void unpin_view();
     Range viewed() const;                // while a view holds it: its range, without a pin
+    bool may_view_only() const;          // whether a view of it may only be read; throws Refusal if not even that
     const char* view_address() const;    // where the host would find it; null for what nobody else reaches
 
   private:

@@ -181,6 +181,7 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     }
     if (timed) n = 1;
     stream.active = 1;
+    stream.letting_go = n;
     lock.unlock();
     const uint64_t start = timed ? now_ns() : 0;
     Refusal why{};
@@ -192,6 +193,7 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     }
     lock.lock();
     stream.active = 0;
+    stream.letting_go = 0;
     if (failed) fail(stream, first[done - 1], head + done - 1, why);
     if (timed) note_time(stream, head, *first, start);
     for (uint64_t i = 0; i < done; ++i)
@@ -207,12 +209,14 @@ void Scheduler::finish_head(Lock& lock, Stream& stream) {
     std::unique_ptr<Job> job = std::move(stream.job);
     if (op.dst_extent || op.src_extent || op.owns_extra()) {
         stream.active = 1;
+        stream.letting_go = 1;
         lock.unlock();
         job.reset();
         unpin(op);
         if (op.owns_extra()) delete op.extra;
         lock.lock();
         stream.active = 0;
+        stream.letting_go = 0;
     }
     switch (op.kind) {
         case OpKind::record:

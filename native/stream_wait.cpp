@@ -219,7 +219,8 @@ Outcome Scheduler::settle_writes(const Extent* extent, Poll poll) {
         uint64_t last = 0, last_list = 0;
         stream->queue.each([&](uint64_t i, const Op& op) {
             if (op.kind == OpKind::descriptor) last_list = stream->head() + i;
-            if (writes(op, extent)) last = stream->head() + i;
+            // What lets go is waited for unseen: its memory may be unmapped, and its pieces freed.
+            if (i < stream->letting_go || writes(op, extent)) last = stream->head() + i;
         });
         if (last != 0) writers.push_back({stream, last, false});
         if (last_list > last) writers.push_back({stream, last_list, true});

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from peerlane import _core, memory
 from peerlane.buffer import Buffer, checked_part
 from peerlane.device import Device, checked_size
-from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, OutOfMemory
+from peerlane.errors import AccessDenied, BadAddress, Closed, Fault, InvalidValue, OutOfMemory
 from peerlane.physical import Physical
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class AddressRange:
         Nothing is reserved then.
     """
 
-    __slots__ = ("__weakref__", "_mapped", "_place", "device")
+    __slots__ = ("__weakref__", "_mapped", "_place", "_read_only", "device")
 
     def __init__(self, device: Device, nbytes: int, *, alignment: int = 0, address: int = 0) -> None:
         if not isinstance(device, Device):
@@ -66,6 +66,7 @@ class AddressRange:
             raise InvalidValue(f"AddressRange: {address:#x} is no 64-bit address", call="AddressRange")
         self.device = device
         self._mapped: dict[int, int] = {}
+        self._read_only: set[int] = set()
         self._place = device.backend.reserve(device.ordinal, nbytes, alignment, address)
         memory.remember_range(self._place, device.name)
 
@@ -128,6 +129,14 @@ class AddressRange:
         place = self._open(call)
         self.device._checked(physical.device, call)
         at = self._checked_offset(call, at)
+        if at % self.device.granularity or at + physical.size > self.size:
+            raise BadAddress(
+                f"{call}: {physical!r} does not fit at offset {at:,} of {self!r}; an offset is a multiple of "
+                f"{self.device.granularity:,}, and the whole block must lie inside",
+                fault=Fault.OUT_OF_BOUNDS,
+                call=call,
+                device=self.device.name,
+            )
         others = _rights(call, access) if isinstance(access, str) else 0
         if access is None:
             own = {block.device, physical.device._native_number(), self.device._native_number()}
@@ -135,13 +144,10 @@ class AddressRange:
         else:
             named = [] if isinstance(access, str) else self._named(call, access)
         if block.is_read_only and any(rights & 2 for rights in (others, *(rights for _, rights in named))):
-            raise AccessDenied(
-                f'{call}: {physical!r} was shared to be read; map it with "r"',
-                fault=Fault.READ_ONLY,
-                call=call,
-                device=physical.device.name,
-            )
+            raise self._only_read(call, at)
         place.map(at, block, others, named, limit)
+        if block.is_read_only:
+            self._read_only.add(at)
         self._mapped[at] = physical.size
 
     def unmap(self, at: int = 0, size: int | None = None) -> None:
@@ -166,6 +172,7 @@ class AddressRange:
             # Taken out first: what another thread maps here as soon as it is free must not be forgotten.
             if self._mapped.pop(start, None) is None:
                 raise memory.not_mapped(place.address + start, self.device.name)
+            self._read_only.discard(start)
             place.unmap(start)
 
     def set_access(self, access: Access, *, at: int = 0, size: int | None = None) -> None:
@@ -191,9 +198,13 @@ class AddressRange:
             if isinstance(access, str)
             else self._named(call, access)
         )
+        if any(wanted & 2 for _, wanted in named):
+            for start in self._read_only.intersection(starts):
+                raise self._only_read(call, start)
         for start in starts:
             for number, wanted in named:
-                place.set_access(start, self._mapped[start], number, wanted)
+                # Another thread may have unmapped it: then nothing begins there.
+                place.set_access(start, self._mapped.get(start, 1), number, wanted)
 
     def access(self, device: Device, at: int = 0) -> str:
         """Return what a device may do at an offset: ``"none"``, ``"r"`` or ``"rw"``.
@@ -237,6 +248,7 @@ class AddressRange:
         """
         if not self._place.is_closed:
             self._mapped.clear()
+            self._read_only.clear()
             memory.forget(self._place.id, "AddressRange.close()")
         self._place.close()
 
@@ -270,6 +282,14 @@ class AddressRange:
         if self.is_closed:
             raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
         return self._place
+
+    def _only_read(self, call: str, at: int) -> AccessDenied:
+        return AccessDenied(
+            f'{call}: the block at offset {at:,} of {self!r} was shared to be read; give "r" or "none"',
+            fault=Fault.READ_ONLY,
+            call=call,
+            device=self.device.name,
+        )
 
     def _checked_offset(self, call: str, at: int) -> int:
         if isinstance(at, bool) or not isinstance(at, int):

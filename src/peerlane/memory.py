@@ -276,7 +276,8 @@ def explain(
             return _no_route(why, device, other_device)
         case "overlap":
             return Busy(
-                f"the range of {size:,} bytes at {address:#x} holds a mapping already; unmap it first"
+                f"the range of {size:,} bytes at {address:#x} holds a mapping already, or what was mapped there "
+                "is still used by a view or a queued operation; unmap it, drop the view, or synchronize first"
             )
         case _:
             return _system(why, role, size, errno, device)

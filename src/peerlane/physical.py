@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from peerlane import _core, observers
 from peerlane.backend.interface import HandleKind
 from peerlane.device import Device, checked_size
-from peerlane.errors import Closed, InvalidValue
+from peerlane.errors import Closed, InvalidValue, Unsupported
 from peerlane.sharing import Handle, checked_rights, open_offer
 
 if TYPE_CHECKING:
@@ -125,6 +125,14 @@ class Physical:
         """
         block = self._open("Physical.export")
         wanted, backend = checked_rights("Physical.export", rights), self.device.backend
+        _core.check_usable()
+        if block.is_imported:
+            raise Unsupported(
+                f"Physical.export: {self!r} was made by another process, and only that one gives it to others; "
+                "ask it for a handle",
+                call="Physical.export",
+                device=self.device.name,
+            )
         part = (0, self.size)
         return Handle._make(
             self, allow, lambda all_: backend.offer(HandleKind.PHYSICAL, block, part, wanted, all_)

@@ -108,7 +108,9 @@ class Handle:
 
     @classmethod
     def _make(cls, source: object, allow: Allow, offer: Callable[[bool], handles.HandleFields]) -> Handle:
-        everyone = allow == EVERYONE
+        everyone = isinstance(allow, str) and allow == EVERYONE
+        if not isinstance(allow, Iterable):
+            raise TypeError(f"export: allow must be pids or {EVERYONE!r}, not {type(allow).__name__}")
         if not everyone and isinstance(allow, (str, bytes)):
             raise InvalidValue(
                 f"export: allow is {allow!r}; valid are a list of pids and {EVERYONE!r}", call="export"

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -222,3 +226,62 @@ def test_many_blocks_side_by_side(node: Node, blocks: int) -> None:
     view = rng[:].view(shape=(blocks, G))
     assert np.array_equal(view[:, 9], marks)
     assert (view[:, 10] == 6).all()
+
+
+def test_views_have_the_rights_of_the_mapping(node: Node) -> None:
+    d0, d1 = node()
+    with pl.AddressRange(d0, G) as rng, pl.Physical(d1, G) as block:
+        rng.map(block, access="r")
+        assert not rng[:8].view().flags.writeable
+        rng.set_access({d0: "rw"})
+        rng[:8].view()[:] = 3
+        rng.set_access("none")
+        with pytest.raises(pl.AccessDenied) as caught:
+            rng[:8].view()
+        assert caught.value.fault is Fault.NO_ACCESS
+        rng.set_access("r")
+        assert bytes(rng[:8].view()) == bytes([3] * 8)
+        rng.unmap()
+        rng.map(block)  # the refused view holds nothing
+
+
+def test_what_does_not_fit_is_said_in_the_range_s_terms(node: Node) -> None:
+    devices = node()
+    with pl.AddressRange(devices[0], 2 * G) as rng, pl.Physical(devices[0], G) as block:
+        for at in (5, 2 * G, (1 << 63) - G):
+            with pytest.raises(pl.BadAddress, match=f"does not fit at offset {at:,}") as caught:
+                rng.map(block, at=at)
+            assert caught.value.fault is Fault.OUT_OF_BOUNDS
+
+
+@pytest.mark.timeout(120)
+def test_views_while_streams_let_go_of_unmapped_blocks(node: Node) -> None:
+    devices = node()
+    blocks = [pl.Physical(devices[0], G) for _ in range(2)]
+    over = threading.Event()
+    with pl.AddressRange(devices[0], G) as shown, ThreadPoolExecutor(1) as pool:
+        shown.map(blocks[0])
+
+        def look() -> None:
+            while not over.is_set():
+                shown[:8].view()
+
+        looking = pool.submit(look)
+        try:
+            with pl.AddressRange(devices[0], 2 * G) as rng, devices[0].create_stream() as stream:
+                for _ in range(1000):
+                    for i in range(2):
+                        rng.map(blocks[i], at=i * G)
+                    for _ in range(4):
+                        rng[G - 8 : G + 8].fill(1, stream=stream)
+                    pl.copy_batch([rng[:4], rng[G - 4 : G + 4]], [rng[8:12], rng[20:28]], stream=stream)
+                    rng.unmap(0, size=2 * G)
+                    stream.sync()
+                    while rng.mappings == ():  # the last thread to let go may not be there yet
+                        with contextlib.suppress(pl.Busy):
+                            rng.map(blocks[0])
+                    rng.unmap()
+        finally:
+            over.set()
+        looking.result(timeout=60)
+    assert blocks[0].size == G

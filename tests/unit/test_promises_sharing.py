@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import peerlane as pl
@@ -107,15 +108,21 @@ def test_export_bad_arguments(node: Node) -> None:
     for bad in ({"rights": "w"}, {"rights": 3}, {"allow": "everybody"}, {"allow": [0]}, {"allow": [1 << 31]}):
         with pytest.raises(pl.InvalidValue):
             block.export(**bad)
-    for unfit in ({"allow": 5}, {"allow": ["1"]}, {"allow": [True]}):
-        with pytest.raises(TypeError):
+    for unfit in (
+        {"allow": 5},
+        {"allow": None},
+        {"allow": np.array([1, 2])},
+        {"allow": ["1"]},
+        {"allow": [True]},
+    ):
+        with pytest.raises(TypeError, match=r"allow must be|a pid must be"):
             block.export(**unfit)
 
 
 def test_export_imported(shared: Shared) -> None:
     imported = pl.Physical.open(_exported(shared[2]))
     assert imported.is_imported
-    _refused(pl.Unsupported, Fault.UNSUPPORTED, imported.export)
+    assert "0x0" not in _refused(pl.Unsupported, Fault.UNSUPPORTED, imported.export)
     buffer = pl.Buffer.open(_exported(shared[2], what="devices[1].allocate(100)"))
     _refused(pl.Unsupported, Fault.UNSUPPORTED, buffer.export)
 
@@ -283,6 +290,21 @@ def test_buffer_export_host(node: Node) -> None:
         buffer = device.allocate(4)
         buffer.close()
         buffer.export()
+
+
+def test_set_access_bad_of_what_is_only_read(shared: Shared) -> None:
+    imported = pl.Physical.open(_exported(shared[2], more=', rights="r"'))
+    device = imported.device
+    with pl.AddressRange(device, 2 * G) as rng, pl.Physical(device, G) as own:
+        rng.map(own, access="none")
+        rng.map(imported, at=G)
+        for access in ("rw", {device: "rw"}):
+            _refused(pl.AccessDenied, Fault.READ_ONLY, lambda access=access: rng.set_access(access))
+            assert (rng.access(device), rng.access(device, G)) == ("none", "r")
+        rng.set_access("rw", at=0, size=G)
+        rng.unmap(G)
+        rng.map(own, at=G)
+        rng.set_access("rw")
 
 
 def test_buffer_open_fails(shared: Shared) -> None:
