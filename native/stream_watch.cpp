@@ -217,7 +217,9 @@ void Scheduler::look_at_lines() {
     for (Lines& lines : lines_)
         for (Stream* stream = lines.parked.first; stream;) {
             Stream* const next = stream->park_next;
-            if (stream->queue.front().notify->is_recorded()) {
+            Notify& notify = *stream->queue.front().notify;
+            // The ring took back what this process had said of itself, for all of its waits.
+            if (notify.shared() ? notify.announce() : notify.is_recorded()) {
                 unpark(*stream);
                 make_ready(*stream);
             }
