@@ -202,7 +202,9 @@ void Scheduler::fail_those_lost(Lock& lock) {
         for (Stream* stream = lines.parked.first; stream; stream = stream->park_next) {
             const Notify& notify = *stream->queue.front().notify;
             const uint64_t dead = notify.shared() ? notify.shared()->lost_to() : 0;
-            if (dead != 0 && !notify.is_recorded()) lost.emplace_back(stream->shared_from_this(), dead);
+            // Unless this process will record it itself; without memory: next time.
+            if (dead != 0 && !notify.is_recorded() && is_hopeless(*stream, true))
+                or_lose([&] { lost.emplace_back(stream->shared_from_this(), dead); });
         }
     for (auto& [stream, dead] : lost) {
         const Op& op = stream->queue.front();

@@ -30,6 +30,27 @@ void record_elsewhere(SharedSignal& event, uint64_t number) {
     if (line.word.exchange(number * SignalLine::kRecord | SignalLine::kWaiter) & SignalLine::kWaiter) event.ring();
 }
 
+void join_as(SharedSignal& signal, pid_t pid, uint64_t start) {
+    SignalPage page(signal.fd(), 63);
+    reinterpret_cast<SignalMember*>(&page.line(1))[7].owner.store(static_cast<uint32_t>(pid) | start << 32);
+}
+
+void join_as_dead(SharedSignal& signal) {
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        ::close(ends[1]);
+        _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    join_as(signal, child, start_time(child));
+    ::close(ends[0]);
+    ::close(ends[1]);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && exited_with(status, 0));
+}
+
 // A ring is for the process, not for one of its waits.
 void each_record_wakes_its_own(const std::shared_ptr<Ledger>& ledger) {
     constexpr uint64_t kWaits = 10;
@@ -52,6 +73,38 @@ void each_record_wakes_its_own(const std::shared_ptr<Ledger>& ledger) {
     for (const StreamPtr& on : waiting) close(*on);
 }
 
+// The other one is dead, but this process records it itself.
+void what_is_recorded_here_is_not_lost(const std::shared_ptr<Ledger>& ledger) {
+    const auto shared = SharedSignal::create(ledger), lone = SharedSignal::create(ledger);
+    Notify* const mine = Notify::local(NotifyKind::binary, device);
+    Notify* const theirs = Notify::local(NotifyKind::binary, device);
+    Notify* const again = Notify::local(NotifyKind::binary, device);
+    CallbackQueue* const queue = new CallbackQueue;
+    engine().share(*mine, shared, true);
+    engine().share(*theirs, lone, true);
+    engine().share(*again, lone, true);
+    const StreamPtr waits = stream(device), records = stream(device), in_vain = stream(device);
+    callback(*records, queue, 1);
+    notify(*records, mine);
+    await(*waits, mine);
+    join_as_dead(*shared);
+    join_as_dead(*lone);
+    for (Notify* const lost : {theirs, again}) {   // twice: it looked at all of them in between
+        await(*in_vain, lost);
+        sync(*in_vain);
+        CHECK(failed_with(*in_vain, Why::waits_for_lost));
+    }
+    CallbackQueue::Item item;
+    CHECK(queue->take(item, 30'000'000'000) && engine().begin_callback(*records, item.token));
+    engine().finish_callback(*records, item.token, false);
+    item = {};
+    finish(*records);
+    finish(*waits);
+    for (const StreamPtr& on : {waits, records, in_vain}) close(*on);
+    for (Notify* const over : {mine, theirs, again}) over->drop();
+    queue->drop();
+}
+
 }  // namespace
 
 int main() {
@@ -62,6 +115,7 @@ int main() {
     engine().use_bell(ledger);
     under_each_schedule(random, [&] {
         RUN(each_record_wakes_its_own(ledger));
+        RUN(what_is_recorded_here_is_not_lost(ledger));
     });
     return 0;
 }
