@@ -131,7 +131,13 @@ void Scheduler::ensure_watch() {
 }
 
 void Scheduler::ring_before(uint64_t at) {
-    if (at < watch_until_) doorbell().ring();
+    if (at < watch_until_) wake_watch();
+}
+
+// Somebody may have cut the node's file: who sleeps there finds out by himself.
+void Scheduler::wake_watch() {
+    FaultGuard guard;
+    (void)guarded(guard, [this] { doorbell().ring(); });
 }
 
 Doorbell& Scheduler::bell() {

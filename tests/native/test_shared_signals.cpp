@@ -105,6 +105,26 @@ void what_is_recorded_here_is_not_lost(const std::shared_ptr<Ledger>& ledger) {
     queue->drop();
 }
 
+void waits_go_on_when_the_file_is_cut() {
+    const StreamPtr waits = stream(device), times_out = stream(device);
+    Notify* const local = Notify::local(NotifyKind::binary, device);
+    await(*waits, local);
+    CHECK(ftruncate(node, 0) == 0);
+    for (int i = 0; i < 3; ++i) {
+        await(*times_out, local, 1'000'000);
+        sync(*times_out);
+        CHECK(failed_with(*times_out, Why::wait_timeout));
+    }
+    engine().use_bell(new_ledger());
+    CHECK(ftruncate(node, 0) == 0);
+    engine().use_bell(new_ledger());
+    engine().notify_recorded(*local);
+    finish(*waits);
+    local->drop();
+    close(*waits);
+    close(*times_out);
+}
+
 }  // namespace
 
 int main() {
@@ -117,5 +137,6 @@ int main() {
         RUN(each_record_wakes_its_own(ledger));
         RUN(what_is_recorded_here_is_not_lost(ledger));
     });
+    RUN(waits_go_on_when_the_file_is_cut());
     return 0;
 }
