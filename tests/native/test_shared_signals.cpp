@@ -125,6 +125,17 @@ void waits_go_on_when_the_file_is_cut() {
     close(*times_out);
 }
 
+// The last: the limit stays.
+void who_cannot_be_looked_at_lives(const std::shared_ptr<Ledger>& ledger) {
+    const auto shared = SharedSignal::create(ledger);
+    CHECK(shared->lost_to() == 0);
+    join_as(*shared, getppid(), start_time(getppid()));
+    CHECK(shared->lost_to() == 0);
+    const rlimit none{3, 3};
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK(start_time(getppid()) == kUnknownStart && shared->lost_to() == 0);
+}
+
 }  // namespace
 
 int main() {
@@ -138,5 +149,6 @@ int main() {
         RUN(what_is_recorded_here_is_not_lost(ledger));
     });
     RUN(waits_go_on_when_the_file_is_cut());
+    RUN(who_cannot_be_looked_at_lives(ledger));
     return 0;
 }
