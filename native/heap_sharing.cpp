@@ -116,10 +116,11 @@ void Heap::drop_moved(Extent* extent) {
 }
 
 bool Heap::pin_slowly(Extent* extent) {
-    while (extent->state.load(std::memory_order_acquire) & Extent::kMoving) {
-        unpin(extent);
+    while (true) {
+        const uint64_t state = extent->state.load(std::memory_order_acquire);
+        if (state & Extent::kLive) return true;   // the move ended since: what was counted then holds it
+        if (!(state & Extent::kMoving)) break;
         std::this_thread::yield();
-        if (extent->pin()) return true;
     }
     unpin(extent);
     return false;
