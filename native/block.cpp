@@ -158,10 +158,13 @@ void map_block(const Block* block, void* at, bool inherited_by_fork) {
     if (!inherited_by_fork) madvise(at, block->size, MADV_DONTFORK);
 }
 
-void unmap_range(void* at, uint64_t size) {
+void unmap_range(void* at, uint64_t size, bool kept) {
     void* got = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    // At the limit of mappings: the pages go back at least, and the next block here is mapped over it.
-    if (got == MAP_FAILED) madvise(at, size, MADV_REMOVE);
+    if (got != MAP_FAILED) return;
+    // At the limit of mappings: the pages go back at least, if they are nobody else's, and the next block here is
+    // mapped over it.
+    if (!kept) madvise(at, size, MADV_REMOVE);
+    mprotect(at, size, PROT_NONE);
 }
 
 }  // namespace peerlane

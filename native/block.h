@@ -75,6 +75,7 @@ bool raise_descriptor_limit();
 
 // Map the whole block at exactly `at`, or put the inaccessible reservation back.
 void map_block(const Block* block, void* at, bool inherited_by_fork);
-void unmap_range(void* at, uint64_t size);
+// `kept`: others have the bytes, now or later.
+void unmap_range(void* at, uint64_t size, bool kept);
 
 }  // namespace peerlane

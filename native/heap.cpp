@@ -210,7 +210,7 @@ void Heap::put_away(uint32_t number, Cached entry) {
 
 void Heap::destroy(const Cached& entry) {
     const uint64_t span = round_up(entry.block->size, kGranule);
-    unmap_range(space_.shadow(entry.offset), span);
+    unmap_range(space_.shadow(entry.offset), span, entry.block->is_shared());
     drop(entry.block);
     or_lose([&] { space_.give(entry.offset, span); });
 }

@@ -91,7 +91,7 @@ void Heap::move_out(Extent* extent) {
             throw Refusal{.why = Why::device_fault, .size = size, .device = extent->device};
     } catch (...) {
         if (taken) {
-            unmap_range(space_.shadow(offset), kGranule);
+            unmap_range(space_.shadow(offset), kGranule, true);
             or_lose([&] { space_.give(offset, kGranule); });
         }
         if (block) drop(block);
@@ -108,7 +108,7 @@ void Heap::move_out(Extent* extent) {
 void Heap::drop_moved(Extent* extent) {
     const auto offset = static_cast<uint64_t>(extent->block->at - space_.shadow(0));
     space_.clear(offset, kGranule);
-    unmap_range(extent->block->at, kGranule);
+    unmap_range(extent->block->at, kGranule, true);
     or_lose([&] { space_.give(offset, kGranule); });
     drop(extent->block);
     extent->moved = 0;

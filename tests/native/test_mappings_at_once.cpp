@@ -53,6 +53,62 @@ void what_moves_is_alive(uint32_t device, bool looks, uint64_t size, int rounds)
     }
 }
 
+// This thread may map no inaccessible memory any more, as at the limit of mappings.
+void forbid_unmapping() {
+    constexpr uint32_t kNumber = offsetof(seccomp_data, nr), kRights = offsetof(seccomp_data, args) + 2 * sizeof(uint64_t);
+    const sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNumber),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kRights),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PROT_NONE, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+    };
+    const sock_fprog filter{std::size(program), const_cast<sock_filter*>(program)};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+}
+
+bool is_reachable(const char* byte) {
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    const bool read = write(ends[1], byte, 1) == 1;
+    close(ends[0]);
+    close(ends[1]);
+    return read;
+}
+
+// What one mapping showed is still there in the others, and in other processes.
+void bytes_outlive_a_mapping(uint32_t device) {
+    Heap& heap = Heap::get();
+    Block* const block = heap.create_physical(device, kGranule);
+    const PlacePtr kept = heap.reserve(kGranule, 0, device), ended = heap.reserve(kGranule, 0, device);
+    heap.map(*kept, 0, block);
+    heap.map(*ended, 0, block);
+    char* const shown = heap.space().shadow(kept->offset);
+    memcpy(shown, "here", 4);
+    uint64_t within;
+    Extent* const shared = heap.allocate(device, kGranule, false);
+    CHECK(heap.pin(shared));
+    Block* const given = heap.share(shared, within);   // as another process would hold it
+    heap.unpin(shared);
+    memcpy(heap.host_of(shared, 0), "there", 5);
+    const char* const before = heap.host_of(shared, 0);
+    std::thread([&] {
+        forbid_unmapping();
+        heap.unmap(*ended, 0);
+        heap.retire(shared, shared->id.load());
+    }).join();
+    CHECK(memcmp(shown, "here", 4) == 0);
+    CHECK(!is_reachable(heap.space().shadow(ended->offset)) && !is_reachable(before));
+    void* const again = mmap(nullptr, given->size, PROT_READ, MAP_SHARED, given->fd, 0);
+    CHECK(memcmp(again, "there", 5) == 0);
+    munmap(again, given->size);
+    drop(given);
+    heap.release(*kept);
+    heap.release(*ended);
+    drop(block);
+}
+
 }  // namespace
 
 int main() {
@@ -61,5 +117,6 @@ int main() {
     const uint32_t device = heap.add_device({.capacity = uint64_t{1} << 40}, nullptr, 0);
     RUN(what_moves_is_alive(device, true, uint64_t{1} << 20, 100));
     RUN(what_moves_is_alive(device, false, 256, 1000));
+    RUN(bytes_outlive_a_mapping(device));
     return 0;
 }
