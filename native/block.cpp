@@ -65,8 +65,8 @@ void destroy(Block* block) {
     {
         std::lock_guard lock(descriptors_mutex);
         descriptors().erase(block->fd);
+        close(block->fd);   // not later: a child forked between would keep it
     }
-    close(block->fd);
     delete block;
 }
 
@@ -146,6 +146,8 @@ void drop_for_others(Block* block) {
     if (block->holders.fetch_sub(kForOthers + 1, std::memory_order_acq_rel) == kForOthers + 1) destroy(block);
 }
 
+void lock_descriptors() { descriptors_mutex.lock(); }
+void unlock_descriptors() { descriptors_mutex.unlock(); }
 void close_all_descriptors() {
     for (int fd : descriptors()) close(fd);
     descriptors().clear();

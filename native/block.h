@@ -67,8 +67,10 @@ void hold_for_others(Block* block);
 void drop_for_others(Block* block);
 extern std::atomic<void (*)(uint64_t block_id)> abandoned;
 
-// Close every block's descriptor: for a forked child, which must not keep its parent's memory alive.
-void close_all_descriptors();
+// Around fork: the child closes every block's descriptor, as it must not keep its parent's memory alive.
+void lock_descriptors();
+void unlock_descriptors();
+void close_all_descriptors();   // with the lock
 
 // False when it is as high as this process may have it.
 bool raise_descriptor_limit();

@@ -401,11 +401,18 @@ Neighbour Heap::nearest(uint64_t address) {
     return best;
 }
 
-void Heap::fork_prepare() { mutex_.lock(); }
-void Heap::fork_parent() { mutex_.unlock(); }
+void Heap::fork_prepare() {
+    mutex_.lock();
+    lock_descriptors();
+}
+void Heap::fork_parent() {
+    unlock_descriptors();
+    mutex_.unlock();
+}
 void Heap::fork_child() {
     forked_.store(true, std::memory_order_relaxed);
     close_all_descriptors();
+    unlock_descriptors();
     mutex_.unlock();
 }
 

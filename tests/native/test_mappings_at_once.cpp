@@ -109,6 +109,36 @@ void bytes_outlive_a_mapping(uint32_t device) {
     drop(block);
 }
 
+int blocks_open() {
+    int found = 0;
+    DIR* const all = opendir("/proc/self/fd");
+    while (const dirent* entry = readdir(all)) {
+        char target[64] = {};
+        const ssize_t n = readlinkat(dirfd(all), entry->d_name, target, sizeof target - 1);
+        found += n > 0 && strstr(target, "memfd:peerlane ") != nullptr;
+    }
+    closedir(all);
+    return found;
+}
+
+// A child that keeps a descriptor keeps its parent's memory.
+void forks_meet_the_ends_of_blocks(uint32_t device) {
+    for (int round = 0; round < 300; ++round) {
+        std::vector<Block*> blocks;
+        for (int i = 0; i < 100; ++i) blocks.push_back(create_block(4096, device));
+        std::atomic<bool> started{false};
+        std::thread ends([&] {
+            started = true;
+            for (Block* block : blocks) drop(block);
+        });
+        while (!started) std::this_thread::yield();
+        const int status = status_of_child([] { _exit(blocks_open()); });
+        ends.join();
+        CHECK(exited_with(status, 0));
+    }
+    CHECK(blocks_open() == 0);
+}
+
 }  // namespace
 
 int main() {
@@ -118,5 +148,6 @@ int main() {
     RUN(what_moves_is_alive(device, true, uint64_t{1} << 20, 100));
     RUN(what_moves_is_alive(device, false, 256, 1000));
     RUN(bytes_outlive_a_mapping(device));
+    RUN(forks_meet_the_ends_of_blocks(device));
     return 0;
 }
