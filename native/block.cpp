@@ -160,6 +160,13 @@ void map_block(const Block* block, void* at, bool inherited_by_fork) {
     if (!inherited_by_fork) madvise(at, block->size, MADV_DONTFORK);
 }
 
+bool map_part(const Block* block, void* at, uint64_t within, uint64_t size) {
+    if (mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, block->fd, static_cast<off_t>(within)) == MAP_FAILED)
+        return false;
+    madvise(at, size, MADV_DONTFORK);
+    return true;
+}
+
 void unmap_range(void* at, uint64_t size, bool kept) {
     void* got = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     if (got != MAP_FAILED) return;

@@ -77,6 +77,8 @@ bool raise_descriptor_limit();
 
 // Map the whole block at exactly `at`, or put the inaccessible reservation back.
 void map_block(const Block* block, void* at, bool inherited_by_fork);
+// The part of it from `within` on; false: it could not be mapped.
+bool map_part(const Block* block, void* at, uint64_t within, uint64_t size);
 // `kept`: others have the bytes, now or later.
 void unmap_range(void* at, uint64_t size, bool kept);
 

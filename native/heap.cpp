@@ -314,7 +314,7 @@ void Heap::reclaim(Extent* extent) {
         return;
     }
     if (poison_.load(std::memory_order_relaxed) && !extent->block->is_shared()) poison(extent, kFreedByte);
-    if (extent->moved) drop_moved(extent);
+    if (extent->moved && !drop_moved(extent)) return;   // better a slot less than one without bytes
     if (extent->slab) {
         release_slot(extent);
         return;
