@@ -72,7 +72,10 @@ struct alignas(64) Extent {
     void revive() { state.fetch_or(kLive, std::memory_order_release); }
     bool is_live() const { return state.load(std::memory_order_acquire) & kLive; }
     // Live, and not only until a stream frees it: what may still be named by address is closed for its buffers.
-    bool is_open() const { return (state.load(std::memory_order_acquire) & (kLive | kGivenUp)) == kLive; }
+    bool is_open() const {
+        const uint64_t now = state.load(std::memory_order_acquire);
+        return (now & (kLive | kMoving)) && !(now & kGivenUp);
+    }
     void give_up() { state.fetch_or(kGivenUp, std::memory_order_acq_rel); }
     void take_back() { state.fetch_and(~kGivenUp, std::memory_order_acq_rel); }
 

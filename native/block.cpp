@@ -65,8 +65,8 @@ void destroy(Block* block) {
     {
         std::lock_guard lock(descriptors_mutex);
         descriptors().erase(block->fd);
+        close(block->fd);   // not later: a child forked between would keep it
     }
-    close(block->fd);
     delete block;
 }
 
@@ -146,6 +146,8 @@ void drop_for_others(Block* block) {
     if (block->holders.fetch_sub(kForOthers + 1, std::memory_order_acq_rel) == kForOthers + 1) destroy(block);
 }
 
+void lock_descriptors() { descriptors_mutex.lock(); }
+void unlock_descriptors() { descriptors_mutex.unlock(); }
 void close_all_descriptors() {
     for (int fd : descriptors()) close(fd);
     descriptors().clear();
@@ -158,10 +160,20 @@ void map_block(const Block* block, void* at, bool inherited_by_fork) {
     if (!inherited_by_fork) madvise(at, block->size, MADV_DONTFORK);
 }
 
-void unmap_range(void* at, uint64_t size) {
+bool map_part(const Block* block, void* at, uint64_t within, uint64_t size) {
+    if (mmap(at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, block->fd, static_cast<off_t>(within)) == MAP_FAILED)
+        return false;
+    madvise(at, size, MADV_DONTFORK);
+    return true;
+}
+
+void unmap_range(void* at, uint64_t size, bool kept) {
     void* got = mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-    // At the limit of mappings: the pages go back at least, and the next block here is mapped over it.
-    if (got == MAP_FAILED) madvise(at, size, MADV_REMOVE);
+    if (got != MAP_FAILED) return;
+    // At the limit of mappings: the pages go back at least, if they are nobody else's, and the next block here is
+    // mapped over it.
+    if (!kept) madvise(at, size, MADV_REMOVE);
+    mprotect(at, size, PROT_NONE);
 }
 
 }  // namespace peerlane

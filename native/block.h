@@ -67,14 +67,19 @@ void hold_for_others(Block* block);
 void drop_for_others(Block* block);
 extern std::atomic<void (*)(uint64_t block_id)> abandoned;
 
-// Close every block's descriptor: for a forked child, which must not keep its parent's memory alive.
-void close_all_descriptors();
+// Around fork: the child closes every block's descriptor, as it must not keep its parent's memory alive.
+void lock_descriptors();
+void unlock_descriptors();
+void close_all_descriptors();   // with the lock
 
 // False when it is as high as this process may have it.
 bool raise_descriptor_limit();
 
 // Map the whole block at exactly `at`, or put the inaccessible reservation back.
 void map_block(const Block* block, void* at, bool inherited_by_fork);
-void unmap_range(void* at, uint64_t size);
+// The part of it from `within` on; false: it could not be mapped.
+bool map_part(const Block* block, void* at, uint64_t within, uint64_t size);
+// `kept`: others have the bytes, now or later.
+void unmap_range(void* at, uint64_t size, bool kept);
 
 }  // namespace peerlane

@@ -210,7 +210,7 @@ void Heap::put_away(uint32_t number, Cached entry) {
 
 void Heap::destroy(const Cached& entry) {
     const uint64_t span = round_up(entry.block->size, kGranule);
-    unmap_range(space_.shadow(entry.offset), span);
+    unmap_range(space_.shadow(entry.offset), span, entry.block->is_shared());
     drop(entry.block);
     or_lose([&] { space_.give(entry.offset, span); });
 }
@@ -314,7 +314,7 @@ void Heap::reclaim(Extent* extent) {
         return;
     }
     if (poison_.load(std::memory_order_relaxed) && !extent->block->is_shared()) poison(extent, kFreedByte);
-    if (extent->moved) drop_moved(extent);
+    if (extent->moved && !drop_moved(extent)) return;   // better a slot less than one without bytes
     if (extent->slab) {
         release_slot(extent);
         return;
@@ -364,11 +364,18 @@ Neighbour Heap::nearest(uint64_t address) {
     return best;
 }
 
-void Heap::fork_prepare() { mutex_.lock(); }
-void Heap::fork_parent() { mutex_.unlock(); }
+void Heap::fork_prepare() {
+    mutex_.lock();
+    lock_descriptors();
+}
+void Heap::fork_parent() {
+    unlock_descriptors();
+    mutex_.unlock();
+}
 void Heap::fork_child() {
     forked_.store(true, std::memory_order_relaxed);
     close_all_descriptors();
+    unlock_descriptors();
     mutex_.unlock();
 }
 

@@ -15,6 +15,7 @@ namespace peerlane {
 
 inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
+constexpr uint64_t kPage = 4096;
 constexpr uint32_t kHost = 0;             // the device number of pinned host memory
 constexpr uint64_t kLargest = uint64_t{1} << 62;   // no capacity is larger, and rounding up cannot wrap
 constexpr uint32_t kMaxDevices = 1 << 14;  // at one time; the numbers of closed, empty devices are used again
@@ -224,7 +225,7 @@ class Heap {
     Extent* mapped_at(const Place& place, uint64_t at);   // throws Refusal
     void check_mappings(const Range& dst, const Range& src, uint32_t actor) const;
     void move_out(Extent* extent);
-    void drop_moved(Extent* extent);
+    bool drop_moved(Extent* extent);   // false: its slot has no bytes any more
     Block* charged_block(uint32_t number, uint64_t size);
     bool pin_slowly(Extent* extent);
     void poison(const Extent* extent, int byte);

@@ -113,7 +113,7 @@ Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, cons
         map_block(block, space_.shadow(offset), false);
         regions_[offset] = {extent, nullptr};
     } catch (...) {
-        unmap_range(space_.shadow(offset), block->size);
+        unmap_range(space_.shadow(offset), block->size, true);
         spare_extents_.push_back(extent);
         throw;
     }
@@ -183,7 +183,7 @@ void Heap::reclaim_mapping(Extent* extent) {
     const uint64_t offset = extent->offset;
     Block* block = extent->block;
     const auto place = std::prev(places_.upper_bound(offset));
-    unmap_range(space_.shadow(offset), block->size);
+    unmap_range(space_.shadow(offset), block->size, true);
     space_.clear(offset, block->size);
     regions_.erase(offset);
     delete extent->mapping;

@@ -7,10 +7,6 @@
 
 namespace peerlane {
 
-namespace {
-constexpr uint64_t kPage = 4096;
-}
-
 Block* Heap::charged_block(uint32_t number, uint64_t size) {
     Device& payer = device(number);
     charge(payer, number, size, size);
@@ -89,9 +85,15 @@ void Heap::move_out(Extent* extent) {
         const uint64_t size = extent->size;
         if (!guarded(guard, [=] { memcpy(to, from, size); }))
             throw Refusal{.why = Why::device_fault, .size = size, .device = extent->device};
+        if (device(extent->device).settings.host_access) {   // the host uses the address itself: there they must lie
+            map_block(block, space_.shadow(extent->offset), extent->device == kHost);
+            unmap_range(space_.shadow(offset), kGranule, true);
+            or_lose([&] { space_.give(offset, kGranule); });
+            offset = extent->offset;
+        }
     } catch (...) {
         if (taken) {
-            unmap_range(space_.shadow(offset), kGranule);
+            unmap_range(space_.shadow(offset), kGranule, true);
             or_lose([&] { space_.give(offset, kGranule); });
         }
         if (block) drop(block);
@@ -101,25 +103,34 @@ void Heap::move_out(Extent* extent) {
     block->at = space_.shadow(offset);
     extent->block = block;
     extent->moved = 1;
-    space_.set(offset, kGranule, extent);
+    if (offset != extent->offset) space_.set(offset, kGranule, extent);
     stay();
 }
 
-void Heap::drop_moved(Extent* extent) {
+bool Heap::drop_moved(Extent* extent) {
     const auto offset = static_cast<uint64_t>(extent->block->at - space_.shadow(0));
-    space_.clear(offset, kGranule);
-    unmap_range(extent->block->at, kGranule);
-    or_lose([&] { space_.give(offset, kGranule); });
+    bool is_back = true;
+    if (offset == extent->offset) {
+        const uint64_t within = offset - extent->slab->offset.load(std::memory_order_relaxed);
+        is_back = map_part(extent->slab->block, space_.shadow(offset), within, extent->block->size);
+        if (!is_back) unmap_range(space_.shadow(offset), extent->block->size, true);
+    } else {
+        space_.clear(offset, kGranule);
+        unmap_range(extent->block->at, kGranule, true);
+        or_lose([&] { space_.give(offset, kGranule); });
+    }
     drop(extent->block);
     extent->moved = 0;
     extent->block = extent->slab->block;
+    return is_back;
 }
 
 bool Heap::pin_slowly(Extent* extent) {
-    while (extent->state.load(std::memory_order_acquire) & Extent::kMoving) {
-        unpin(extent);
+    while (true) {
+        const uint64_t state = extent->state.load(std::memory_order_acquire);
+        if (state & Extent::kLive) return true;   // the move ended since: what was counted then holds it
+        if (!(state & Extent::kMoving)) break;
         std::this_thread::yield();
-        if (extent->pin()) return true;
     }
     unpin(extent);
     return false;

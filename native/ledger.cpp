@@ -1,5 +1,6 @@
 #include "ledger.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@ namespace peerlane {
 namespace {
 
 constexpr unsigned kDeviceShift = 48;
+constexpr uint64_t kMostBytes = (uint64_t{1} << kDeviceShift) - 1;   // of one block, as far as it is counted
 
 template <class Touch>
 void touch_file(const Touch& touch) {
@@ -112,7 +114,7 @@ uint64_t Ledger::shared(uint64_t device) const {
         for (; held != 0; held &= held - 1) {
             const uint64_t index = word * 64 + static_cast<uint64_t>(__builtin_ctzll(held));
             const uint64_t facts = entry(index)[1].load(std::memory_order_acquire);
-            if (facts >> kDeviceShift == device) total = plus(total, facts & ((uint64_t{1} << kDeviceShift) - 1));
+            if (facts >> kDeviceShift == device) total = plus(total, facts & kMostBytes);
         }
     }
     return total;
@@ -138,7 +140,7 @@ uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
                 }
                 found = word * 64 + bit;
                 cursor_.store(found, std::memory_order_relaxed);
-                entry(found)[1].store(device << kDeviceShift | bytes, std::memory_order_relaxed);
+                entry(found)[1].store(device << kDeviceShift | std::min(bytes, kMostBytes), std::memory_order_relaxed);
                 entry(found)->store(block, std::memory_order_release);
                 raise(entries_used(), found + 1);
                 return;

@@ -307,9 +307,8 @@ void Scheduler::use_bell(std::shared_ptr<Ledger> node) {
     Lock lock(mutex_);
     if (node == bell_node_) return;
     if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);
-    Doorbell& before = doorbell();
+    wake_watch();   // who sleeps there moves, once this lock is free
     bell_node_ = std::move(node);
-    before.ring();   // who sleeps there moves here
 }
 
 void Scheduler::promise(Notify& notify) {

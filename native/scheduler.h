@@ -227,6 +227,7 @@ class Scheduler {
     void look_at_lines();
     uint64_t look_at_values();             // nanoseconds until the next look
     void ensure_watch();
+    void wake_watch();
     void ring_before(uint64_t at);         // the watching thread must be awake by then
 
     std::mutex mutex_;

@@ -1,5 +1,6 @@
 #include "shared_signal.h"
 
+#include <cerrno>
 #include <unistd.h>
 
 #include "heap.h"
@@ -11,12 +12,16 @@ namespace {
 
 constexpr unsigned kStartShift = 32;
 
-uint64_t owner_of(int32_t pid) { return static_cast<uint32_t>(pid) | start_time(pid) << kStartShift; }
+uint64_t owner_of(int32_t pid) {
+    const uint64_t start = start_time(pid);
+    if (start == kUnknownStart) throw Refusal{.why = Why::descriptors, .role = "signals", .error = EMFILE};
+    return static_cast<uint32_t>(pid) | start << kStartShift;
+}
 
 bool lives(uint64_t owner) {
     const auto pid = static_cast<int32_t>(owner & UINT32_MAX);
     const uint64_t start = pid > 0 ? start_time(pid) : 0;
-    return start != 0 && static_cast<uint32_t>(start) == owner >> kStartShift;
+    return start == kUnknownStart || (start != 0 && static_cast<uint32_t>(start) == owner >> kStartShift);
 }
 
 }  // namespace

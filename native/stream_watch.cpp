@@ -131,7 +131,13 @@ void Scheduler::ensure_watch() {
 }
 
 void Scheduler::ring_before(uint64_t at) {
-    if (at < watch_until_) doorbell().ring();
+    if (at < watch_until_) wake_watch();
+}
+
+// Somebody may have cut the node's file: who sleeps there finds out by himself.
+void Scheduler::wake_watch() {
+    FaultGuard guard;
+    (void)guarded(guard, [this] { doorbell().ring(); });
 }
 
 Doorbell& Scheduler::bell() {
@@ -202,7 +208,9 @@ void Scheduler::fail_those_lost(Lock& lock) {
         for (Stream* stream = lines.parked.first; stream; stream = stream->park_next) {
             const Notify& notify = *stream->queue.front().notify;
             const uint64_t dead = notify.shared() ? notify.shared()->lost_to() : 0;
-            if (dead != 0 && !notify.is_recorded()) lost.emplace_back(stream->shared_from_this(), dead);
+            // Unless this process will record it itself; without memory: next time.
+            if (dead != 0 && !notify.is_recorded() && is_hopeless(*stream, true))
+                or_lose([&] { lost.emplace_back(stream->shared_from_this(), dead); });
         }
     for (auto& [stream, dead] : lost) {
         const Op& op = stream->queue.front();
@@ -217,7 +225,9 @@ void Scheduler::look_at_lines() {
     for (Lines& lines : lines_)
         for (Stream* stream = lines.parked.first; stream;) {
             Stream* const next = stream->park_next;
-            if (stream->queue.front().notify->is_recorded()) {
+            Notify& notify = *stream->queue.front().notify;
+            // The ring took back what this process had said of itself, for all of its waits.
+            if (notify.shared() ? notify.announce() : notify.is_recorded()) {
                 unpark(*stream);
                 make_ready(*stream);
             }

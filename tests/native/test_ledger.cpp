@@ -19,6 +19,9 @@ void shared_blocks_count_once(Ledger& a, Ledger& b) {
     b.let_go(first);
     CHECK(a.used(1) == 61 && a.list(74, 0, 1) == first);
     CHECK(!a.hold(LedgerLayout::kEntries, 1));
+    const uint64_t huge = a.list(75, 1, (uint64_t{1} << 48) + 9);   // what others say of a block is not looked at
+    CHECK(a.used(0) == 8 && a.used(1) > uint64_t{1} << 47);
+    a.let_go(huge);
     const uint64_t many = LedgerLayout::kEntries;
     uint64_t listed = 0;
     CHECK(refuses(Why::shared_blocks, [&] {

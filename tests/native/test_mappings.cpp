@@ -173,6 +173,42 @@ void a_small_allocation_moves_out_of_its_slab(std::mt19937_64& random, uint32_t 
     heap.retire(neighbour, neighbour->id.load());
 }
 
+// The host has the address, and uses it: before the move, after it, and when the slot is another's.
+void what_the_host_uses_stays_where_it_is() {
+    Heap& heap = Heap::get();
+    const uint32_t device = heap.add_device({.capacity = uint64_t{1} << 40, .host_access = true}, nullptr, 0);
+    for (const uint64_t size : {uint64_t{10}, uint64_t{5000}, uint64_t{1} << 20, kGranule - 1}) {
+        Extent* const neighbour = heap.allocate(device, size, false);
+        Extent* const mine = heap.allocate(device, size, false);
+        auto* const next = reinterpret_cast<char*>(heap.address_of(neighbour));
+        auto* const bytes = reinterpret_cast<char*>(heap.address_of(mine));
+        memcpy(bytes, "before", 6);
+        memset(next, 'n', size);
+        uint64_t within;
+        CHECK(heap.pin(mine));
+        Block* const block = heap.share(mine, within);
+        heap.unpin(mine);
+        CHECK(memcmp(bytes, "before", 6) == 0 && heap.host_of(mine, 0) == bytes);
+        bytes[0] = 'B';
+        CHECK(read(heap.address_of(mine), 6) == std::vector<char>({'B', 'e', 'f', 'o', 'r', 'e'}));
+        void* const again = mmap(nullptr, block->size, PROT_READ, MAP_SHARED, block->fd, 0);
+        CHECK(memcmp(again, "Before", 6) == 0);
+        heap.retire(mine, mine->id.load());
+        std::vector<Extent*> others;   // one of them has the slot
+        while (others.size() < 9000 && (others.empty() || others.back()->offset != mine->offset || others.back() != mine))
+            others.push_back(heap.allocate(device, size, false));
+        CHECK(others.back() == mine || size == kGranule - 1);
+        memset(reinterpret_cast<char*>(heap.address_of(others.back())), 'o', size);
+        CHECK(memcmp(again, "Before", 6) == 0);   // as others have it
+        for (uint64_t i = 0; i < size; ++i) CHECK(next[i] == 'n');
+        munmap(again, block->size);
+        drop(block);
+        for (Extent* extent : others) heap.retire(extent, extent->id.load());
+        heap.retire(neighbour, neighbour->id.load());
+    }
+    heap.close_device(device);
+}
+
 // Under TSan and ASan the most telling: others use it all the time while it moves.
 void copies_meet_a_move(uint32_t device) {
     Heap& heap = Heap::get();
@@ -253,6 +289,7 @@ int main() {
     rights_are_those_of_a_device_that_takes_part(a, b);
     a_small_allocation_moves_out_of_its_slab(random, a);
     copies_meet_a_move(a);
+    what_the_host_uses_stays_where_it_is();
     a_large_allocation_shares_the_block_it_has(a);
     nobody_else_holds_it(a);
     return 0;

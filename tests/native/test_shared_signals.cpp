@@ -1,0 +1,158 @@
+// Signals that processes share: who waits is woken by every record, and only by the dead is he given up.
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "faults.h"
+#include "process.h"
+#include "shared_signal.h"
+#include "streams.h"
+
+using namespace streams;
+
+namespace {
+
+uint32_t device;
+int node;   // its file
+
+std::shared_ptr<Ledger> new_ledger() {
+    const LedgerLayout layout{2, 4};
+    node = memfd_create("ledger", MFD_CLOEXEC);
+    CHECK(node >= 0 && ftruncate(node, static_cast<off_t>(layout.file_size())) == 0);
+    const uint64_t owner = 1;
+    CHECK(pwrite(node, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader)) == 8);
+    return std::make_shared<Ledger>(node, layout, 0);
+}
+
+// As another process does it, which has told nothing of itself.
+void record_elsewhere(SharedSignal& event, uint64_t number) {
+    SignalLine& line = event.record_line(number);
+    if (line.word.exchange(number * SignalLine::kRecord | SignalLine::kWaiter) & SignalLine::kWaiter) event.ring();
+}
+
+void join_as(SharedSignal& signal, pid_t pid, uint64_t start) {
+    SignalPage page(signal.fd(), 63);
+    reinterpret_cast<SignalMember*>(&page.line(1))[7].owner.store(static_cast<uint32_t>(pid) | start << 32);
+}
+
+void join_as_dead(SharedSignal& signal) {
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        ::close(ends[1]);
+        _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    join_as(signal, child, start_time(child));
+    ::close(ends[0]);
+    ::close(ends[1]);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && exited_with(status, 0));
+}
+
+// A ring is for the process, not for one of its waits.
+void each_record_wakes_its_own(const std::shared_ptr<Ledger>& ledger) {
+    constexpr uint64_t kWaits = 10;
+    const auto event = SharedSignal::create(ledger);
+    std::vector<StreamPtr> waiting;
+    for (uint64_t number = 1; number <= kWaits; ++number) {
+        waiting.push_back(stream(device));
+        Notify* const record = Notify::record_of(event, number, device);
+        await(*waiting.back(), record);
+        record->drop();
+    }
+    const double span = seconds([&] {
+        for (uint64_t number = 1; number <= kWaits; ++number) {
+            record_elsewhere(*event, number);
+            finish(*waiting[number - 1]);
+        }
+    });
+    std::printf("    %.3f s\n", span);
+    CHECK(span < kWaits / 2.0);   // looking at it once a second would take as many seconds
+    for (const StreamPtr& on : waiting) close(*on);
+}
+
+// The other one is dead, but this process records it itself.
+void what_is_recorded_here_is_not_lost(const std::shared_ptr<Ledger>& ledger) {
+    const auto shared = SharedSignal::create(ledger), lone = SharedSignal::create(ledger);
+    Notify* const mine = Notify::local(NotifyKind::binary, device);
+    Notify* const theirs = Notify::local(NotifyKind::binary, device);
+    Notify* const again = Notify::local(NotifyKind::binary, device);
+    CallbackQueue* const queue = new CallbackQueue;
+    engine().share(*mine, shared, true);
+    engine().share(*theirs, lone, true);
+    engine().share(*again, lone, true);
+    const StreamPtr waits = stream(device), records = stream(device), in_vain = stream(device);
+    callback(*records, queue, 1);
+    notify(*records, mine);
+    await(*waits, mine);
+    join_as_dead(*shared);
+    join_as_dead(*lone);
+    for (Notify* const lost : {theirs, again}) {   // twice: it looked at all of them in between
+        await(*in_vain, lost);
+        sync(*in_vain);
+        CHECK(failed_with(*in_vain, Why::waits_for_lost));
+    }
+    CallbackQueue::Item item;
+    CHECK(queue->take(item, 30'000'000'000) && engine().begin_callback(*records, item.token));
+    engine().finish_callback(*records, item.token, false);
+    item = {};
+    finish(*records);
+    finish(*waits);
+    for (const StreamPtr& on : {waits, records, in_vain}) close(*on);
+    for (Notify* const over : {mine, theirs, again}) over->drop();
+    queue->drop();
+}
+
+[[maybe_unused]] void waits_go_on_when_the_file_is_cut() {
+    const StreamPtr waits = stream(device), times_out = stream(device);
+    Notify* const local = Notify::local(NotifyKind::binary, device);
+    await(*waits, local);
+    CHECK(ftruncate(node, 0) == 0);
+    for (int i = 0; i < 3; ++i) {
+        await(*times_out, local, 1'000'000);
+        sync(*times_out);
+        CHECK(failed_with(*times_out, Why::wait_timeout));
+    }
+    engine().use_bell(new_ledger());
+    CHECK(ftruncate(node, 0) == 0);
+    engine().use_bell(new_ledger());
+    engine().notify_recorded(*local);
+    finish(*waits);
+    local->drop();
+    close(*waits);
+    close(*times_out);
+}
+
+void who_cannot_be_looked_at_lives(const std::shared_ptr<Ledger>& ledger) {
+    const auto shared = SharedSignal::create(ledger);
+    CHECK(shared->lost_to() == 0);
+    join_as(*shared, getppid(), start_time(getppid()));
+    CHECK(shared->lost_to() == 0);
+    const pid_t other = getppid();
+    CHECK(exited_with(status_of_child([&] {   // its limit stays
+        const rlimit none{3, 3};
+        CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+        CHECK(start_time(other) == kUnknownStart && shared->lost_to() == 0);
+    }), 0));
+}
+
+}  // namespace
+
+int main() {
+    open_heap();
+    device = new_device();
+    auto random = seeded("test_shared_signals");
+    const std::shared_ptr<Ledger> ledger = new_ledger();
+    engine().use_bell(ledger);
+    under_each_schedule(random, [&] {
+        RUN(each_record_wakes_its_own(ledger));
+        RUN(what_is_recorded_here_is_not_lost(ledger));
+    });
+#ifndef __SANITIZE_THREAD__   // it cannot leave a signal handler by a jump
+    RUN(waits_go_on_when_the_file_is_cut());
+#endif
+    RUN(who_cannot_be_looked_at_lives(ledger));
+    return 0;
+}
