@@ -185,7 +185,7 @@ class Scheduler {
     void refuse_if_hopeless(Stream& stream);
     void give_up(Lock& lock, Stream& stream);
     void keep_lost(Stream& stream);
-    void cancel(Stream& stream, uint64_t until);   // from its head on
+    void cancel(Stream& stream, uint64_t until, uint64_t lost_to = 0);   // from its head on; `lost_to`: who ended
 
     // stream_watch.cpp: parked streams, and the thread that wakes them
     void park(Stream& stream, Park park, uint64_t timeout_ns);

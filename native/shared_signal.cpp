@@ -72,10 +72,10 @@ uint64_t SharedSignal::lost_to() const {
     return dead;
 }
 
-bool SharedSignal::has_others() const {
+bool SharedSignal::others_live() const {
     for (uint32_t i = 0; i < kMembers; ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
-        if (owner != 0 && owner != me_) return true;
+        if (owner != 0 && owner != me_ && lives(owner)) return true;
     }
     return false;
 }

@@ -37,7 +37,7 @@ class SharedSignal {
     void ring();
     // The process whose end leaves nobody who could record; 0: somebody else lives, or nobody else ever had it.
     uint64_t lost_to() const;
-    bool has_others() const;   // dead or alive
+    bool others_live() const;
 
     // Offer it to others until the last process with it lets go, or this one does not use it any more.
     Ticket offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self);   // throws Refusal

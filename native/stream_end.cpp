@@ -91,8 +91,9 @@ void Scheduler::give_up(Lock& lock, Stream& stream) {
     make_ready(stream);
 }
 
-void Scheduler::cancel(Stream& stream, uint64_t until) {
-    FailurePtr failure = Failure::keep({.refusal = {.why = Why::cancelled, .device = stream.device}, .stream = stream.id,
+void Scheduler::cancel(Stream& stream, uint64_t until, uint64_t lost_to) {
+    const Why why = lost_to != 0 ? Why::waits_for_lost : Why::cancelled;
+    FailurePtr failure = Failure::keep({.refusal = {.why = why, .id = lost_to, .device = stream.device}, .stream = stream.id,
                                         .sequence = stream.head(), .kind = stream.queue.front().kind});
     if (!stream.failure) stream.failure = failure;
     stream.cause = std::move(failure);
@@ -112,7 +113,8 @@ void Scheduler::close_device(uint32_t device) {
 // A callback comes back by itself, and who takes it is not known.
 bool Scheduler::give_up_if_hopeless(Stream& stream) {
     if (stream.park == Park::none || stream.park == Park::callback || !is_hopeless(stream, true)) return false;
-    cancel(stream, UINT64_MAX);
+    SharedSignal* const shared = stream.park == Park::notify ? stream.queue.front().notify->shared() : nullptr;
+    cancel(stream, UINT64_MAX, shared ? shared->lost_to() : 0);
     const uint64_t hope = hope_;
     unpark(stream);
     if (!is_awaited(stream)) hope_ = hope;   // thousands that wait in vain are closed without asking for each anew
@@ -157,7 +159,7 @@ bool Scheduler::seems_hopeful(const Stream& stream, bool alone) {
         case Park::notify: {   // anybody may record it, once
             const Notify& notify = *stream.queue.front().notify;
             if (notify.promised.load(std::memory_order_relaxed)) return true;
-            if (notify.shared() && notify.shared()->has_others()) return true;   // and when they have ended, it fails
+            if (notify.shared() && notify.shared()->others_live()) return true;
             return !alone && !(notify.is_local() && any_recorder(notify.line, [](Stream&) { return true; }));
         }
         default:
