@@ -71,6 +71,8 @@ void bind_sharing(nb::module_& m) {
             Exporter::forget_kept();
             Broker::get().close();
         }, nb::call_guard<GilReleased>(), "Nobody opens anything any more; idempotent.");
+    m.def("forget_lost", &Exporter::forget_lost, nb::call_guard<GilReleased>(),
+          "Let go of connections to processes that have ended.");
     m.def(
         "offer",
         [](const BlockHandle& block, uint16_t kind, uint16_t rights, uint32_t device, uint64_t offset, uint64_t length, bool everyone) {

@@ -41,6 +41,7 @@ std::shared_ptr<Exporter> Exporter::connect(int directory, const std::string& na
     const Key key{node, slot, pid, static_cast<uint32_t>(start)};
     Registry& registry = Registry::get();
     if (std::shared_ptr<Exporter> known = registry.find(key); known && !known->is_lost()) return known;
+    forget_lost();
     Patience patience(deadline, poll, {.exporter = pid});
     std::shared_ptr<Exporter> made(new Exporter(ExporterLine::connect(directory, name, node, pid, start, patience)));
     std::shared_ptr<Exporter> other = registry.find(key);   // another thread was faster; not let go under the lock
@@ -55,6 +56,19 @@ std::shared_ptr<Exporter> Exporter::connect(int directory, const std::string& na
         registry.kept.pop_front();
     }
     return made;
+}
+
+void Exporter::forget_lost() {
+    std::deque<std::shared_ptr<Exporter>> kept, lost;   // not let go under the lock
+    {
+        std::lock_guard lock(Registry::get().mutex);
+        kept.swap(Registry::get().kept);
+    }
+    for (std::shared_ptr<Exporter>& each : kept)
+        if (each->is_lost()) lost.push_back(std::exchange(each, nullptr));
+    std::lock_guard lock(Registry::get().mutex);
+    for (std::shared_ptr<Exporter>& each : kept)
+        if (each) Registry::get().kept.push_back(std::move(each));
 }
 
 void Exporter::forget_kept() {

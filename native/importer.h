@@ -41,6 +41,7 @@ class Exporter {
 
     // The newest connections are kept for the next open, until the node is left.
     static void forget_kept();
+    static void forget_lost();   // those whose process has ended
 
     // Around fork: the child closes every connection, and its calls throw (Why::forked).
     static void fork_prepare();

@@ -225,6 +225,9 @@ def serve(directory: int, name: str, slot: int, node: int) -> None:
 def stop_serving() -> None:
     """Nobody opens anything any more; idempotent."""
 
+def forget_lost() -> None:
+    """Let go of connections to processes that have ended."""
+
 def offer(block: Block, kind: int, rights: int, device: int, offset: int, length: int, everyone: bool) -> tuple[int, int]:
     """Return (index, nonce)."""
 

@@ -91,6 +91,7 @@ class VirtualBackend:
     def free_bytes(self, ordinal: int) -> int:
         self._check_open()
         self._state.reap()
+        _core.forget_lost()
         return _core.free_bytes(self._numbers[ordinal])
 
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
@@ -163,6 +164,7 @@ class VirtualBackend:
             )
         owner = self._owner_of(fields)
         if owner is None:
+            _core.forget_lost()
             pid = fields.pid or state.last_pid(fields.slot)
             who = f"process {pid}, which made the handle," if pid else "the process that made the handle"
             raise PeerLost(
@@ -172,6 +174,7 @@ class VirtualBackend:
             return self._ask(fields, owner, kind, timeout)
         except PeerLost:
             # Another process may be there by now.
+            _core.forget_lost()
             self._makers.pop(fields.slot, None)
             fresh = self._owner_of(fields)
             if fresh is None or fresh == owner:
