@@ -19,7 +19,16 @@ BLOCK = 1
 
 
 def _same_ident(thread: int, work: Callable[[], object]) -> bool:
-    """Run in a new thread, which is given the ident of one that has ended; False if it is not."""
+    """Run in a new thread, which is given the ident of one that has ended; False if none of several is."""
+    over = threading.Event()
+    try:
+        # Those that are given another place keep it, so that the next one is not given it again.
+        return any(_has_ident(thread, work, over) for _ in range(16))
+    finally:
+        over.set()
+
+
+def _has_ident(thread: int, work: Callable[[], object], over: threading.Event) -> bool:
     met, left = [], _thread.allocate_lock()
     left.acquire()
 
@@ -28,6 +37,8 @@ def _same_ident(thread: int, work: Callable[[], object]) -> bool:
         if met[0]:
             work()
         left.release()
+        if not met[0]:
+            over.wait(20)
 
     _thread.start_new_thread(run, ())
     assert left.acquire(timeout=20)
