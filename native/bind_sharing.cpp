@@ -68,10 +68,10 @@ void bind_sharing(nb::module_& m) {
     m.def(
         "stop_serving",
         [] {
-            Exporter::forget_kept();
+            forget_connections();
             Broker::get().close();
         }, nb::call_guard<GilReleased>(), "Nobody opens anything any more; idempotent.");
-    m.def("forget_lost", &Exporter::forget_lost, nb::call_guard<GilReleased>(),
+    m.def("forget_lost", &forget_lost_connections, nb::call_guard<GilReleased>(),
           "Let go of connections to processes that have ended.");
     m.def(
         "offer",
@@ -136,6 +136,7 @@ void bind_sharing(nb::module_& m) {
             return with_ctrl_c([&](Poll poll) {
                 const Deadline deadline = Deadline::in(timeout);
                 auto exporter = Exporter::connect(directory, name, slot, node, pid, start, deadline, poll);
+                keep_connection(exporter);
                 const Offer offer = exporter->open(index, nonce, nonce_bits, static_cast<Kind>(kind), deadline, poll);
                 return new OfferHandle(offer, index, std::move(exporter));
             });

@@ -1,6 +1,5 @@
 #include "importer.h"
 
-#include <deque>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -14,12 +13,9 @@ namespace {
 
 using Key = std::tuple<uint64_t, uint32_t, int32_t, uint32_t>;   // node, slot, pid, low half of the start time
 
-constexpr size_t kMostKept = 16;
-
 struct Registry {
     std::mutex mutex;
     std::map<Key, std::weak_ptr<Exporter>> all;
-    std::deque<std::shared_ptr<Exporter>> kept;   // the newest: the next open need not connect
     static Registry& get() {
         static auto* registry = new Registry;
         return *registry;
@@ -41,40 +37,14 @@ std::shared_ptr<Exporter> Exporter::connect(int directory, const std::string& na
     const Key key{node, slot, pid, static_cast<uint32_t>(start)};
     Registry& registry = Registry::get();
     if (std::shared_ptr<Exporter> known = registry.find(key); known && !known->is_lost()) return known;
-    forget_lost();
     Patience patience(deadline, poll, {.exporter = pid});
     std::shared_ptr<Exporter> made(new Exporter(ExporterLine::connect(directory, name, node, pid, start, patience)));
     std::shared_ptr<Exporter> other = registry.find(key);   // another thread was faster; not let go under the lock
     if (other && !other->is_lost()) return other;
-    std::shared_ptr<Exporter> oldest;   // not let go under the lock
     std::lock_guard lock(registry.mutex);
     std::erase_if(registry.all, [](const auto& entry) { return entry.second.expired(); });
     registry.all[key] = made;
-    registry.kept.push_back(made);
-    if (registry.kept.size() > kMostKept) {
-        oldest = std::move(registry.kept.front());
-        registry.kept.pop_front();
-    }
     return made;
-}
-
-void Exporter::forget_lost() {
-    std::deque<std::shared_ptr<Exporter>> kept, lost;   // not let go under the lock
-    {
-        std::lock_guard lock(Registry::get().mutex);
-        kept.swap(Registry::get().kept);
-    }
-    for (std::shared_ptr<Exporter>& each : kept)
-        if (each->is_lost()) lost.push_back(std::exchange(each, nullptr));
-    std::lock_guard lock(Registry::get().mutex);
-    for (std::shared_ptr<Exporter>& each : kept)
-        if (each) Registry::get().kept.push_back(std::move(each));
-}
-
-void Exporter::forget_kept() {
-    std::deque<std::shared_ptr<Exporter>> kept;
-    std::lock_guard lock(Registry::get().mutex);
-    kept.swap(Registry::get().kept);
 }
 
 Exporter::~Exporter() {

@@ -39,10 +39,6 @@ class Exporter {
     // Nothing can be opened through it any more: the process ended, left its node, or broke the rules.
     bool is_lost() const;
 
-    // The newest connections are kept for the next open, until the node is left.
-    static void forget_kept();
-    static void forget_lost();   // those whose process has ended
-
     // Around fork: the child closes every connection, and its calls throw (Why::forked).
     static void fork_prepare();
     static void fork_parent();

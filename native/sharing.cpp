@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -74,6 +76,16 @@ struct Import : Origin {
     }
 };
 
+constexpr size_t kMostKept = 16;
+struct Kept {
+    std::mutex mutex;
+    std::deque<std::shared_ptr<Exporter>> newest;
+};
+Kept& kept() {
+    static auto* all = new Kept;
+    return *all;
+}
+
 bool hold_living(Block* block) {
     uint64_t before = block->holders.load(std::memory_order_relaxed);
     do {
@@ -130,6 +142,33 @@ Block* adopt_offer(Offer& offer, uint32_t index, uint32_t device, std::shared_pt
         drop(fresh);
         throw;
     }
+}
+
+void keep_connection(std::shared_ptr<Exporter> exporter) {
+    std::shared_ptr<Exporter> oldest;   // not let go under the lock
+    std::lock_guard lock(kept().mutex);
+    auto& newest = kept().newest;
+    if (std::find(newest.begin(), newest.end(), exporter) != newest.end()) return;
+    newest.push_back(std::move(exporter));
+    if (newest.size() <= kMostKept) return;
+    oldest = std::move(newest.front());
+    newest.pop_front();
+}
+
+void forget_lost_connections() {
+    std::vector<std::shared_ptr<Exporter>> lost;   // not let go under the lock
+    std::lock_guard lock(kept().mutex);
+    std::erase_if(kept().newest, [&](const std::shared_ptr<Exporter>& each) {
+        const bool is_lost = each->is_lost();
+        if (is_lost) lost.push_back(each);
+        return is_lost;
+    });
+}
+
+void forget_connections() {
+    std::deque<std::shared_ptr<Exporter>> all;
+    std::lock_guard lock(kept().mutex);
+    all.swap(kept().newest);
 }
 
 std::shared_ptr<Exporter> exporter_of(const Block& block) {
