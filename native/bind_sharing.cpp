@@ -69,6 +69,7 @@ void bind_sharing(nb::module_& m) {
         "stop_serving",
         [] {
             forget_connections();
+            Scheduler::get().use_bell(nullptr);
             Broker::get().close();
         }, nb::call_guard<GilReleased>(), "Nobody opens anything any more; idempotent.");
     m.def("forget_lost", &forget_lost_connections, nb::call_guard<GilReleased>(),

@@ -305,7 +305,7 @@ void Scheduler::share(Notify& notify, std::shared_ptr<SharedSignal> with, bool k
 void Scheduler::use_bell(std::shared_ptr<Ledger> node) {
     Heap::get().check_usable();
     Lock lock(mutex_);
-    if (node == bell_node_) return;
+    if (node == bell_node_) return;   // also when there was none
     if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);
     wake_watch();   // who sleeps there moves, once this lock is free
     bell_node_ = std::move(node);

@@ -12,7 +12,7 @@ namespace peerlane {
 namespace {
 constexpr uint64_t kLongestSleep = 1'000'000'000;
 constexpr uint64_t kBetweenPulses = 100'000'000;   // between two looks whether the others live
-constexpr uint64_t kBetweenSteps = 1'000'000;
+constexpr uint64_t kBetweenSteps = 1'000'000, kBetweenLooks = 20'000'000;
 constexpr unsigned kStepsForOthers = 16;
 constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 4'000'000;   // ns between two looks at words of memory
 }
@@ -179,8 +179,9 @@ void Scheduler::watch() {
         }
         if (bell_node_ && schedule() == Schedule::seeded) {
             // Other processes may wait for what nobody in this one asks for.
-            pump(lock, kStepsForOthers, false);
-            span = std::min(span, kBetweenSteps);
+            const bool has_work = choose(false) != nullptr;
+            if (has_work) pump(lock, kStepsForOthers, false);
+            span = std::min(span, has_work ? kBetweenSteps : kBetweenLooks);
         }
         while (!deadlines_.empty()) {
             const auto [at, stream] = *deadlines_.begin();
