@@ -33,7 +33,8 @@ struct StreamHandle {
 struct GroupHandle {
     std::shared_ptr<peerlane::Group> group = std::make_shared<peerlane::Group>();
 };
-// What Python holds of a block; two threads may close it.
+// What Python holds of a block; two threads may close it.  Every member function wants the GIL: it orders a look at
+// the block, and the hold that follows, against the close.
 class BlockHandle {
   public:
     explicit BlockHandle(peerlane::Block* held) : block_(held) {}
@@ -41,11 +42,20 @@ class BlockHandle {
     BlockHandle(const BlockHandle&) = delete;
 
     peerlane::Block& get() const;   // throws Refusal when it is closed
-    bool is_closed() const { return block_.load(std::memory_order_acquire) == nullptr; }
+    bool is_closed() const { return block_ == nullptr; }
     void close();
 
   private:
-    std::atomic<peerlane::Block*> block_;
+    peerlane::Block* block_;
+};
+// A hold for the time of an operation that gives the GIL away.
+class BlockUse {
+  public:
+    explicit BlockUse(const BlockHandle& handle) : block(handle.get()) { hold(&block); }
+    ~BlockUse() { drop(&block); }
+    BlockUse(const BlockUse&) = delete;
+
+    peerlane::Block& block;
 };
 // The account outlives the Python object: blocks may be refunded after it is gone.
 struct LedgerHandle {

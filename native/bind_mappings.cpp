@@ -23,14 +23,15 @@ std::vector<Access> accesses(const std::vector<std::pair<uint32_t, unsigned>>& n
 BlockHandle::~BlockHandle() { close(); }
 
 void BlockHandle::close() {
-    Block* const mine = block_.exchange(nullptr, std::memory_order_acq_rel);
-    if (mine && !Heap::get().is_forked()) drop(mine);
+    Block* const mine = std::exchange(block_, nullptr);
+    if (!mine || Heap::get().is_forked()) return;
+    const GilReleased gil;
+    drop(mine);
 }
 
 Block& BlockHandle::get() const {
-    Block* const mine = block_.load(std::memory_order_acquire);
-    if (!mine) throw Refusal{.why = Why::closed};
-    return *mine;
+    if (!block_) throw Refusal{.why = Why::closed};
+    return *block_;
 }
 
 void bind_mappings(nb::module_& m) {
@@ -48,7 +49,7 @@ void bind_mappings(nb::module_& m) {
         .def_prop_ro("is_read_only", [](const BlockHandle& self) { return self.get().read_only; })
         .def_prop_ro("is_imported", [](const BlockHandle& self) { return self.get().origin != nullptr; })
         .def_prop_ro("is_closed", &BlockHandle::is_closed)
-        .def("close", &BlockHandle::close, nb::call_guard<GilReleased>(), "Let go; idempotent.");
+        .def("close", &BlockHandle::close, "Let go; idempotent.");
 
     nb::class_<PlaceHandle>(m, "Place", "Reserved addresses.")
         .def(
@@ -68,16 +69,9 @@ void bind_mappings(nb::module_& m) {
             "map",
             [](PlaceHandle& self, uint64_t at, const BlockHandle& block, unsigned others,
                const std::vector<std::pair<uint32_t, unsigned>>& named, uint64_t limit) {
-                Block& mapped = block.get();
-                hold(&mapped);   // another thread may close the handle meanwhile
-                try {
-                    const GilReleased gil;
-                    Heap::get().map(*self.place, at, &mapped, others, accesses(named), limit);
-                } catch (...) {
-                    drop(&mapped);
-                    throw;
-                }
-                drop(&mapped);
+                const BlockUse use(block);
+                const GilReleased gil;
+                Heap::get().map(*self.place, at, &use.block, others, accesses(named), limit);
             },
             "at"_a, "block"_a, "others"_a, "named"_a, "limit"_a,
             "Rights: 1 read, 2 write; those of devices not named are `others`.  Addresses from `limit` bytes on are out of bounds.")

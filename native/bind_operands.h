@@ -21,10 +21,10 @@ inline uint64_t checked_span(const peerlane::Operand& operand, uint64_t pitch, u
 
 // Run what gives the GIL away and may be interrupted: then the signal handler's exception is what Python sees.
 template <class Work>
-void interruptible(const Work& work) {
+auto interruptible(const Work& work) {
     try {
         const GilReleased gil;
-        work(poll_here());
+        return work(poll_here());
     } catch (const peerlane::Refusal& refusal) {
         if (refusal.why == peerlane::Why::interrupted) throw nanobind::python_error();
         throw;

@@ -8,6 +8,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "bind_operands.h"
 #include "bind_signals.h"
 #include "process.h"
 #include "sharing.h"
@@ -18,34 +19,21 @@ using namespace peerlane;
 
 namespace {
 
-// An offer that was opened and not yet made a block of this process.
+// An offer that was opened and not yet made something of this process.
 struct OfferHandle {
     Offer offer;
-    uint32_t index;
-    std::shared_ptr<Exporter> exporter;
+    Opening opening;
 
-    OfferHandle(Offer opened, uint32_t index, std::shared_ptr<Exporter> exporter)
-        : offer(opened), index(index), exporter(std::move(exporter)) {}
+    OfferHandle(Offer opened, Opening opening) : offer(opened), opening(std::move(opening)) {}
     ~OfferHandle() { close(); }
     void close() {
         const int fd = std::exchange(offer.fd, -1);
         if (fd < 0) return;
         ::close(fd);
-        exporter->let_go(index, offer.nonce);
+        opening.end();
     }
     OfferHandle(const OfferHandle&) = delete;
 };
-
-template <class Work>
-auto with_ctrl_c(const Work& work) {
-    try {
-        const GilReleased gil;
-        return work(poll_here());
-    } catch (const Refusal& refusal) {
-        if (refusal.why == Why::interrupted) throw nb::python_error();   // the signal handler's exception
-        throw;
-    }
-}
 
 }  // namespace
 
@@ -77,18 +65,11 @@ void bind_sharing(nb::module_& m) {
     m.def(
         "offer",
         [](const BlockHandle& block, uint16_t kind, uint16_t rights, uint32_t device, uint64_t offset, uint64_t length, bool everyone) {
-            Block& given = block.get();
-            hold(&given);
+            const BlockUse use(block);
             const GilReleased gil;
-            try {
-                const Grant grant{.kind = static_cast<Kind>(kind), .rights = rights, .device = device, .offset = offset, .length = length};
-                const Ticket ticket = offer_block(&given, grant, everyone);
-                drop(&given);
-                return std::make_pair(ticket.index, ticket.nonce);
-            } catch (...) {
-                drop(&given);
-                throw;
-            }
+            const Grant grant{.kind = static_cast<Kind>(kind), .rights = rights, .device = device, .offset = offset, .length = length};
+            const Ticket ticket = offer_block(&use.block, grant, everyone);
+            return std::make_pair(ticket.index, ticket.nonce);
         },
         "block"_a, "kind"_a, "rights"_a, "device"_a, "offset"_a, "length"_a, "everyone"_a, "Return (index, nonce).");
     m.def(
@@ -106,7 +87,6 @@ void bind_sharing(nb::module_& m) {
     m.def("importers", [](uint32_t index, uint64_t nonce) { return Broker::get().importers(index, nonce); }, "index"_a, "nonce"_a);
 
     nb::class_<OfferHandle>(m, "Offer", "What another process gave; closed with this object unless it was adopted.")
-        .def_prop_ro("rights", [](const OfferHandle& self) { return self.offer.grant.rights; })
         .def_prop_ro("device", [](const OfferHandle& self) { return self.offer.grant.device; }, "Ordinal in the node.")
         .def_prop_ro("size", [](const OfferHandle& self) { return self.offer.grant.size; }, "Bytes of the block.")
         .def_prop_ro("part", [](const OfferHandle& self) { return std::make_pair(self.offer.grant.offset, self.offer.grant.length); },
@@ -115,8 +95,9 @@ void bind_sharing(nb::module_& m) {
             "signal",
             [](OfferHandle& self, const LedgerHandle& ledger) {
                 if (self.offer.fd < 0) throw Refusal{.why = Why::closed};
-                auto signal = open_signal(self.offer, self.index, self.exporter, ledger);
+                auto signal = open_signal(self.offer, ledger);
                 ::close(std::exchange(self.offer.fd, -1));
+                signal->keep(std::make_shared<Opening>(std::move(self.opening)));
                 return new SignalHandle{std::move(signal), true};
             },
             "ledger"_a, nb::rv_policy::take_ownership, "What it shares of a notify or an event; the offer is used up.")
@@ -127,19 +108,19 @@ void bind_sharing(nb::module_& m) {
             [](OfferHandle& self, uint32_t device, const LedgerHandle& ledger) {
                 if (self.offer.fd < 0) throw Refusal{.why = Why::closed};
                 const GilReleased gil;
-                return new BlockHandle(adopt_offer(self.offer, self.index, device, self.exporter, ledger.ledger));
+                return new BlockHandle(adopt_offer(self.offer, std::move(self.opening), device, ledger.ledger));
             },
             "device"_a, "ledger"_a, nb::rv_policy::take_ownership, "Make it a block of this process; the offer is used up.");
     m.def(
         "open_handle",
         [](int directory, const std::string& name, uint32_t slot, uint64_t node, int32_t pid, uint64_t start, uint32_t index, uint64_t nonce,
            unsigned nonce_bits, uint16_t kind, double timeout) {
-            return with_ctrl_c([&](Poll poll) {
+            return interruptible([&](Poll poll) {
                 const Deadline deadline = Deadline::in(timeout);
                 auto exporter = Exporter::connect(directory, name, slot, node, pid, start, deadline, poll);
                 keep_connection(exporter);
                 const Offer offer = exporter->open(index, nonce, nonce_bits, static_cast<Kind>(kind), deadline, poll);
-                return new OfferHandle(offer, index, std::move(exporter));
+                return new OfferHandle(offer, Opening(std::move(exporter), index, offer.nonce));
             });
         },
         "directory"_a, "name"_a, "slot"_a, "node"_a, "pid"_a, "start"_a, "index"_a, "nonce"_a, "nonce_bits"_a, "kind"_a, "timeout"_a,

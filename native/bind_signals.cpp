@@ -11,13 +11,6 @@ using namespace peerlane;
 
 namespace {
 
-struct Opened {
-    std::shared_ptr<Exporter> exporter;
-    uint32_t index;
-    uint64_t nonce;
-    ~Opened() { exporter->let_go(index, nonce); }
-};
-
 std::shared_ptr<SharedSignal> created(const LedgerHandle& ledger) {
     Scheduler::get().use_bell(ledger.ledger);
     return SharedSignal::create(ledger.ledger);
@@ -25,12 +18,9 @@ std::shared_ptr<SharedSignal> created(const LedgerHandle& ledger) {
 
 }  // namespace
 
-std::shared_ptr<SharedSignal> open_signal(const Offer& offer, uint32_t index, std::shared_ptr<Exporter> exporter,
-                                          const LedgerHandle& ledger) {
+std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle& ledger) {
     Scheduler::get().use_bell(ledger.ledger);
-    auto signal = SharedSignal::open(offer.fd, ledger.ledger);
-    signal->keep(std::make_shared<Opened>(std::move(exporter), index, offer.nonce));
-    return signal;
+    return SharedSignal::open(offer.fd, ledger.ledger);
 }
 
 void bind_signals(nb::module_& m) {

@@ -17,6 +17,5 @@ struct SignalHandle {
     SignalHandle(const SignalHandle&) = delete;
 };
 
-// The signal of an offer, whose descriptor stays the caller's; what was opened is let go of with the signal.
-std::shared_ptr<peerlane::SharedSignal> open_signal(const peerlane::Offer& offer, uint32_t index,
-                                                    std::shared_ptr<peerlane::Exporter> exporter, const LedgerHandle& ledger);
+// The signal of an offer, whose descriptor stays the caller's.
+std::shared_ptr<peerlane::SharedSignal> open_signal(const peerlane::Offer& offer, const LedgerHandle& ledger);

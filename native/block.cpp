@@ -94,8 +94,14 @@ Account::~Account() {
 
 void Account::share(uint64_t block) {
     if (entry_ != LedgerLayout::kNone) return;
-    entry_ = ledger_->list(block, device_, bytes_);
-    ledger_->refund(device_, bytes_);
+    const uint64_t entry = ledger_->list(block, device_, bytes_);
+    try {
+        ledger_->refund(device_, bytes_);
+    } catch (const Refusal&) {
+        ledger_->let_go(entry);
+        throw;
+    }
+    entry_ = entry;
 }
 
 std::unique_ptr<Account> held_with_others(std::shared_ptr<Ledger> ledger, uint64_t device, uint64_t bytes, uint64_t block,

@@ -101,6 +101,7 @@ Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, cons
     std::lock_guard lock(mutex_);
     const uint64_t base = address_of(place), span = place.span.load(std::memory_order_relaxed);
     if (place.closed) throw Refusal{.why = Why::closed, .device = place.device};
+    if (!device(block->device).open) throw Refusal{.why = Why::closed, .device = block->device};
     if (at > span || block->size > span - at || at % kGranule != 0)
         throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = base + at, .size = block->size,
                       .base = base, .extent_size = span, .device = place.device};
@@ -157,6 +158,9 @@ void Heap::unmap(Place& place, uint64_t at) {
 void Heap::set_access(Place& place, uint64_t at, uint64_t size, Access access) {
     check_usable();
     std::lock_guard lock(mutex_);
+    if (at > place.span.load() || size > place.span.load() - at)
+        throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = address_of(place) + at, .size = size,
+                      .base = address_of(place), .extent_size = place.span.load(), .device = place.device};
     std::vector<Mapping*> found;
     for (uint64_t reached = at; reached < at + size;) {
         const Extent* extent = mapped_at(place, reached);

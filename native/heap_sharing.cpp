@@ -11,22 +11,22 @@ Block* Heap::charged_block(uint32_t number, uint64_t size) {
     Device& payer = device(number);
     charge(payer, number, size, size);
     payer.held -= size;   // the block's account has it from here on
+    std::unique_ptr<Account> account;
     try {
-        std::unique_ptr<Account> account;
         if (payer.ledger) account = std::make_unique<Account>(payer.ledger, payer.index, size);
-        Block* block;
-        try {
-            block = create_block(size, number);
-        } catch (const Refusal&) {
-            if (trim_locked() == 0) throw;
-            block = create_block(size, number);
-        }
-        block->account = std::move(account);
-        return block;
     } catch (const std::bad_alloc&) {
-        if (payer.ledger) payer.ledger->refund(payer.index, size);
+        payer.ledger->refund(payer.index, size);
         throw;
     }
+    Block* block;
+    try {
+        block = create_block(size, number);
+    } catch (const Refusal&) {
+        if (trim_locked() == 0) throw;
+        block = create_block(size, number);
+    }
+    block->account = std::move(account);
+    return block;
 }
 
 Block* Heap::create_physical(uint32_t number, uint64_t size) {

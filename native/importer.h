@@ -2,6 +2,7 @@
 #pragma once
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "copy_engine.h"
 #include "frames.h"
@@ -48,6 +49,24 @@ class Exporter {
     explicit Exporter(std::shared_ptr<class ExporterLine> line);
 
     const std::shared_ptr<class ExporterLine> line_;
+};
+
+// One open of a handle; its end is told to the process that made it.
+class Opening {
+  public:
+    Opening(std::shared_ptr<Exporter> exporter, uint32_t index, uint64_t nonce)
+        : exporter_(std::move(exporter)), index_(index), nonce_(nonce) {}
+    Opening(Opening&&) = default;
+    ~Opening() { end(); }
+    void end() {
+        if (const auto exporter = std::exchange(exporter_, nullptr)) exporter->let_go(index_, nonce_);
+    }
+    const Exporter* exporter() const { return exporter_.get(); }
+
+  private:
+    std::shared_ptr<Exporter> exporter_;   // null: it has ended
+    uint32_t index_;
+    uint64_t nonce_;
 };
 
 }  // namespace peerlane

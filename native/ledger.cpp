@@ -67,24 +67,28 @@ Ledger::Word* Ledger::peer(uint64_t slot, uint64_t from, uint64_t to, uint64_t& 
     return holding(slot, bit);
 }
 
-bool Ledger::charge(uint64_t device, uint64_t bytes, uint64_t capacity) {
-    if (is_left()) return false;
+void Ledger::add(uint64_t device, uint64_t bytes) {
     Word* mine = field(slot_, LedgerLayout::kFields + device);
     touch_file([=] { mine->fetch_add(bytes, std::memory_order_seq_cst); });
+}
+
+bool Ledger::charge(uint64_t device, uint64_t bytes, uint64_t capacity) {
+    std::lock_guard lock(mutex_);
+    if (left_) return false;
+    add(device, bytes);
     try {
         if (used(device) <= capacity) return true;
     } catch (const Refusal&) {
-        refund(device, bytes);
+        add(device, -bytes);
         throw;
     }
-    refund(device, bytes);
+    add(device, -bytes);
     return false;
 }
 
 void Ledger::refund(uint64_t device, uint64_t bytes) {
-    if (is_left()) return;
-    Word* mine = field(slot_, LedgerLayout::kFields + device);
-    touch_file([=] { mine->fetch_sub(bytes, std::memory_order_seq_cst); });
+    std::lock_guard lock(mutex_);
+    if (!left_) add(device, -bytes);
 }
 
 uint64_t Ledger::used(uint64_t device) const {
@@ -120,26 +124,37 @@ uint64_t Ledger::shared(uint64_t device) const {
     return total;
 }
 
-// The bit is the claim: who finds another's bit beside the own one steps back, and so does the other.
+// The bit is the claim: who finds another's bit beside the own one steps back, and so does the other.  Between a first
+// look and the store an importer may hold what a dead process had listed there: the id is taken away, then looked again.
 uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
-    if (is_left()) throw Refusal{.why = Why::closed};
     std::lock_guard lock(mutex_);
+    if (left_) throw Refusal{.why = Why::closed};
     uint64_t found = LedgerLayout::kNone;
     touch_file([&, this] {
-        for (uint64_t word = cursor_.load(std::memory_order_relaxed) / 64; word < LedgerLayout::kEntries / 64; ++word) {
+        for (uint64_t word = cursor_ / 64; word < LedgerLayout::kEntries / 64; ++word) {
             Word* mine = holding(slot_, word * 64);
             uint64_t held = held_by_others(word) | mine->load(std::memory_order_relaxed);
             while (~held != 0) {
                 const auto bit = static_cast<uint64_t>(__builtin_ctzll(~held));
                 const uint64_t mask = uint64_t{1} << bit;
                 mine->fetch_or(mask, std::memory_order_seq_cst);
-                if (held_by_others(word) & mask) {
+                const auto step_back = [&] {
                     mine->fetch_and(~mask, std::memory_order_seq_cst);
                     held |= mask;
+                };
+                if (held_by_others(word) & mask) {
+                    step_back();
+                    continue;
+                }
+                Word* const id = entry(word * 64 + bit);
+                const uint64_t before = id->exchange(0, std::memory_order_seq_cst);
+                if (held_by_others(word) & mask) {
+                    id->store(before, std::memory_order_seq_cst);
+                    step_back();
                     continue;
                 }
                 found = word * 64 + bit;
-                cursor_.store(found, std::memory_order_relaxed);
+                cursor_ = found;
                 entry(found)[1].store(device << kDeviceShift | std::min(bytes, kMostBytes), std::memory_order_relaxed);
                 entry(found)->store(block, std::memory_order_release);
                 raise(entries_used(), found + 1);
@@ -148,18 +163,23 @@ uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
         }
     });
     if (found == LedgerLayout::kNone) throw Refusal{.why = Why::shared_blocks, .size = LedgerLayout::kEntries};
-    holds_[found] = 1;
+    try {
+        holds_[found] = 1;
+    } catch (const std::bad_alloc&) {
+        touch_file([&, this] { holding(slot_, found)->fetch_and(~bit_of(found), std::memory_order_seq_cst); });
+        throw;
+    }
     return found;
 }
 
 bool Ledger::hold(uint64_t index, uint64_t block) {
-    if (is_left() || index >= LedgerLayout::kEntries) return false;
     std::lock_guard lock(mutex_);
+    if (left_ || index >= LedgerLayout::kEntries) return false;
     uint64_t& mine = holds_[index];
     bool held = false;
     touch_file([&, this] {
         if (mine == 0) holding(slot_, index)->fetch_or(bit_of(index), std::memory_order_seq_cst);
-        held = entry(index)->load(std::memory_order_acquire) == block;
+        held = entry(index)->load(std::memory_order_seq_cst) == block;
         if (mine == 0 && !held) holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst);
     });
     mine += held;
@@ -168,13 +188,13 @@ bool Ledger::hold(uint64_t index, uint64_t block) {
 }
 
 void Ledger::let_go(uint64_t index) {
-    if (is_left()) return;
     std::lock_guard lock(mutex_);
+    if (left_) return;
     const auto found = holds_.find(index);
     if (found == holds_.end() || --found->second != 0) return;
     holds_.erase(found);
     touch_file([=, this] { holding(slot_, index)->fetch_and(~bit_of(index), std::memory_order_seq_cst); });
-    if (index < cursor_.load(std::memory_order_relaxed)) cursor_.store(index, std::memory_order_relaxed);
+    cursor_ = std::min(cursor_, index);
 }
 
 uint64_t Ledger::holders(uint64_t index) const {
@@ -187,7 +207,8 @@ uint64_t Ledger::holders(uint64_t index) const {
 }
 
 void Ledger::set_peer(uint64_t from, uint64_t to, bool enabled) {
-    if (is_left()) return;
+    std::lock_guard lock(mutex_);
+    if (left_) return;
     uint64_t mask;
     Word* word = peer(slot_, from, to, mask);
     touch_file([=] { enabled ? word->fetch_or(mask) : word->fetch_and(~mask); });

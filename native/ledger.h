@@ -59,12 +59,16 @@ class Ledger {
     uint64_t slot() const { return slot_; }
     Doorbell& bell() const { return bell_of(slot_); }
     void ring(uint64_t slot) const;   // of whoever is there, if anybody
-    // The process gives its slot back: nothing is written any more.
-    void leave() { left_.store(true, std::memory_order_release); }
+    // The process gives its slot back, and the next owner may have it at once: nothing is written any more.
+    void leave() {
+        std::lock_guard lock(mutex_);
+        left_ = true;
+    }
 
   private:
     using Word = std::atomic<uint64_t>;
 
+    void add(uint64_t device, uint64_t bytes);   // modulo 2^64
     Word* at(uint64_t offset) const { return reinterpret_cast<Word*>(base_ + offset); }
     Word* field(uint64_t slot, uint64_t index) const;
     Word* holding(uint64_t slot, uint64_t bit) const;
@@ -80,17 +84,16 @@ class Ledger {
     }
     Word* entry(uint64_t index) const { return at(layout_.entries_at() + index * 16); }
     bool is_live(uint64_t slot) const { return field(slot, 0)->load(std::memory_order_relaxed) != 0; }
-    bool is_left() const { return left_.load(std::memory_order_acquire); }
     uint64_t held_by_others(uint64_t word) const;
     uint64_t shared(uint64_t device) const;
 
     LedgerLayout layout_;
     uint64_t slot_;
     char* base_;
-    std::mutex mutex_;
+    std::mutex mutex_;   // what this process writes, but for its doorbell
     std::unordered_map<uint64_t, uint64_t> holds_;   // how often this process holds an entry
-    std::atomic<uint64_t> cursor_{0};   // no entry below it was free lately
-    std::atomic<bool> left_{false};
+    uint64_t cursor_ = 0;   // no entry below it was free lately
+    bool left_ = false;
 };
 
 }  // namespace peerlane

@@ -56,23 +56,18 @@ Adopted& adopted() {
     return *all;
 }
 
-// One open of a handle; its end is told to the process that made the block.
+// Where an imported block came from.
 struct Import : Origin {
-    std::shared_ptr<Exporter> exporter;
-    uint32_t index;
-    uint64_t nonce;
+    Opening opening;
     Key key;
+    const Block* block = nullptr;
 
-    Import(std::shared_ptr<Exporter> exporter, uint32_t index, uint64_t nonce, Key key)
-        : exporter(std::move(exporter)), index(index), nonce(nonce), key(key) {}
+    Import(Opening opening, Key key) : opening(std::move(opening)), key(key) {}
     ~Import() override {
-        {
-            // Whoever looks for the block finds it ending, or not at all.
-            std::lock_guard lock(adopted().mutex);
-            const auto found = adopted().blocks.find(key);
-            if (found != adopted().blocks.end() && found->second->origin.get() == this) adopted().blocks.erase(found);
-        }
-        exporter->let_go(index, nonce);
+        // Whoever looks for the block finds it ending, or not at all.
+        std::lock_guard lock(adopted().mutex);
+        const auto found = adopted().blocks.find(key);
+        if (found != adopted().blocks.end() && found->second == block) adopted().blocks.erase(found);
     }
 };
 
@@ -116,19 +111,25 @@ Ticket offer_block(Block* block, Grant grant, bool everyone) {
         drop_for_others(block);
         throw;
     }
-    std::lock_guard lock(offers().mutex);
-    *nonce = ticket.nonce;
-    offers().of_block[block->id].push_back(ticket);
+    try {
+        std::lock_guard lock(offers().mutex);
+        *nonce = ticket.nonce;
+        offers().of_block[block->id].push_back(ticket);
+    } catch (const std::bad_alloc&) {
+        Broker::get().withdraw(ticket.index, ticket.nonce);
+        throw;
+    }
     return ticket;
 }
 
-Block* adopt_offer(Offer& offer, uint32_t index, uint32_t device, std::shared_ptr<Exporter> exporter,
-                   std::shared_ptr<Ledger> ledger) {
+Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_ptr<Ledger> ledger) {
     const Grant& grant = offer.grant;
     const bool read_only = !(grant.rights & kMayWrite);
-    const Key key{exporter.get(), grant.block, read_only};
-    auto origin = std::make_unique<Import>(exporter, index, offer.nonce, key);
+    const Key key{opening.exporter(), grant.block, read_only};
+    auto origin = std::make_unique<Import>(std::move(opening), key);
+    Import& import = *origin;
     Block* const fresh = adopt_block(std::exchange(offer.fd, -1), grant.size, grant.block, device, read_only, std::move(origin));
+    import.block = fresh;
     try {
         if (ledger) fresh->account = held_with_others(std::move(ledger), grant.device, grant.size, grant.block, grant.entry);
         std::unique_lock lock(adopted().mutex);
@@ -169,11 +170,6 @@ void forget_connections() {
     std::deque<std::shared_ptr<Exporter>> all;
     std::lock_guard lock(kept().mutex);
     all.swap(kept().newest);
-}
-
-std::shared_ptr<Exporter> exporter_of(const Block& block) {
-    const auto* import = dynamic_cast<const Import*>(block.origin.get());
-    return import ? import->exporter : nullptr;
 }
 
 }  // namespace peerlane

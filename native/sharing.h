@@ -13,15 +13,12 @@ Ticket offer_block(Block* block, Grant grant, bool everyone);
 
 // The block of an offer, whose descriptor is taken over: the one that this process has already, if it has it.  The
 // caller drops it.  Throws Refusal.
-Block* adopt_offer(Offer& offer, uint32_t index, uint32_t device, std::shared_ptr<Exporter> exporter, std::shared_ptr<Ledger> ledger);
+Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_ptr<Ledger> ledger);
 
 // The newest connections are kept, so that the next open need not connect, until their process ends or this one
 // leaves its node.
 void keep_connection(std::shared_ptr<Exporter> exporter);
 void forget_lost_connections();
 void forget_connections();
-
-// Who made an imported block; null if this process did.
-std::shared_ptr<Exporter> exporter_of(const Block& block);
 
 }  // namespace peerlane

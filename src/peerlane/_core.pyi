@@ -249,9 +249,6 @@ class Offer:
     """
 
     @property
-    def rights(self) -> int: ...
-
-    @property
     def device(self) -> int:
         """Ordinal in the node."""
 

@@ -3,6 +3,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+#include <vector>
+
 #include "check.h"
 
 using namespace peerlane;
@@ -45,6 +49,82 @@ void peers_of_any_process(Ledger& a, Ledger& b) {
     CHECK(!a.is_peer(0, 1));
 }
 
+void set_owner(int fd, const LedgerLayout& layout, uint64_t slot, uint64_t owner) {
+    CHECK(pwrite(fd, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader + slot * layout.stride())) == 8);
+}
+
+// A process has died that had listed a block: one that imports it and one that lists another meet at its place.
+void a_dead_process_s_place_is_taken(int fd, const LedgerLayout& layout) {
+    Ledger importer(fd, layout, 0), lister(fd, layout, 2);
+    const int rounds = scaled(3000, 300000);
+    for (int round = 0; round < rounds; ++round) {
+        const uint64_t old_id = 1000 + round * 2, new_id = old_id + 1;
+        set_owner(fd, layout, 1, 1);
+        uint64_t place;
+        {
+            Ledger dead(fd, layout, 1);
+            place = dead.list(old_id, 0, 16);
+            set_owner(fd, layout, 1, 0);
+            std::atomic<int> ready{0};
+            bool held = false;
+            uint64_t other = LedgerLayout::kNone;
+            const auto meet = [&] {
+                ++ready;
+                while (ready < 2) {
+                }
+            };
+            std::thread takes([&] {
+                meet();
+                other = lister.list(new_id, 0, 1);
+            });
+            meet();
+            held = importer.hold(place, old_id);
+            takes.join();
+            CHECK(!held || other != place);
+            CHECK(importer.used(0) == (held ? 17u : 1u));
+            if (held) importer.let_go(place);
+            lister.let_go(other);
+            set_owner(fd, layout, 1, 1);
+            dead.let_go(place);
+        }
+        set_owner(fd, layout, 1, 0);
+    }
+}
+
+void nobody_writes_into_a_slot_given_back(int fd, const LedgerLayout& layout) {
+    const std::vector<char> nothing(layout.stride()), no_holdings(layout.holdings());
+    std::vector<char> fields(layout.stride()), holdings(layout.holdings());
+    const auto fields_at = static_cast<off_t>(LedgerLayout::kHeader + layout.stride());
+    const auto holdings_at = static_cast<off_t>(layout.holdings_at() + layout.holdings());
+    for (int round = 0, rounds = scaled(100, 5000); round < rounds; ++round) {
+        Ledger leaving(fd, layout, 1);
+        std::atomic<bool> done{false};
+        std::atomic<int> steps{0};
+        std::thread works([&] {
+            while (!done) {
+                leaving.charge(0, 8, 100);
+                try {
+                    leaving.let_go(leaving.list(5, 0, 8));
+                } catch (const Refusal&) {
+                }
+                leaving.set_peer(0, 1, true);
+                leaving.refund(0, 8);
+                ++steps;
+            }
+        });
+        while (steps < 3) std::this_thread::yield();
+        leaving.leave();
+        CHECK(pwrite(fd, nothing.data(), nothing.size(), fields_at) == static_cast<ssize_t>(nothing.size()));
+        CHECK(pwrite(fd, no_holdings.data(), no_holdings.size(), holdings_at) == static_cast<ssize_t>(no_holdings.size()));
+        for (const int before = steps; steps < before + 3;) std::this_thread::yield();
+        done = true;
+        works.join();
+        CHECK(pread(fd, fields.data(), fields.size(), fields_at) == static_cast<ssize_t>(fields.size()) && fields == nothing);
+        CHECK(pread(fd, holdings.data(), holdings.size(), holdings_at) == static_cast<ssize_t>(holdings.size()));
+        CHECK(holdings == no_holdings);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -53,10 +133,9 @@ int main() {
     CHECK(refuses(Why::system_memory, [&] { Ledger(fd, layout, 0); }));
     CHECK(ftruncate(fd, static_cast<off_t>(layout.file_size())) == 0);
     CHECK(refuses(Why::system_memory, [&] { Ledger(fd, layout, 4); }));
-    for (uint64_t slot : {0, 2}) {
-        const uint64_t owner = 1;
-        CHECK(pwrite(fd, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader + slot * layout.stride())) == 8);
-    }
+    for (uint64_t slot : {0, 2}) set_owner(fd, layout, slot, 1);
+    a_dead_process_s_place_is_taken(fd, layout);
+    nobody_writes_into_a_slot_given_back(fd, layout);
     Ledger a(fd, layout, 0), b(fd, layout, 2), unowned(fd, layout, 3);
     CHECK(a.charge(1, 60, 100) && !b.charge(1, 41, 100) && b.charge(1, 40, 100));
     CHECK(a.used(1) == 100 && a.used(0) == 0);

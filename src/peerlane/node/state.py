@@ -85,7 +85,7 @@ class NodeState:
                 self.slot = self._claim()
             self._exit.callback(self._give_back)
             self.ledger = _core.Ledger(self._fd, config.devices, SLOTS, self.slot)
-            self._exit.callback(self.ledger.leave)
+            self._exit.callback(self._leave_ledger)
         except OSError as error:
             self.close()
             raise _no_file(config, self._path, error) from error
@@ -142,6 +142,10 @@ class NodeState:
     def _give_back(self) -> None:
         if self._pid == os.getpid():
             self._clear_slot(self.slot)
+
+    def _leave_ledger(self) -> None:
+        if self._pid == os.getpid():  # a child's copy may be locked by a thread that it has not
+            self.ledger.leave()
 
     def _offset(self, slot: int) -> int:
         return slot_offset(self._config.devices, slot)
