@@ -14,7 +14,7 @@ constexpr uint64_t kLongestSleep = 1'000'000'000;
 constexpr uint64_t kBetweenPulses = 100'000'000;   // between two looks whether the others live
 constexpr uint64_t kBetweenSteps = 1'000'000, kBetweenLooks = 20'000'000;
 constexpr unsigned kStepsForOthers = 16;
-constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 4'000'000;   // ns between two looks at words of memory
+constexpr uint64_t kFirstLook = 20'000, kSlowestLook = 8'000'000;   // ns between two looks at words of memory
 }
 
 void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {

@@ -174,7 +174,7 @@ def wait_value(
 ) -> None:
     """Let what is submitted from now on wait until a word of memory holds what is wanted.
 
-    The word is looked at every 20 us to 4 ms, so an event or a notify is quicker.
+    The word is looked at every 20 us to 8 ms, so an event or a notify is quicker.
 
     Parameters
     ----------
