@@ -41,8 +41,10 @@ void bind_mappings(nb::module_& m) {
     nb::class_<BlockHandle>(m, "Block", "A hold on physical memory.")
         .def(
             "__init__",
-            [](BlockHandle* self, uint32_t device, uint64_t size) { new (self) BlockHandle(Heap::get().create_physical(device, size)); },
-            "device"_a, "size"_a, nb::call_guard<GilReleased>())
+            [](BlockHandle* self, uint32_t device, uint64_t size, bool peer) {
+                new (self) BlockHandle(Heap::get().create_physical(device, size, peer));
+            },
+            "device"_a, "size"_a, "peer"_a, nb::call_guard<GilReleased>())
         .def_prop_ro("size", [](const BlockHandle& self) { return self.get().size; })
         .def_prop_ro("id", [](const BlockHandle& self) { return self.get().id; }, "Unique in the node.")
         .def_prop_ro("device", [](const BlockHandle& self) { return self.get().device; }, "Native code's number of its device.")

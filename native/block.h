@@ -46,6 +46,7 @@ struct Block {
     uint64_t id = 0;          // unique in the node
     uint32_t device = 0;
     bool read_only = false;
+    bool peer = false;        // allocated for peer access
     char* at = nullptr;       // where it lies, if that is not where its allocation's address says
     // How many hold it, and in the upper half how many of them do so for other processes only.
     std::atomic<uint64_t> holders{1};

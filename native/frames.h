@@ -13,7 +13,7 @@ namespace peerlane {
 
 enum class Kind : uint16_t { memory = 1, buffer = 2, event = 3, notify = 4 };   // what a handle stands for
 
-constexpr uint16_t kMayRead = 1, kMayWrite = 2;
+constexpr uint16_t kMayRead = 1, kMayWrite = 2, kForPeers = 4;
 
 // What travels with a descriptor: plain numbers, never trusted by the importer.
 struct Grant {

@@ -101,7 +101,7 @@ class Heap {
     uint64_t address_of(const Extent* extent) const;
 
     // A block that lives by itself, charged to the device.  The caller drops it.  Throws Refusal.
-    Block* create_physical(uint32_t device, uint64_t size);
+    Block* create_physical(uint32_t device, uint64_t size, bool peer);
     // Make the bytes of an extent that the caller has pinned a block that other processes may map, and hold it;
     // they start at `within` of it.  Throws Refusal: in_use when they would have to move while something else uses them.
     Block* share(Extent* extent, uint64_t& within);

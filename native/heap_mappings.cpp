@@ -126,7 +126,7 @@ Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, cons
     extent->device = block->device;
     extent->mapping = mapping.release();
     extent->moved = 0;
-    extent->peer = true;
+    extent->peer = block->peer;
     extent->id.store(next_id_.fetch_add(1), std::memory_order_relaxed);
     ++device(block->device).live;
     ++place.mapped;

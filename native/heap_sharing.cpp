@@ -29,13 +29,15 @@ Block* Heap::charged_block(uint32_t number, uint64_t size) {
     return block;
 }
 
-Block* Heap::create_physical(uint32_t number, uint64_t size) {
+Block* Heap::create_physical(uint32_t number, uint64_t size, bool peer) {
     check_usable();
     std::lock_guard lock(mutex_);
     if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
     if (size == 0 || size > kLargest)
         throw Refusal{.why = Why::out_of_memory, .size = size, .extent_size = device(number).settings.capacity, .device = number};
-    return charged_block(number, round_up(size, kGranule));
+    Block* const block = charged_block(number, round_up(size, kGranule));
+    block->peer = peer;
+    return block;
 }
 
 Block* Heap::share(Extent* extent, uint64_t& within) {
@@ -53,6 +55,7 @@ Block* Heap::share(Extent* extent, uint64_t& within) {
         }
     }
     within = 0;
+    extent->block->peer = extent->peer;
     hold(extent->block);
     return extent->block;
 }

@@ -27,7 +27,7 @@ struct Verdict {
 
 // What was claimed, against the descriptor itself.
 Verdict check(const Grant& grant, Kind wanted, int fd) {
-    constexpr uint16_t kKnownRights = kMayRead | kMayWrite;
+    constexpr uint16_t kKnownRights = kMayRead | kMayWrite | kForPeers;
     if (grant.kind != wanted || !(grant.rights & kMayRead) || (grant.rights & ~kKnownRights)) return {Status::bad_answer};
     struct stat found{};
     const int seals = fcntl(fd, F_GET_SEALS);
@@ -39,7 +39,7 @@ Verdict check(const Grant& grant, Kind wanted, int fd) {
     if (grant.length > grant.size - grant.offset) return {Status::false_size, grant.length, grant.size - grant.offset};
     const int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
     if (mode != (grant.rights & kMayWrite ? O_RDWR : O_RDONLY))
-        return {Status::false_rights, grant.rights, static_cast<uint64_t>(mode)};
+        return {Status::false_rights, grant.rights & (kMayRead | kMayWrite), static_cast<uint64_t>(mode)};
     return {};
 }
 

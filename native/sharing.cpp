@@ -98,6 +98,7 @@ Ticket offer_block(Block* block, Grant grant, bool everyone) {
     grant.block = block->id;
     grant.entry = block->account ? block->account->entry() : LedgerLayout::kNone;
     grant.size = block->size;
+    if (block->peer) grant.rights |= kForPeers;
     hold_for_others(block);
     const auto nonce = std::make_shared<uint64_t>(0);
     const auto gone = [block, nonce, id = block->id] {
@@ -130,6 +131,7 @@ Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_p
     Import& import = *origin;
     Block* const fresh = adopt_block(std::exchange(offer.fd, -1), grant.size, grant.block, device, read_only, std::move(origin));
     import.block = fresh;
+    fresh->peer = grant.rights & kForPeers;
     try {
         if (ledger) fresh->account = held_with_others(std::move(ledger), grant.device, grant.size, grant.block, grant.entry);
         std::unique_lock lock(adopted().mutex);

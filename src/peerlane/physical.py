@@ -24,6 +24,8 @@ class Physical:
         Whose memory it is, and whose capacity it takes.
     nbytes : int
         Bytes, a multiple of ``Device.granularity``.
+    peer : bool
+        Allocate for access from other devices, as for :meth:`Device.allocate`; who opens it has it so too.
 
     Attributes
     ----------
@@ -47,7 +49,7 @@ class Physical:
     id: int
     size: int
 
-    def __init__(self, device: Device, nbytes: int) -> None:
+    def __init__(self, device: Device, nbytes: int, *, peer: bool = False) -> None:
         if not isinstance(device, Device):
             raise TypeError(f"Physical: the device must be a Device, not {type(device).__name__}")
         nbytes = checked_size(nbytes, "Physical")
@@ -59,7 +61,7 @@ class Physical:
                 call="Physical",
                 device=device.name,
             )
-        self._hold(device.backend.create_physical(device.ordinal, nbytes), device)
+        self._hold(device.backend.create_physical(device.ordinal, nbytes, bool(peer)), device)
 
     def _hold(self, block: _core.Block, device: Device) -> None:
         self._block, self.device, self.id, self.size = block, device, block.id, block.size

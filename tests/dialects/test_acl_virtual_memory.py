@@ -277,3 +277,21 @@ def test_a_new_node_begins_without_any(acl: ModuleType, enter: Callable[[str], M
     assert acl.rt.free_physical(handle) == 107000
     assert acl.rt.unmap_mem(start) == 507899
     assert acl.rt.release_mem_address(start) == 507899
+
+
+def test_a_chip_that_copies_only_memory_for_peers(enter: Callable[[str], ModuleType]) -> None:
+    acl = enter("devices=2,memory=64MiB,profile=ascend-310p")
+    both_ways(acl)
+    ok(acl.rt.set_device(0))
+    source, target = reserved(acl, 2), ok(acl.rt.malloc(GRANULE, 3))
+    ok(acl.rt.set_device(1))
+    there = ok(acl.rt.malloc(100, 3))
+    for at, attribute in enumerate((HBM_HUGE, 8)):
+        handle = ok(acl.rt.malloc_physical(GRANULE, {**PROP, "memAttr": attribute}, 0))
+        ok(acl.rt.map_mem(source + at * GRANULE, GRANULE, 0, handle, 0))
+    ok(acl.rt.memset(source, 2 * GRANULE, 7, 2 * GRANULE))
+    assert acl.rt.memcpy(there, 100, source, 100, 3) == 507899
+    assert acl.rt.memcpy(there, 100, source + GRANULE - 50, 100, 3) == 507899
+    ok(acl.rt.memcpy(target, 100, source, 100, 3))
+    ok(acl.rt.memcpy(there, 100, source + GRANULE, 100, 3))
+    assert content(acl, there, 100) == bytes([7]) * 100

@@ -138,7 +138,7 @@ void lies(const SocketPlace& place) {
     told(place, false_rights, [](Lie& lie) { lie.read_only = true; });
     told(place, ok, [](Lie& lie) { lie.read_only = true, lie.answer.grant.rights = kMayRead; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 0; });
-    told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 7; });
+    told(place, bad_answer, [](Lie& lie) { lie.answer.grant.rights = 8 | kMayRead; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.grant.kind = Kind::event; });
     told(place, bad_answer, [](Lie& lie) { lie.answer.nonce = 10; });
     told(place, bad_answer, [](Lie& lie) { lie.fds = {}; });

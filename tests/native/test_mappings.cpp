@@ -34,10 +34,10 @@ void blocks_side_by_side_are_one_range(std::mt19937_64& random, uint32_t device)
     const PlacePtr place = heap.reserve((blocks + 1) * kGranule, 0, device);
     const uint64_t base = heap.address_of(*place);
     std::vector<Extent*> mapped;
-    Block* first = heap.create_physical(device, kGranule);
+    Block* first = heap.create_physical(device, kGranule, true);
     mapped.push_back(heap.map(*place, 0, first));
     for (uint64_t i = 1; i + 1 < blocks; ++i) {
-        Block* block = heap.create_physical(device, kGranule);
+        Block* block = heap.create_physical(device, kGranule, true);
         mapped.push_back(heap.map(*place, i * kGranule, block));
         drop(block);
     }
@@ -73,7 +73,7 @@ void a_mapping_ends_at_its_limit(uint32_t device) {
     Heap& heap = Heap::get();
     const PlacePtr place = heap.reserve(2 * kGranule, 0, device);
     const uint64_t base = heap.address_of(*place);
-    Block* block = heap.create_physical(device, kGranule);
+    Block* block = heap.create_physical(device, kGranule, true);
     heap.map(*place, 0, block, 3, {}, 1000);
     heap.map(*place, kGranule, block);
     drop(block);
@@ -112,7 +112,7 @@ void rights_are_those_of_a_device_that_takes_part(uint32_t a, uint32_t b) {
     const PlacePtr place = heap.reserve(2 * kGranule, 0, a);
     const uint64_t at = heap.address_of(*place);
     for (uint64_t i = 0; i < 2; ++i) {
-        Block* block = heap.create_physical(a, kGranule);
+        Block* block = heap.create_physical(a, kGranule, true);
         heap.map(*place, i * kGranule, block, 0, {{b, Mapping::kRead}});
         drop(block);
     }
@@ -263,7 +263,7 @@ void nobody_else_holds_it(uint32_t device) {
         ++told;
         last = id;
     };
-    Block* const block = Heap::get().create_physical(device, kGranule);
+    Block* const block = Heap::get().create_physical(device, kGranule, true);
     const uint64_t id = block->id;
     hold_for_others(block);
     hold_for_others(block);

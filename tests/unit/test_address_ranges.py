@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import peerlane as pl
+from helpers.peers import peer
 from helpers.promises import Node
 from peerlane.errors import Fault
 
@@ -285,3 +287,30 @@ def test_views_while_streams_let_go_of_unmapped_blocks(node: Node) -> None:
             over.set()
         looking.result(timeout=60)
     assert blocks[0].size == G
+
+
+def _refusal(target: pl.Buffer, source: pl.Buffer | pl.AddressRange) -> str:
+    try:
+        pl.raw.copy(target.address, source.address, 64, direct=True)
+    except pl.AccessDenied as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("is_peer", [False, True])
+def test_memory_of_a_picky_profile_must_be_peer(node: Node, is_peer: bool) -> None:
+    spec = f"name=picky-{os.getpid()},devices=2,profile=ascend-310p,memory=16MiB"
+    d0, d1 = node(spec)
+    d0.peers.add(d1)
+    target, own = d1.allocate(64, peer=True), pl.AddressRange(d0, G)
+    own.map(pl.Physical(d0, G, peer=is_peer))
+    assert ("peer=True" in _refusal(target, own)) is not is_peer
+    with peer(spec) as other:
+        other.run(f"block = pl.Physical(pl.devices()[0], G, peer={is_peer})")
+        other.run(f"buffer = pl.devices()[0].allocate(64, peer={is_peer})")
+        other.run("shared = [each.export(allow='user') for each in (block, buffer)]")
+        block, buffer = other.run("result = [*map(int, shared)]")
+        found = pl.AddressRange(d0, G)
+        found.map(pl.Physical.open(block))
+        assert ("peer=True" in _refusal(target, found)) is not is_peer
+        assert ("peer=True" in _refusal(target, pl.Buffer.open(buffer))) is not is_peer

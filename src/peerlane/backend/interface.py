@@ -120,8 +120,8 @@ class Backend(Protocol):
         """
         ...
 
-    def create_physical(self, ordinal: int, nbytes: int) -> _core.Block:
-        """Allocate a block without an address; a multiple of the granularity.  Raises as ``allocate``."""
+    def create_physical(self, ordinal: int, nbytes: int, peer: bool) -> _core.Block:
+        """Allocate a block without an address; a multiple of the granularity.  Otherwise as ``allocate``."""
         ...
 
     def reserve(self, ordinal: int, nbytes: int, alignment: int, wanted: int) -> _core.Place:

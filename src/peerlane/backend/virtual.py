@@ -97,8 +97,8 @@ class VirtualBackend:
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
         return self._with_room(ordinal, lambda number: _core.Memory(number, nbytes, peer))
 
-    def create_physical(self, ordinal: int, nbytes: int) -> _core.Block:
-        return self._with_room(ordinal, lambda number: _core.Block(number, nbytes))
+    def create_physical(self, ordinal: int, nbytes: int, peer: bool) -> _core.Block:
+        return self._with_room(ordinal, lambda number: _core.Block(number, nbytes, peer))
 
     def _with_room(self, ordinal: int, make: Callable[[int], T]) -> T:
         self._check_open()

@@ -112,7 +112,7 @@ def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
             f"device {found.device.ordinal} cannot allocate {size:,} bytes: it has {found.device.total_bytes:,}",
             "pass a smaller size; a negative one wraps round to a large one",
         )
-    made = Physical(found.device, size)
+    made = Physical(found.device, size, peer=found.for_peers)
     return machine.give(
         AclPhysical(made, found.device.ordinal, granularity=found.granularity, for_peers=found.for_peers)
     )
