@@ -158,9 +158,9 @@ void Heap::unmap(Place& place, uint64_t at) {
 void Heap::set_access(Place& place, uint64_t at, uint64_t size, Access access) {
     check_usable();
     std::lock_guard lock(mutex_);
-    if (at > place.span.load() || size > place.span.load() - at)
-        throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = address_of(place) + at, .size = size,
-                      .base = address_of(place), .extent_size = place.span.load(), .device = place.device};
+    const uint64_t span = place.span.load(std::memory_order_relaxed);
+    if (at > span || size > span - at)
+        throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + span, .device = place.device};
     std::vector<Mapping*> found;
     for (uint64_t reached = at; reached < at + size;) {
         const Extent* extent = mapped_at(place, reached);
