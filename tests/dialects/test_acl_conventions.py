@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -444,18 +442,3 @@ def test_a_type_is_named_with_its_module(acl: ModuleType) -> None:
         with pytest.raises(TypeError) as caught:
             call(*args)
         assert str(caught.value.__cause__).endswith(f"must be an int, not {name}")
-
-
-def test_the_reference_page_lists_every_call_once() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "acl.md").read_text()
-    works = re.findall(r"^\| `(acl[\w.]*)`", page, re.MULTILINE)
-    _, _, tail = page.partition("## Absent")
-    absent = [
-        f"{module}.{name}"
-        for module, names in re.findall(r"^\* `(acl[\w.]*)`: ([^.]*)\.$", tail, re.MULTILINE)
-        for name in re.findall(r"`(\w+)`", names)
-    ]
-    served = [f"{module}.{name}" for module in MODULES for name in convention.functions(module)]
-    assert sorted(works + absent) == sorted(served)
-    refused = [name for name in served if "not in this version" in (function(name).__doc__ or "")]
-    assert sorted(absent) == sorted(refused)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -178,6 +180,61 @@ class _Parameters:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A call as it was declared.
+
+    Attributes
+    ----------
+    name : str
+        With its module.
+    parameters : tuple of (str, str, bool)
+        Name, type, and whether it must be given.
+    returns : str
+        The type of what comes back, the code included.
+    facts : mapping of str to str
+        ``Gives``, ``Refuses`` and ``Basis`` of its docstring.
+    area : str
+        What the calls declared beside it are about.
+    """
+
+    name: str
+    area: str
+    parameters: tuple[tuple[str, str, bool], ...]
+    returns: str
+    facts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, name: str, body: Callable[..., Any], outputs: int | None) -> Declared:
+        """Read a body; ``outputs`` is None for a call that answers without a code."""
+        declared = inspect.signature(body, eval_str=True)
+        parameters = tuple(
+            (each.name, _type_text(get_args(each.annotation)[0]), each.default is each.empty)
+            for each in declared.parameters.values()
+        )
+        own = declared.return_annotation
+        if outputs is None:
+            returns = _type_text(own)
+        elif not outputs:
+            returns = "int"
+        else:
+            values = get_args(own) if outputs > 1 else (own,)
+            returns = f"tuple[{', '.join(map(_type_text, values))}, int]"
+        facts = {found[1]: " ".join(found[2].split()) for found in _FACT.finditer(inspect.getdoc(body) or "")}
+        area = (sys.modules[body.__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
+        return cls(
+            name, area.partition(" (spec ")[0].rstrip("."), parameters, returns, MappingProxyType(facts)
+        )
+
+
+_FACT = re.compile(r"^(Gives|Refuses|Basis): (.*(?:\n    .*)*)", re.MULTILINE)
+
+
+def _type_text(kind: Any) -> str:
+    text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+    return re.sub(r"\b(?:typing|collections\.abc)\.", "", text)
+
+
 class Convention:
     """What the calls of one vendor have in common, and the table of them.
 
@@ -206,10 +263,22 @@ class Convention:
         self._remedies = remedies
         self._report = report
         self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
+        self._table: dict[str, Declared] = {}
+        self._absent: list[str] = []
 
     def functions(self, module: str) -> Mapping[str, Callable[..., Any]]:
         """Return the declared calls of one of the vendor's modules, by their names there."""
         return MappingProxyType(self._modules.get(module, {}))
+
+    @property
+    def table(self) -> Mapping[str, Declared]:
+        """The declared calls by name, in their order."""
+        return MappingProxyType(self._table)
+
+    @property
+    def absences(self) -> Sequence[str]:
+        """The names of the calls that always refuse."""
+        return tuple(self._absent)
 
     def call(
         self, name: str, *, out: int = 0, blank: tuple[object, ...] | None = None
@@ -229,6 +298,7 @@ class Convention:
 
         def declare(body: _Body) -> Callable[..., Any]:
             parameters = _Parameters.of(name, body)
+            self._table[name] = Declared.of(name, body, len(blanks))
 
             def wrapper(*args: object) -> Any:
                 values = parameters.parse(args)
@@ -250,6 +320,7 @@ class Convention:
 
         def declare(body: _Body) -> Callable[..., Any]:
             parameters = _Parameters.of(name, body)
+            self._table[name] = Declared.of(name, body, None)
 
             def wrapper(*args: object) -> Any:
                 values = parameters.parse(args)
@@ -271,6 +342,7 @@ class Convention:
             return answer(refusal.code)
 
         wrapper.__doc__ = str(refusal)
+        self._absent.append(name)
         self.serve(name, wrapper)
 
     def serve(

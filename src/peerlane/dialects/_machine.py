@@ -26,30 +26,62 @@ _PROBE = ctypes.create_string_buffer(1)
 _PROBE_ADDRESS = ctypes.addressof(_PROBE)
 
 
-class Context:
-    """One use of a device by this process, from the first reference to the last.
+class Thing:
+    """What a program holds by a number, which is no address and never given twice.
 
     Attributes
     ----------
-    device : Device or None
+    name : str
+        What a message calls it.
+    is_counted : bool
+        Whether a device's limit counts it.
+    """
+
+    __slots__ = ("context", "handle")
+
+    name: ClassVar[str]
+    is_counted: ClassVar[bool] = True
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.handle = 0
+
+    def end(self) -> None:
+        """End it with its context, having waited for its work; raises Error for what failed."""
+
+    def abandon(self) -> None:
+        """End it without waiting."""
+
+
+class Context(Thing):
+    """What a thread works in: a use of a device by this process, with streams and events of its own.
+
+    Its number is given out when a program asks for it.
+
+    Attributes
+    ----------
+    device : Device
+    is_primary : bool
+        Made by selecting the device, and shared by all threads that do; it ends with the last reference.
     references : int
         How often it was selected and not yet released.
     node : object
-        ``node.is_closed``: it was released, or the process left the device's node.
+        ``node.is_closed``: it has ended, or the process left the device's node.
     default_stream : object
         What the dialect made for it; None before it is needed.
-    counts : Counter of type
-        How many things of each type belong to it.
     """
 
-    __slots__ = ("counts", "default_stream", "device", "node", "references")
+    __slots__ = ("default_stream", "device", "is_primary", "node", "references")
 
-    def __init__(self, device: Device) -> None:
+    name = "context"
+
+    def __init__(self, device: Device, *, is_primary: bool = True) -> None:
+        super().__init__(self)
         self.device = device
+        self.is_primary = is_primary
         self.node: Any = device.backend  # asked directly: device.is_closed costs as much as a small copy
         self.references = 0
         self.default_stream: Any = None
-        self.counts: Counter[type] = Counter()
 
     @property
     def is_live(self) -> bool:
@@ -71,32 +103,8 @@ class _NoContext:
 @dataclass(frozen=True, slots=True)
 class _Allocation:
     buffer: Buffer
-    context: Context | None
+    device: Device | None  # None: the host
     for_peers: bool
-
-
-class Thing:
-    """What a program holds by a number, which is no address and never given twice.
-
-    Attributes
-    ----------
-    name : str
-        What a message calls it.
-    """
-
-    __slots__ = ("context", "handle")
-
-    name: ClassVar[str]
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.handle = 0
-
-    def end(self) -> None:
-        """End it with its context, having waited for its work; raises Error for what failed."""
-
-    def abandon(self) -> None:
-        """End it without waiting."""
 
 
 class Here(threading.local):
@@ -141,7 +149,8 @@ class Machine:
     def forget(self) -> None:
         """Drop all that belongs to the node."""
         self.here = Here()
-        self._contexts: dict[int, Context] = {}
+        self._primary: dict[int, Context] = {}
+        self._counts: Counter[tuple[Device, type]] = Counter()
         self.allocations: dict[int, _Allocation] = {}
         self.things: dict[int, Thing] = {}
 
@@ -167,17 +176,26 @@ class Machine:
         return present[ordinal]
 
     def select(self, ordinal: int, *, share: bool = False) -> Context:
-        """Make a device current in this thread, with one more reference (``share``: only if it has none)."""
+        """Make a device's primary context current in this thread, with one more reference (``share``: only if it
+        has none).
+        """
         device = self.device(ordinal)
         with self.lock:
-            context = self._contexts.setdefault(ordinal, Context(device))
+            context = self._primary.setdefault(ordinal, Context(device))
             if not (share and context.references):
                 context.references += 1
             self.here.context = context
         return context
 
-    def release(self, ordinal: int) -> bool:
-        """Drop one reference; the last one ends the context's things and frees its memory.  False: there was none.
+    def create_context(self, ordinal: int) -> Context:
+        """Make a context of its own on a device, and make it current in this thread."""
+        context = Context(self.device(ordinal), is_primary=False)
+        self.keep(context)
+        self.here.context = context
+        return context
+
+    def release(self, ordinal: int, *, all_references: bool = False) -> bool:
+        """Drop one reference to a device's primary context, or all; without any it ends.  False: there was none.
 
         Raises
         ------
@@ -186,26 +204,46 @@ class Machine:
         """
         self.device(ordinal)
         with self.lock:
-            context = self._contexts.get(ordinal)
+            context = self._primary.get(ordinal)
             if context is None:
                 return False
-            context.references -= 1
+            context.references = 0 if all_references else context.references - 1
             if context.references:
                 return True
+        return self.end_context(context)
+
+    def end_context(self, context: Context) -> bool:
+        """End a context with its things, and with the last one of a device free the memory there.
+
+        False if somebody else ended it.  Raises as :meth:`release`.
+        """
+        device = context.device
+        with self.lock:
+            if not context.is_live:
+                return False
             context.node = _Left()
-            del self._contexts[ordinal]
+            if context.is_primary:
+                del self._primary[device.ordinal]
             things = [thing for thing in self.things.values() if thing.context is context]
             for thing in things:
-                del self.things[thing.handle]
+                self.drop(thing)
         try:
             _end(things)
         finally:
             with self.lock:
-                lost = [address for address, made in self.allocations.items() if made.context is context]
+                lost = [] if self._is_used(device) else self._allocated_on(device)
                 buffers = [self.allocations.pop(address).buffer for address in lost]
             for buffer in buffers:
-                _close(buffer, f"the last reset of {context.device.name}")
+                _close(buffer, f"the last reset of {device.name}")
         return True
+
+    def _is_used(self, device: Device) -> bool:
+        return device.ordinal in self._primary or any(
+            isinstance(thing, Context) and thing.device is device for thing in self.things.values()
+        )
+
+    def _allocated_on(self, device: Device) -> list[int]:
+        return [address for address, made in self.allocations.items() if made.device is device]
 
     def keep(self, thing: Thing) -> bool:
         """Give a thing out by its number; False if its context was released meanwhile."""
@@ -215,7 +253,7 @@ class Machine:
             self._last_handle += _HANDLE_STEP
             thing.handle = self._last_handle
             self.things[thing.handle] = thing
-            thing.context.counts[type(thing)] += 1
+            self._counts[thing.context.device, type(thing)] += thing.is_counted
         return True
 
     def drop(self, thing: Thing) -> bool:
@@ -223,14 +261,20 @@ class Machine:
         with self.lock:
             if self.things.pop(thing.handle, None) is None:
                 return False
-            thing.context.counts[type(thing)] -= 1
+            self._counts[thing.context.device, type(thing)] -= thing.is_counted
         return True
 
-    def things_of(self, context: Context, kind: type[_Kind]) -> list[_Kind]:
-        """Return what a context has of a kind, oldest first."""
+    def count(self, device: Device, kind: type[Thing]) -> int:
+        """Return how many things of a kind this process has on a device, of those that count."""
+        return self._counts[device, kind]
+
+    def things_on(self, device: Device, kind: type[_Kind]) -> list[_Kind]:
+        """Return what the contexts of a device have of a kind, oldest first."""
         with self.lock:
             return [
-                each for each in self.things.values() if each.context is context and isinstance(each, kind)
+                each
+                for each in self.things.values()
+                if each.context.device is device and isinstance(each, kind)
             ]
 
     def was_given(self, handle: int) -> bool:
@@ -251,7 +295,7 @@ class Machine:
         buffer = context.device.allocate(nbytes, peer=peer)
         with self.lock:
             if context.is_live:
-                self.allocations[buffer.address] = _Allocation(buffer, context, peer)
+                self.allocations[buffer.address] = _Allocation(buffer, context.device, peer)
                 return buffer.address
         _close(buffer, f"the last reset of {context.device.name}")
         return None
@@ -267,7 +311,7 @@ class Machine:
         """Return the buffer that this dialect allocated at exactly this address."""
         self.devices()
         made = self.allocations.get(address)
-        return made.buffer if made is not None and host == (made.context is None) else None
+        return made.buffer if made is not None and host == (made.device is None) else None
 
     def is_for_peers(self, address: int) -> bool:
         """Tell whether the memory that starts here may be allocated for peer access; True if it is not ours."""

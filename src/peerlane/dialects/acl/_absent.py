@@ -17,8 +17,8 @@ _ABSENT: tuple[tuple[str, tuple[object, ...], str], ...] = (
     (
         "acl.rt",
         (),
-        # devices and contexts
-        "reset_device_force peek_at_last_error get_last_error destroy_context set_context "
+        # devices
+        "peek_at_last_error get_last_error "
         # streams
         "set_stream_attribute "
         # memory
@@ -30,10 +30,10 @@ _ABSENT: tuple[tuple[str, tuple[object, ...], str], ...] = (
     (
         "acl.rt",
         (0,),
-        # devices and contexts
+        # devices
         "query_device_status get_device_info get_device_capability get_devices_topo "
         "get_logic_dev_id_by_user_dev_id get_user_dev_id_by_logic_dev_id get_logic_dev_id_by_phy_dev_id "
-        "get_phy_dev_id_by_logic_dev_id create_context get_context "
+        "get_phy_dev_id_by_logic_dev_id "
         # streams
         "get_stream_attribute "
         # memory

@@ -26,11 +26,8 @@ from peerlane.raw import _streams_copy, _submit_copy
 _WIDEST, _HIGHEST = 5_000_000, 5_242_880
 
 
-def _declare(name: str, summary: str) -> None:
-    @acl.call(f"acl.rt.{name}")
-    def checked(
-        dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32, stream: Address
-    ) -> None:
+def _declare(name: str, doc: str) -> None:
+    def body(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32, stream: Address) -> None:
         if not count:
             return
         check_copy(dst, dest_max, src, count, kind)
@@ -44,7 +41,8 @@ def _declare(name: str, summary: str) -> None:
         else:
             raw.copy(dst, src, count, stream=found.neutral, direct=True)
 
-    checked.__doc__ = summary
+    body.__doc__ = doc
+    checked = acl.call(f"acl.rt.{name}")(body)
     acl.serve(f"acl.rt.{name}", _quick(checked), checked)
 
 
@@ -69,7 +67,7 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                 and 0 < count <= dest_max
                 and 0 <= kind <= 5
                 and dst != src
-                and ((to.context or source.context) if to and source else _streams_copy(dst, src))
+                and ((to.device or source.device) if to and source else _streams_copy(dst, src))
                 and not context.node.is_closed
             ):
                 _submit_copy(found.neutral, dst, src, count, True)
@@ -87,14 +85,28 @@ _declare(
 
     Between two places of the host 207000; a stream of another context 107003.  What fails when it starts, such
     as a copy without peer access, is told by the next synchronization.
+
+    Refuses: as `memcpy`; 107000, 107003 the stream; 207000 host to host
+    Basis: S
     """,
 )
-_declare("memcpy_async_with_condition", "Queue a copy, as ``memcpy_async`` (spec acl 2.7).")
+_declare(
+    "memcpy_async_with_condition",
+    """Queue a copy, as ``memcpy_async`` (spec acl 2.7).
+
+    Refuses: as `memcpy_async`
+    Basis: D
+    """,
+)
 
 
 @acl.call("acl.rt.memset_async")
 def memset_async(dev_ptr: Address, max_count: Word, value: Int32, count: Word, stream: Address) -> None:
-    """Queue a fill, as ``memset`` otherwise (spec acl 2.7)."""
+    """Queue a fill, as ``memset`` otherwise (spec acl 2.7).
+
+    Refuses: as `memset`; 107000, 107003 the stream
+    Basis: S
+    """
     if not count:
         return
     check_fill(dev_ptr, max_count, count)
@@ -114,7 +126,12 @@ def memcpy2d_async(
     kind: Int32,
     stream: Address,
 ) -> None:
-    """Queue a copy of rows, as ``memcpy2d`` otherwise; at most 5,000,000 bytes by 5,242,880 rows (spec acl 2.7)."""
+    """Queue a copy of rows, as ``memcpy2d`` otherwise; at most 5,000,000 bytes by 5,242,880 rows (spec acl 2.7).
+
+    Refuses: as `memcpy2d`; 107000 over 5,000,000 bytes by 5,242,880 rows; 107000, 107003 the stream; 207000 host to
+        host
+    Basis: D; C for the limits' code
+    """
     if not (width and height):
         return
     check_rectangle(dst, dpitch, src, spitch, width, height, kind)

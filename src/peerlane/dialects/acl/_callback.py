@@ -15,7 +15,11 @@ _BLOCK_TYPES = {0: False, 1: True}
 
 @acl.call("acl.rt.subscribe_report")
 def subscribe_report(thread_id: Word, stream: Address) -> None:
-    """Let a thread run the callbacks of a stream; it may serve several of one device (spec acl 2.10)."""
+    """Let a thread run the callbacks of a stream; it may serve several of one device (spec acl 2.10).
+
+    Refuses: 107002; 107000 stream, another device than the thread's; 107003; 107011 again; 207005 over 1,024 threads
+    Basis: D; C for 107000, 107011, 207005
+    """
     found = stream_of(stream)
     with machine.lock:
         subscription = found.subscription
@@ -46,7 +50,11 @@ def subscribe_report(thread_id: Word, stream: Address) -> None:
 
 @acl.call("acl.rt.unsubscribe_report")
 def unsubscribe_report(thread_id: Word, stream: Address) -> None:
-    """Let a thread run no more callbacks of a stream than were launched (spec acl 2.10)."""
+    """Let a thread run no more callbacks of a stream than were launched (spec acl 2.10).
+
+    Refuses: 107002; 107000; 107003; 107015 not subscribed; 107012 another thread
+    Basis: C
+    """
     found = stream_of(stream)
     with machine.lock:
         subscription = _subscription(found)
@@ -65,6 +73,9 @@ def launch_callback(fn: Callback, user_data: Object, block_type: Int32, stream: 
     """Queue ``fn(user_data)``; with ``block_type`` 1 what follows waits for its return (spec acl 2.10).
 
     What it raises is no failure of the stream, but a message in the thread that ran it.
+
+    Refuses: 107000 `block_type`, stream; 107002; 107003; 107015 not subscribed; `TypeError` not callable
+    Basis: S, R; C for `block_type` and `TypeError`
     """
     if block_type not in _BLOCK_TYPES:
         raise Refusal(
@@ -80,6 +91,9 @@ def process_report(timeout: Int32) -> None:
     """Run what this thread's streams have reached, waiting up to ``timeout`` ms for the first (spec acl 2.10).
 
     -1 waits for ever.  107012 if no stream is subscribed to this thread, 507012 if nothing came in time.
+
+    Refuses: 107000 for 0 and below -1; 107012; 507012
+    Basis: S
     """
     if not timeout:
         raise Refusal(Code.RT_PARAM_INVALID, "the timeout is 0", "pass ms from 1 on, or -1 to wait for ever")

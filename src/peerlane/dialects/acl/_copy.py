@@ -26,6 +26,9 @@ def _memcpy(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32
     In this order: ``count`` 0 does nothing; NULL 100000; kind beyond 0..5 100000; ``dest_max`` 107000;
     ``dst == src`` does nothing; no device in this thread 107002.  Between devices both directions of peer
     access must be enabled, else 507899.
+
+    Refuses: 100000 NULL, kind; 107000 `dest_max`, addresses; 107002; 507899 no peer access
+    Basis: S; C for the last
     """
     if not count:
         return
@@ -66,7 +69,11 @@ acl.serve("acl.rt.memcpy", memcpy, _memcpy)
 
 @acl.call("acl.rt.memset")
 def memset(dev_ptr: Address, max_count: Word, value: Int32, count: Word) -> None:
-    """Set ``count`` bytes to the low byte of ``value`` (spec acl 2.7); host memory must be acl's own."""
+    """Set ``count`` bytes to the low byte of ``value`` (spec acl 2.7); host memory must be acl's own.
+
+    Refuses: 100000 NULL; 107000 `max_count`, addresses, ordinary host memory; 107002
+    Basis: S; C for host memory's code
+    """
     if not count:
         return
     check_fill(dev_ptr, max_count, count)
@@ -79,7 +86,11 @@ def memset(dev_ptr: Address, max_count: Word, value: Int32, count: Word) -> None
 def memcpy2d(
     dst: Address, dpitch: Word, src: Address, spitch: Word, width: Word, height: Word, kind: Int32
 ) -> None:
-    """Copy ``height`` rows of ``width`` bytes whose starts lie a pitch apart (spec acl 2.7)."""
+    """Copy ``height`` rows of ``width`` bytes whose starts lie a pitch apart (spec acl 2.7).
+
+    Refuses: 100000 NULL, pitch, kind not 1 to 4; 107000 addresses; 107002; 507899
+    Basis: S; C for kinds 0 and 5
+    """
     if not (width and height):
         return
     check_rectangle(dst, dpitch, src, spitch, width, height, kind)

@@ -20,7 +20,12 @@ _ALIGNMENT = 64
 
 @acl.call("acl.rt.get_memcpy_desc_size", out=1)
 def get_memcpy_desc_size(kind: Int32) -> int:
-    """Return the bytes of device memory that a descriptor takes (spec acl 2.7)."""
+    """Return the bytes of device memory that a descriptor takes (spec acl 2.7).
+
+    Gives: 64
+    Refuses: 207000 kind not 6; 100000 no kind
+    Basis: S; C for the size
+    """
     _refuse_kind(kind)
     return _SIZE
 
@@ -29,7 +34,13 @@ def get_memcpy_desc_size(kind: Int32) -> int:
 def set_memcpy_desc(
     desc: Address, kind: Int32, src: Address, dst: Address, count: Word, config: Address
 ) -> int:
-    """Write a descriptor, complete on return, and return its address (spec acl 2.7).  ``src`` before ``dst``."""
+    """Write a descriptor, complete on return, and return its address (spec acl 2.7).  ``src`` before ``dst``.
+
+    Gives: the descriptor
+    Refuses: 100000 NULL, `config`, count 0, no kind; 207000 kind not 6; 107002; 107000 alignment, addresses, devices
+        (all three are memory of one)
+    Basis: S; C for alignment
+    """
     refuse_null(desc=desc, src=src, dst=dst)
     _refuse_kind(kind)
     if config:
@@ -62,6 +73,9 @@ def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
 
     A copy that is queued before may rewrite it.  What is wrong with it then is 107000, at the next
     synchronization.  The default stream 0 is refused.
+
+    Refuses: 100000 NULL, stream 0, no kind; 207000 kind not 6; 107002; 107000 alignment, address, the stream; 107003
+    Basis: S; C for alignment
     """
     refuse_null(desc=desc)
     _refuse_kind(kind)
@@ -106,8 +120,8 @@ def _check_place(desc: int) -> int:
 def _device_of(name: str, address: int, nbytes: int) -> int:
     """Return the device of ``nbytes`` bytes of device memory; 107000 if they are not all that."""
     made = machine.allocations.get(address)
-    if made is not None and made.context is not None and nbytes <= made.buffer.size:
-        return made.context.device.ordinal
+    if made is not None and made.device is not None and nbytes <= made.buffer.size:
+        return made.device.ordinal
     place = raw.locate(address)
     if place.kind is not Kind.DEVICE:
         raise Refusal(

@@ -15,7 +15,11 @@ _HOST_RUN_MODE = 1
 
 @acl.call("acl.rt.set_device")
 def set_device(device_id: Int32) -> None:
-    """Make a device current in this thread; each call needs one ``reset_device`` (spec acl 2.2 [S])."""
+    """Make a device current in this thread; each call needs one ``reset_device`` (spec acl 2.2 [S]).
+
+    Refuses: 107001; 507033 for a broken node configuration
+    Basis: S, D
+    """
     machine.select(device_id)
 
 
@@ -23,37 +27,65 @@ def set_device(device_id: Int32) -> None:
 def reset_device(device_id: Int32) -> None:
     """Drop one reference; the last one waits for the device's work of this process, ends its streams, events and
     notifies, and frees its memory (spec acl 2.2 [S, R]).  What the work failed with is returned.
+
+    Refuses: 107001; 507007 without a reference; what its work failed with
+    Basis: S, R; C for the last
     """
     if not machine.release(device_id):
-        raise Refusal(
-            Code.RT_CONTEXT_RELEASE_ERROR,
-            f"device {device_id} has no reference left in this process: every acl.rt.set_device({device_id}) "
-            "was already reset, or there was none",
-            "reset a device once for each time it was set",
-        )
+        raise _no_reference(device_id)
+
+
+@acl.call("acl.rt.reset_device_force")
+def reset_device_force(device_id: Int32) -> None:
+    """Drop all references at once, as ``reset_device`` does with the last one (spec acl 2.2).
+
+    Refuses: as `reset_device`
+    Basis: D
+    """
+    if not machine.release(device_id, all_references=True):
+        raise _no_reference(device_id)
 
 
 @acl.call("acl.rt.get_device", out=1)
 def get_device() -> int:
-    """Return this thread's device; 107002 if it has none (spec acl 2.2 [S])."""
+    """Return this thread's device; 107002 if it has none (spec acl 2.2 [S]).
+
+    Gives: device
+    Refuses: 107002
+    Basis: S
+    """
     return machine.context().device.ordinal
 
 
 @acl.call("acl.rt.get_device_count", out=1)
 def get_device_count() -> int:
-    """Return how many devices the node has (spec acl 2.2)."""
+    """Return how many devices the node has (spec acl 2.2).
+
+    Gives: count
+    Refuses: 507033
+    Basis: S
+    """
     return len(machine.devices())
 
 
 @acl.call("acl.rt.get_run_mode", out=1)
 def get_run_mode() -> int:
-    """Return 1, ACL_HOST: programs run beside the devices (spec acl 2.2)."""
+    """Return 1, ACL_HOST: programs run beside the devices (spec acl 2.2).
+
+    Gives: 1 (host)
+    Basis: D
+    """
     return _HOST_RUN_MODE
 
 
 @acl.call("acl.rt.device_can_access_peer", out=1)
 def device_can_access_peer(device_id: Int32, peer_device_id: Int32) -> int:
-    """Return 1 if ``device_enable_peer_access`` is possible from the first to the second (spec acl 2.2 [S])."""
+    """Return 1 if ``device_enable_peer_access`` is possible from the first to the second (spec acl 2.2 [S]).
+
+    Gives: 0 or 1
+    Refuses: 100000 itself; 107001
+    Basis: S
+    """
     _refuse_self(device_id, peer_device_id)
     return int(machine.device(device_id).can_access(machine.device(peer_device_id)))
 
@@ -63,6 +95,9 @@ def device_enable_peer_access(peer_device_id: Int32, flags: UInt32) -> None:
     """Add a reference to the direction current device to peer (spec acl 2.2, 4 "P2P" [S DRV]).
 
     Copies between the two devices work once both directions have a reference.
+
+    Refuses: 200006 flags; 107002; 100000 itself; 107001; 207000 unreachable; 207005 too many peers
+    Basis: S; C for across switches and the last
     """
     if flags:
         raise Refusal(Code.FEATURE_UNSUPPORTED, f"flags is {flags}; it is reserved", "pass 0")
@@ -73,7 +108,11 @@ def device_enable_peer_access(peer_device_id: Int32, flags: UInt32) -> None:
 
 @acl.call("acl.rt.device_disable_peer_access")
 def device_disable_peer_access(peer_device_id: Int32) -> None:
-    """Drop a reference of the direction current device to peer; 507899 without one (spec acl 2.2 [X])."""
+    """Drop a reference of the direction current device to peer; 507899 without one (spec acl 2.2 [X]).
+
+    Refuses: 107002; 100000 itself; 107001; 507899 not enabled
+    Basis: S, X
+    """
     device = machine.context().device
     _refuse_self(device.ordinal, peer_device_id)
     peer = machine.device(peer_device_id)
@@ -87,7 +126,12 @@ def device_disable_peer_access(peer_device_id: Int32) -> None:
 
 @acl.call("acl.rt.device_peer_access_status", out=1)
 def device_peer_access_status(device_id: Int32, peer_device_id: Int32) -> int:
-    """Return 1 if both directions are enabled; 0 for one device (spec acl 2.2 [S DRV])."""
+    """Return 1 if both directions are enabled; 0 for one device (spec acl 2.2 [S DRV]).
+
+    Gives: 0 or 1
+    Refuses: 107000 no such device
+    Basis: S, D
+    """
     count = len(machine.devices())
     if not (0 <= device_id < count and 0 <= peer_device_id < count):
         raise Refusal(
@@ -99,6 +143,15 @@ def device_peer_access_status(device_id: Int32, peer_device_id: Int32) -> int:
     if device_id == peer_device_id:
         return 0
     return int(not _not_enabled(device_id, peer_device_id))
+
+
+def _no_reference(device_id: int) -> Refusal:
+    return Refusal(
+        Code.RT_CONTEXT_RELEASE_ERROR,
+        f"device {device_id} has no reference left in this process: every acl.rt.set_device({device_id}) "
+        "was already reset, or there was none",
+        "reset a device once for each time it was set",
+    )
 
 
 def refuse_unreachable(device: Device, peer: Device) -> None:

@@ -128,43 +128,70 @@ def _give(event: AclEvent) -> int:
 
 
 def _available(context: Context) -> int:
-    return max(0, MOST_EVENTS - context.counts[AclEvent])
+    return max(0, MOST_EVENTS - machine.count(context.device, AclEvent))
 
 
 @acl.call("acl.rt.create_event", out=1)
 def create_event() -> int:
-    """Create an event to order streams and to take times; it cannot be reset (spec acl 2.5)."""
+    """Create an event to order streams and to take times; it cannot be reset (spec acl 2.5).
+
+    Gives: event
+    Refuses: 107002; 207007 too many
+    Basis: S; C for the number
+    """
     return _give(AclEvent(machine.context(), has_timeline=True, is_plain=True))
 
 
 @acl.call("acl.rt.create_event_with_flag", out=1)
 def create_event_with_flag(flag: UInt32) -> int:
-    """Create an event that can be reset; a wait before its record waits for the record (spec acl 2.5)."""
+    """Create an event that can be reset; a wait before its record waits for the record (spec acl 2.5).
+
+    Gives: event
+    Refuses: as `create_event`; 107000 flag; 207000 IPC
+    Basis: S; C for the flag's codes
+    """
     return _create(flag, is_ex=False)
 
 
 @acl.call("acl.rt.create_event_ex_with_flag", out=1)
 def create_event_ex_with_flag(flag: UInt32) -> int:
-    """Create an event that is complete until it is recorded, and may be recorded again (spec acl 2.5)."""
+    """Create an event that is complete until it is recorded, and may be recorded again (spec acl 2.5).
+
+    Gives: event
+    Refuses: as `create_event_with_flag`
+    Basis: S; C for the flag's codes
+    """
     return _create(flag, is_ex=True)
 
 
 @acl.call("acl.rt.destroy_event")
 def destroy_event(event: Address) -> None:
-    """Destroy, without waiting; who waits for it goes on doing so (spec acl 2.5)."""
+    """Destroy, without waiting; who waits for it goes on doing so (spec acl 2.5).
+
+    Refuses: 100000 NULL; 107002; 107000 no event
+    Basis: S
+    """
     machine.remove(event, AclEvent)
 
 
 @acl.call("acl.rt.record_event")
 def record_event(event: Address, stream: Address) -> None:
-    """Record: the event is complete when all that was submitted to the stream so far is over (spec acl 2.5)."""
+    """Record: the event is complete when all that was submitted to the stream so far is over (spec acl 2.5).
+
+    Refuses: 100000; 107002; 107000 event, stream; 107003 either of another context
+    Basis: S
+    """
     found = _of_this_context(event)
     found.record(stream_of(stream).neutral)
 
 
 @acl.call("acl.rt.reset_event")
 def reset_event(event: Address, stream: Address) -> None:
-    """Be as if it was never recorded; only for events of ``create_event_with_flag`` (spec acl 2.5)."""
+    """Be as if it was never recorded; only for events of ``create_event_with_flag`` (spec acl 2.5).
+
+    Refuses: as `record_event`; 207000 not of `create_event_with_flag`
+    Basis: S; C for 207000
+    """
     found = _of_this_context(event)
     if found.is_plain:
         _refuse_kind(found, "create_event", "reset")
@@ -174,7 +201,12 @@ def reset_event(event: Address, stream: Address) -> None:
 
 @acl.call("acl.rt.query_event", out=1)
 def query_event(event: Address) -> int:
-    """Return 0 if it is complete, 1 if not (spec acl 2.5); ``query_event_status`` says it the other way round."""
+    """Return 0 if it is complete, 1 if not (spec acl 2.5); ``query_event_status`` says it the other way round.
+
+    Gives: 0 complete, 1 not
+    Refuses: 100000; 107002; 107000; 207000 an ex event
+    Basis: S; C for 207000
+    """
     found = _known(event)
     _refuse_ex(found, "queried with acl.rt.query_event")
     return _COMPLETE if found.is_done else _NOT_READY
@@ -182,13 +214,23 @@ def query_event(event: Address) -> int:
 
 @acl.call("acl.rt.query_event_status", out=1)
 def query_event_status(event: Address) -> int:
-    """Return 1 if it is complete, 0 if not (spec acl 2.5); ``query_event`` says it the other way round."""
+    """Return 1 if it is complete, 0 if not (spec acl 2.5); ``query_event`` says it the other way round.
+
+    Gives: **1** complete, 0 not
+    Refuses: 100000; 107002; 107000
+    Basis: S
+    """
     return _RECORDED if _known(event).is_done else _NOT_RECORDED
 
 
 @acl.call("acl.rt.query_event_wait_status", out=1)
 def query_event_wait_status(event: Address) -> int:
-    """Return 0 if no stream waits for it any more, else 1 (spec acl 2.5)."""
+    """Return 0 if no stream waits for it any more, else 1 (spec acl 2.5).
+
+    Gives: 0 complete, 1 not
+    Refuses: 100000; 107002; 107000; 207000 an ex event
+    Basis: S; C for 207000
+    """
     found = _known(event)
     _refuse_ex(found, "queried with acl.rt.query_event_wait_status")
     return _NOT_READY if found.is_waited_for else _COMPLETE
@@ -196,13 +238,21 @@ def query_event_wait_status(event: Address) -> int:
 
 @acl.call("acl.rt.synchronize_event")
 def synchronize_event(event: Address) -> None:
-    """Wait until it is complete (spec acl 2.5); 107000 if it was never recorded."""
+    """Wait until it is complete (spec acl 2.5); 107000 if it was never recorded.
+
+    Refuses: 100000; 107002; 107000 no event, not recorded; 107023 aborted
+    Basis: S; C for not recorded
+    """
     _wait(event, None)
 
 
 @acl.call("acl.rt.synchronize_event_with_timeout")
 def synchronize_event_with_timeout(event: Address, timeout: Int32) -> None:
-    """As ``synchronize_event``; ``timeout`` in ms, -1 for ever; 507047 when it is over (spec acl 2.5)."""
+    """As ``synchronize_event``; ``timeout`` in ms, -1 for ever; 507047 when it is over (spec acl 2.5).
+
+    Refuses: as `synchronize_event`; 107000 below -1; 507047
+    Basis: S
+    """
     _wait(event, in_seconds(timeout))
 
 
@@ -223,25 +273,44 @@ def event_elapsed_time(start: Address, end: Address) -> float:
     """Return the ms from one record to another (spec acl 2.5 [S]).
 
     507000 if one was not recorded; 107006 if one is not complete, or has no time line.
+
+    Gives: ms, a float
+    Refuses: 100000; 107002; 107000; 507000 not recorded; 107006 not complete, no time line; 107023 aborted
+    Basis: S
     """
     return (_time_ns(_known(end)) - _time_ns(_known(start))) / 1e6
 
 
 @acl.call("acl.rt.event_get_timestamp", out=1)
 def event_get_timestamp(event: Address) -> int:
-    """Return when it was complete, in us of the monotonic clock; refuses as ``event_elapsed_time``."""
+    """Return when it was complete, in us of the monotonic clock; refuses as ``event_elapsed_time``.
+
+    Gives: us
+    Refuses: as `event_elapsed_time`
+    Basis: D; C for its codes
+    """
     return _time_ns(_known(event)) // 1000
 
 
 @acl.call("acl.rt.get_event_id", out=1)
 def get_event_id(event: Address) -> int:
-    """Return a small number, unique in the process (spec acl 2.5)."""
+    """Return a small number, unique in the process (spec acl 2.5).
+
+    Gives: number
+    Refuses: 100000; 107002; 107000
+    Basis: D
+    """
     return _known(event).id
 
 
 @acl.call("acl.rt.get_event_avail_num", out=1)
 def get_event_avail_num() -> int:
-    """Return how many more events the current device takes from this process (spec acl 2.5)."""
+    """Return how many more events the current device takes from this process (spec acl 2.5).
+
+    Gives: number
+    Refuses: 107002
+    Basis: D
+    """
     return _available(machine.context())
 
 
@@ -250,6 +319,9 @@ def stream_wait_event(stream: Address, event: Address) -> None:
     """Let what is submitted to a stream from now on wait for an event, of any device (spec acl 2.5 [S]).
 
     The stream comes first here.  107000 for an event of ``create_event`` that was never recorded.
+
+    Refuses: 100000; 107002; 107000 event, stream, a plain event never recorded; 107003 the stream
+    Basis: S
     """
     waiting = stream_of(stream)
     _known(event).let_wait(waiting.neutral, machine.op_wait_timeout)
@@ -260,6 +332,9 @@ def set_op_wait_timeout(timeout: UInt32) -> None:
     """Let waits for events that are submitted from now on fail after ``timeout`` seconds; 0 is for ever.
 
     The failure is 107019, at the next synchronization of the stream that waited (spec acl 4).
+
+    Refuses: 107002
+    Basis: D
     """
     machine.context()
     machine.op_wait_timeout = timeout or None

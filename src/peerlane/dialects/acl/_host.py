@@ -27,7 +27,12 @@ _LIBC.write.restype = ctypes.c_ssize_t
 
 @acl.value("acl.util.bytes_to_ptr")
 def bytes_to_ptr(data: Object) -> int:
-    """Return the address of the bytes object's own buffer (spec acl 2.10 [S])."""
+    """Return the address of the bytes object's own buffer (spec acl 2.10 [S]).
+
+    Gives: bare int
+    Refuses: `ValueError`
+    Basis: S
+    """
     if not isinstance(data, bytes):
         raise ValueError(f"acl.util.bytes_to_ptr: needs bytes, not {type(data).__name__}")
     return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
@@ -35,7 +40,12 @@ def bytes_to_ptr(data: Object) -> int:
 
 @acl.value("acl.util.ptr_to_bytes")
 def ptr_to_bytes(ptr: Address, size: Word) -> bytes:
-    """Return a copy of ``size`` bytes of host memory (spec acl 2.10 [S])."""
+    """Return a copy of ``size`` bytes of host memory (spec acl 2.10 [S]).
+
+    Gives: bare bytes
+    Refuses: `ValueError`
+    Basis: S; C for device addresses
+    """
     try:
         machine.check_fork()
     except Error:
@@ -48,7 +58,12 @@ def ptr_to_bytes(ptr: Address, size: Word) -> bytes:
 
 @acl.value("acl.util.numpy_to_ptr")
 def numpy_to_ptr(array: Object) -> int:
-    """Return the address of an array's data, with the binding's ``Warning`` (spec acl 2.10 [S])."""
+    """Return the address of an array's data, with the binding's ``Warning`` (spec acl 2.10 [S]).
+
+    Gives: bare int
+    Refuses: `ValueError`; warns
+    Basis: S
+    """
     warnings.warn(
         "acl.util.numpy_to_ptr is deprecated by the vendor; use acl.util.bytes_to_ptr",
         Warning,
@@ -67,7 +82,12 @@ def numpy_to_ptr(array: Object) -> int:
 
 @acl.value("acl.util.numpy_contiguous_to_ptr")
 def numpy_contiguous_to_ptr(array: Object) -> tuple[int, Any]:
-    """Return the address of a contiguous array, and that array: a copy if need be (spec acl 2.10)."""
+    """Return the address of a contiguous array, and that array: a copy if need be (spec acl 2.10).
+
+    Gives: bare int, array
+    Refuses: `ValueError`
+    Basis: S
+    """
     contiguous = np.require(_array("acl.util.numpy_contiguous_to_ptr", array), requirements="C")
     return int(contiguous.ctypes.data), contiguous
 
@@ -77,6 +97,10 @@ def ptr_to_numpy(ptr: Address, shape: Object, npy_type: Int32) -> Any:
     """Return an array on host memory, without a copy (spec acl 2.10).
 
     Pinned memory lives as long as the array; other memory is the caller's to keep.
+
+    Gives: bare array
+    Refuses: `ValueError`
+    Basis: S; C for device addresses
     """
     call = "acl.util.ptr_to_numpy"
     lengths = _lengths(call, shape)

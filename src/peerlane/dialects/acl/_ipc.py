@@ -33,6 +33,11 @@ def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word)
     """Return the key by which other processes import the first ``size`` bytes of memory (spec acl 2.9).
 
     ``len`` is the room for the key, 65 at least.  ``flags`` 0: those that ``ipc_mem_set_import_pid`` lists; 1: any.
+
+    Gives: key, 64 characters
+    Refuses: `ValueError` `len` 1,024 or more; 100000 NULL, size 0; 107000 `len` below 65, `flags` beyond 1, not from
+        `malloc`; 507899 imported, reserved, no P2P policy where it is needed
+    Basis: S, X; C for 100000
     """
     refuse_long("acl.rt.ipc_mem_get_export_key", len)
     if not dev_ptr or not size:
@@ -52,7 +57,12 @@ def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word)
 
 @acl.call(_SET_PID)
 def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
-    """List at most 31 processes that may import; only the one that exported may (spec acl 2.9)."""
+    """List at most 31 processes that may import; only the one that exported may (spec acl 2.9).
+
+    Refuses: `ValueError` no list of ints; 107000 empty, over 31, no pid; 507899 no key of this process; 207006
+        exported with flags 1
+    Basis: S, X; C for over 31
+    """
     wanted = int_list(_SET_PID, pids)
     refuse_no_pids(wanted)
     if len(wanted) > _MOST_PIDS:
@@ -77,6 +87,11 @@ def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
 
     The same key gives the same address, to be closed as often.  ``flags`` 1 enables peer access from this thread's
     device to the memory's, until it is closed.
+
+    Gives: pointer
+    Refuses: 107000 `flags` beyond 1; 107002; 507899 no key, over, closed, not listed, own; 207000 unreachable;
+        507057, 107019 as for handles
+    Basis: X; C for the last three
     """
     if flags > 1:
         raise Refusal(Code.RT_PARAM_INVALID, f"flags is {flags}", "pass 0, or 1 to enable peer access")
@@ -98,6 +113,9 @@ def ipc_mem_close(key: Text) -> None:
     """Let go of what was imported, or end the key that this process exported (spec acl 2.9).
 
     Who has imported the memory keeps it.
+
+    Refuses: 507899 no key, or closed as often as imported
+    Basis: X
     """
     with machine.lock:
         machine.devices()

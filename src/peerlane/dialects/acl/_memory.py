@@ -25,6 +25,10 @@ def malloc(size: Word, policy: Int32) -> int:
 
     Policies 3, 4, 5 and 7 allocate for peer access; an unknown one means default pages.  The bounds are the
     requested size, without the padding that the vendor adds.
+
+    Gives: pointer
+    Refuses: 100000 size 0 or not to be padded; 107002; 207001
+    Basis: S
     """
     _refuse_size(size)
     if size + _PADDING > _WORD:
@@ -43,7 +47,12 @@ def malloc(size: Word, policy: Int32) -> int:
 
 @acl.call("acl.rt.malloc_host", out=1)
 def malloc_host(size: Word) -> int:
-    """Allocate pinned host memory, which outlives resets of devices (spec acl 2.7)."""
+    """Allocate pinned host memory, which outlives resets of devices (spec acl 2.7).
+
+    Gives: pointer
+    Refuses: 100000; 107002; 207001 whatever the host ran out of
+    Basis: S
+    """
     _refuse_size(size)
     machine.context()
     _refuse_enormous(size, "the host", _LARGEST)
@@ -55,13 +64,21 @@ def malloc_host(size: Word) -> int:
 
 @acl.call("acl.rt.free")
 def free(dev_ptr: Address) -> None:
-    """Free what ``malloc`` returned, from any thread, with or without a device (spec acl 2.7)."""
+    """Free what ``malloc`` returned, from any thread, with or without a device (spec acl 2.7).
+
+    Refuses: 100000 NULL; 107000 anything that `malloc` did not return, or freed
+    Basis: S, X
+    """
     _free(dev_ptr, host=False)
 
 
 @acl.call("acl.rt.free_host")
 def free_host(host_ptr: Address) -> None:
-    """Free what ``malloc_host`` returned (spec acl 2.7)."""
+    """Free what ``malloc_host`` returned (spec acl 2.7).
+
+    Refuses: as `free`
+    Basis: S, X
+    """
     _free(host_ptr, host=True)
 
 
@@ -70,6 +87,10 @@ def get_mem_info(attr: Int32) -> tuple[int, int]:
     """Return free and total bytes of this thread's device; 0, 0 for memory it does not have (spec acl 2.7).
 
     A query for HBM on a device with DDR answers for the DDR.
+
+    Gives: free, total
+    Refuses: 107002
+    Basis: D
     """
     device = machine.context().device
     is_ddr = device.info.name.startswith(_DDR_CHIPS)

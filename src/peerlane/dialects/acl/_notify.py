@@ -57,7 +57,12 @@ class AclNotify(Thing):
 
 @acl.call("acl.rt.create_notify", out=1)
 def create_notify(flag: Word) -> int:
-    """Create a notify of the current device; flag 0, or DEVICE_USE_ONLY 1 (spec acl 2.6)."""
+    """Create a notify of the current device; flag 0, or DEVICE_USE_ONLY 1 (spec acl 2.6).
+
+    Gives: notify
+    Refuses: 107000 flag; 107002; 207009 too many
+    Basis: S; C for the flag's code
+    """
     if flag not in _FLAGS:
         raise Refusal(Code.RT_PARAM_INVALID, f"flag is {flag:#x}", "pass 0, or 1 for a device's own use")
     context = machine.context()
@@ -71,6 +76,9 @@ def destroy_notify(notify: Address) -> None:
     """Destroy; what is queued already goes on, and so do the processes that imported it (spec acl 2.6).
 
     The key of an exported one is over.
+
+    Refuses: 100000; 107002; 107000
+    Basis: S
     """
     machine.remove(notify, AclNotify).abandon()
 
@@ -80,6 +88,9 @@ def record_notify(notify: Address, stream: Address) -> None:
     """Set the notify when all that was submitted to the stream so far is over (spec acl 2.6).
 
     The stream may be of another device.
+
+    Refuses: 100000; 107002; 107000 notify, stream; 107003 the stream
+    Basis: S
     """
     machine.context()
     found = machine.thing(notify, AclNotify)
@@ -91,6 +102,9 @@ def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt3
     """Let what follows in the stream wait until the notify is set, and unset it (spec acl 2.6).
 
     ``timeout`` in seconds, 0 for ever; when it is over, the next synchronization returns 107019.
+
+    Refuses: as `record_notify`; 107003 also the notify; `TypeError` for a timeout beyond 32 bits
+    Basis: S; C for the notify
     """
     context = machine.context()
     found = machine.thing(notify, AclNotify)
@@ -110,14 +124,23 @@ def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt3
 
 @acl.call("acl.rt.get_notify_id", out=1)
 def get_notify_id(notify: Address) -> int:
-    """Return a small number, unique in the process (spec acl 2.6)."""
+    """Return a small number, unique in the process (spec acl 2.6).
+
+    Gives: number
+    Refuses: 100000; 107002; 107000
+    Basis: D
+    """
     machine.context()
     return machine.thing(notify, AclNotify).neutral.id
 
 
 @acl.call("acl.rt.notify_batch_reset")
 def notify_batch_reset(notifies: Object) -> None:
-    """Unset every notify of a list, at once; none if one of them is wrong (spec acl 2.6)."""
+    """Unset every notify of a list, at once; none if one of them is wrong (spec acl 2.6).
+
+    Refuses: `ValueError` no list of ints; 107000 empty, no notify; 100000 a 0 in it; 107002
+    Basis: S; C for empty
+    """
     handles = int_list("acl.rt.notify_batch_reset", notifies)
     if not handles:
         raise Refusal(Code.RT_PARAM_INVALID, "the list is empty", "pass at least one notify")
@@ -131,6 +154,11 @@ def notify_get_export_key(notify: Address, len: Word, flags: Word) -> str:
     """Return the key by which other processes import the notify, once (spec acl 2.6).
 
     ``len`` is the room for the key, 65 at least.  ``flags`` 0: those that ``notify_set_import_pid`` lists; 2: any.
+
+    Gives: key, 64 characters
+    Refuses: `ValueError` `len` 1,024 or more; 100000; 107002; 107000 notify, `len` below 65, `flags` not 0 or 2;
+        507899 exported before, imported
+    Basis: S; C for `flags` and 507899
     """
     refuse_long(_EXPORT_KEY, len)
     machine.context()
@@ -148,7 +176,12 @@ def notify_get_export_key(notify: Address, len: Word, flags: Word) -> str:
 
 @acl.call(_SET_PID)
 def notify_set_import_pid(notify: Address, pids: Object) -> None:
-    """List processes that may import; only the one that exported may (spec acl 2.6, 4 "Whitelists")."""
+    """List processes that may import; only the one that exported may (spec acl 2.6, 4 "Whitelists").
+
+    Refuses: `ValueError` no list of ints; 100000; 107002; 107000 notify, empty, no pid; 507899 not exported here;
+        207006 exported with flags 2
+    Basis: S; C for the codes
+    """
     wanted = int_list(_SET_PID, pids)
     refuse_no_pids(wanted)
     machine.context()
@@ -168,6 +201,11 @@ def notify_import_by_key(key: Text, flags: Word) -> int:
     """Have a notify that another process exported; each import is destroyed by itself (spec acl 2.6).
 
     ``flags`` 2 enables peer access from this thread's device to the notify's, until it is destroyed.
+
+    Gives: notify
+    Refuses: 107000 `flags` not 0 or 2; 107002; 207009 too many; 207005 too many peers; 507899 no key, over, not
+        listed, own; 207000 unreachable; 507057, 107019 as for handles
+    Basis: S; C for the codes
     """
     if flags not in (0, _WITH_PEER):
         raise Refusal(
@@ -192,7 +230,7 @@ def notify_import_by_key(key: Text, flags: Word) -> int:
 
 def _refuse_one_more(context: Context) -> None:
     info = context.device.info
-    if context.counts[AclNotify] >= info.max_notifies:
+    if machine.count(context.device, AclNotify) >= info.max_notifies:
         raise Refusal(
             Code.RT_NO_NOTIFY_RESOURCE,
             f"device {info.ordinal} has {info.max_notifies:,} notifies of this process, the most for {info.name}",

@@ -19,7 +19,11 @@ _SET_PID = "acl.rt.mem_set_pid_to_shareable_handle"
 
 @acl.call("acl.rt.device_get_bare_tgid", out=1)
 def device_get_bare_tgid() -> int:
-    """Return the number by which other processes list this one (spec acl 2.2)."""
+    """Return the number by which other processes list this one (spec acl 2.2).
+
+    Gives: pid
+    Basis: D
+    """
     return os.getpid()
 
 
@@ -28,6 +32,11 @@ def mem_export_to_shareable_handle(handle: Address, handle_type: Int32, flags: W
     """Return the number by which other processes import this memory (spec acl 2.8, 4 [S]).
 
     ``flags`` 0: those that ``mem_set_pid_to_shareable_handle`` lists; 1: any.  A handle is exported once.
+
+    Gives: number
+    Refuses: 100000 NULL, `handle_type`; 107000 `flags` beyond 1, no handle; 507899 exported before, imported, no P2P
+        attribute where it is needed
+    Basis: S, D; C for 507899
     """
     found = physical_of(handle)
     if handle_type:
@@ -47,6 +56,10 @@ def mem_set_pid_to_shareable_handle(shareable_handle: Word, pids: Object) -> Non
     """List processes that may import; only the one that exported may, once they run (spec acl 4 "Whitelists").
 
     A number 0 in the list is skipped.
+
+    Refuses: `ValueError` no list of ints; 107000 empty, no pid; 107017 unknown or over; 507899 another process's;
+        207006 exported with flags 1
+    Basis: S, X
     """
     wanted = int_list(_SET_PID, pids)
     refuse_no_pids(wanted)
@@ -65,6 +78,11 @@ def mem_import_from_shareable_handle(shareable_handle: Word, device_id: Int32) -
     """Have memory that another process exported, for a device of this one (spec acl 4 "VMM").
 
     Importing it again for the same device gives the same handle, to be freed as often.
+
+    Gives: handle
+    Refuses: 107001; 107002; 107017 unknown or over; 507899 not listed, listed before it started, own; 207000
+        unreachable; 507057 the maker has ended; 107019 it does not answer
+    Basis: S, X; C for the last three
     """
     device = machine.device(device_id)
     machine.context()

@@ -101,8 +101,8 @@ class AclMachine(Machine):
         if thing.context is not context:
             raise Refusal(
                 Code.RT_STREAM_CONTEXT,
-                f"{thing.name} {thing.handle:#x} belongs to device {thing.context.device.ordinal}, and device "
-                f"{context.device.ordinal} is current in this thread",
+                f"{thing.name} {thing.handle:#x} belongs to {_named(thing.context)}, and {_named(context)} is "
+                "current in this thread",
                 remedy,
             )
 
@@ -116,10 +116,11 @@ class AclMachine(Machine):
     @staticmethod
     def reset_meanwhile(context: Context) -> Refusal:
         """Return the refusal of a call during which another thread reset the device."""
+        ended = "reset" if context.is_primary else "destroyed"
         return Refusal(
             Code.RT_CONTEXT_NULL,
-            f"device {context.device.ordinal} was reset by another thread during the call",
-            "reset a device when no thread uses it any more",
+            f"{_named(context)} was {ended} by another thread during the call",
+            "end it when no thread uses it any more",
         )
 
     def remove(self, handle: int, kind: type[_Kind]) -> _Kind:
@@ -139,10 +140,16 @@ class AclMachine(Machine):
             return self.select(self.default_device, share=True)
         raise Refusal(
             Code.RT_CONTEXT_NULL,
-            "this thread has no current device: none was set in it, its last reference was reset, or the process "
-            "has entered another node",
-            f"call acl.rt.set_device(id) in this thread first, id 0 to {len(self.devices()) - 1}",
+            "this thread has no current context: none was set in it, it was destroyed, the last reference to its "
+            "device was reset, or the process has entered another node",
+            f"call acl.rt.set_device(id) in this thread first, id 0 to {len(self.devices()) - 1}, or "
+            "acl.rt.set_context",
         )
+
+
+def _named(context: Context) -> str:
+    number = f"context {context.handle:#x} of " if not context.is_primary else ""
+    return f"{number}device {context.device.ordinal}"
 
 
 def _report(failure: Failure) -> None:

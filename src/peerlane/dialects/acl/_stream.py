@@ -25,17 +25,20 @@ class AclStream(Thing):
 
     Attributes
     ----------
+    is_default : bool
+        Whether 0 means it, in its context.
     neutral : peerlane.Stream
     subscription : Subscription or None
         The thread that runs its callbacks, and those that it has not run; it may have ended.
     """
 
-    __slots__ = ("_aborts", "_ending", "_is_ending", "neutral", "subscription")
+    __slots__ = ("_aborts", "_ending", "_is_ending", "is_default", "neutral", "subscription")
 
     name = "stream"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, *, is_default: bool = False) -> None:
         super().__init__(context)
+        self.is_default = is_default
         self.neutral = context.device.create_stream(on_error="continue")
         self.subscription: Subscription | None = None
         self._aborts = 0
@@ -43,9 +46,9 @@ class AclStream(Thing):
         self._is_ending = False
 
     @property
-    def is_default(self) -> bool:
-        """Whether 0 means it, in its context."""
-        return self.context.default_stream is self
+    def is_counted(self) -> bool:  # type: ignore[override]
+        """Whether a program created it."""
+        return not self.is_default
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until all that was submitted is over; report the first failure, 507046 if the time is over."""
@@ -142,7 +145,7 @@ def wait_for_all(streams: Iterable[AclStream], timeout: float | None = None) -> 
 def _default(context: Context) -> AclStream:
     with machine.lock:
         if context.default_stream is None:
-            made = AclStream(context)
+            made = AclStream(context, is_default=True)
             machine.give(made)
             context.default_stream = made
         found: AclStream = context.default_stream
@@ -163,13 +166,17 @@ def _create() -> int:
 
 
 def _available(context: Context) -> int:
-    own = context.counts[AclStream] - (context.default_stream is not None)
-    return max(0, context.device.info.max_streams - own)
+    return max(0, context.device.info.max_streams - machine.count(context.device, AclStream))
 
 
 @acl.call("acl.rt.create_stream", out=1)
 def create_stream() -> int:
-    """Create a stream of the current context (spec acl 2.4)."""
+    """Create a stream of the current context (spec acl 2.4).
+
+    Gives: stream
+    Refuses: 107002; 207008 too many
+    Basis: S
+    """
     return _create()
 
 
@@ -178,6 +185,10 @@ def create_stream_with_config(priority: UInt32, flag: UInt32) -> int:
     """Create a stream; priority 0 to 7 and flags FAST_LAUNCH 1, FAST_SYNC 2, PERSISTENT 4, HUGE 8 (spec acl 2.4).
 
     They tell hardware how to place it, and change nothing here.
+
+    Gives: stream
+    Refuses: as `create_stream`; 107000 priority, flag
+    Basis: D; C for 107000
     """
     if priority not in _PRIORITIES or flag & ~_FLAGS:
         raise Refusal(
@@ -193,13 +204,20 @@ def destroy_stream(stream: Address) -> None:
     """Wait for what is queued, then destroy (spec acl 2.4); the first failure is reported, and it is gone then too.
 
     A wait that nothing submitted would satisfy is cancelled: 107023.
+
+    Refuses: 100000 stream 0; 107002; 107000 no stream; 107003; what its work failed with
+    Basis: S; C for the last
     """
     _destroyable(stream).end()
 
 
 @acl.call("acl.rt.destroy_stream_force")
 def destroy_stream_force(stream: Address) -> None:
-    """Cancel what is queued and destroy, without waiting (spec acl 2.4)."""
+    """Cancel what is queued and destroy, without waiting (spec acl 2.4).
+
+    Refuses: 100000 stream 0; 107002; 107000; 107003
+    Basis: S
+    """
     _destroyable(stream).abandon()
 
 
@@ -220,66 +238,99 @@ def _destroyable(handle: int) -> AclStream:
 
 @acl.call("acl.rt.synchronize_stream")
 def synchronize_stream(stream: Address) -> None:
-    """Wait until all that was submitted is over, and report the first failure since the last report."""
+    """Wait until all that was submitted is over, and report the first failure since the last report.
+
+    Refuses: 107002; 107000; 107003; 107023 aborted; what its work failed with
+    Basis: S
+    """
     stream_of(stream).wait()
 
 
 @acl.call("acl.rt.synchronize_stream_with_timeout")
 def synchronize_stream_with_timeout(stream: Address, timeout: Int32) -> None:
-    """As ``synchronize_stream``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.4)."""
+    """As ``synchronize_stream``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.4).
+
+    Refuses: as `synchronize_stream`; 107000 below -1; 507046
+    Basis: S
+    """
     seconds = in_seconds(timeout)
     stream_of(stream).wait(seconds)
 
 
 @acl.call("acl.rt.synchronize_device")
 def synchronize_device() -> None:
-    """Wait for all streams of the current context; report the first failure (spec acl 2.2)."""
-    wait_for_all(machine.things_of(machine.context(), AclStream))
+    """Wait for all streams of the current device; report the first failure (spec acl 2.2).
+
+    Refuses: 107002; as `synchronize_stream`
+    Basis: S
+    """
+    wait_for_all(machine.things_on(machine.context().device, AclStream))
 
 
 @acl.call("acl.rt.synchronize_device_with_timeout")
 def synchronize_device_with_timeout(timeout: Int32) -> None:
-    """As ``synchronize_device``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.2)."""
+    """As ``synchronize_device``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.2).
+
+    Refuses: as `synchronize_device`; 107000 below -1; 507046
+    Basis: S
+    """
     seconds = in_seconds(timeout)
-    wait_for_all(machine.things_of(machine.context(), AclStream), seconds)
+    wait_for_all(machine.things_on(machine.context().device, AclStream), seconds)
 
 
 @acl.call("acl.rt.stream_query", out=1)
 def stream_query(stream: Address) -> int:
-    """Return 0 if everything is over, else 1; failures wait for a synchronization (spec acl 2.4)."""
+    """Return 0 if everything is over, else 1; failures wait for a synchronization (spec acl 2.4).
+
+    Gives: 0 complete, 1 not
+    Refuses: 107002; 107000; 107003
+    Basis: D
+    """
     return _READY if stream_of(stream).neutral.is_done else _NOT_READY
 
 
 @acl.call("acl.rt.stream_abort")
 def stream_abort(stream: Address) -> None:
-    """Cancel what is queued; who synchronizes gets 107023 (spec acl 2.4).  The stream can be used again."""
+    """Cancel what is queued; who synchronizes gets 107023 (spec acl 2.4).  The stream can be used again.
+
+    Refuses: 107002; 107000; 107003
+    Basis: D
+    """
     stream_of(stream).abort()
 
 
 @acl.call("acl.rt.stream_get_id", out=1)
 def stream_get_id(stream: Address) -> int:
-    """Return a small number, unique in the process (spec acl 2.4)."""
+    """Return a small number, unique in the process (spec acl 2.4).
+
+    Gives: number
+    Refuses: 107002; 107000; 107003
+    Basis: D
+    """
     return stream_of(stream).neutral.id
 
 
 @acl.call("acl.rt.get_stream_available_num", out=1)
 def get_stream_available_num() -> int:
-    """Return how many more streams the current device takes from this process (spec acl 2.4)."""
+    """Return how many more streams the current device takes from this process (spec acl 2.4).
+
+    Gives: number
+    Refuses: 107002
+    Basis: D
+    """
     return _available(machine.context())
 
 
 @acl.call("acl.rt.set_stream_failure_mode")
 def set_stream_failure_mode(stream: Address, mode: UInt32) -> None:
-    """Set what a failure does to what is queued behind it: 0 nothing, 1 cancels it (spec acl 2.4)."""
+    """Set what a failure does to what is queued behind it: 0 nothing, 1 cancels it (spec acl 2.4).
+
+    Refuses: 107000 mode, stream; 107002; 107003
+    Basis: D; C for the values
+    """
     if mode not in _MODES:
         raise Refusal(Code.RT_PARAM_INVALID, f"mode is {mode}", "pass 0 to go on after a failure, 1 to stop")
     stream_of(stream).neutral.on_error = _MODES[mode]
-
-
-@acl.call("acl.rt.ctx_get_current_default_stream", out=1)
-def ctx_get_current_default_stream() -> int:
-    """Return the number of the stream that 0 means in this thread (spec acl 2.3)."""
-    return stream_of(0).handle
 
 
 def in_seconds(milliseconds: int) -> float | None:

@@ -35,6 +35,10 @@ def init(config_path: Text = "") -> None:
     Read from it are ``defaultDevice.default_device`` and ``err_msg_mode``; the rest concerns what virtual
     devices do not have.  Again without finalize: 100002, which programs may ignore, and one more reference; so
     too without a file, which asks for no other configuration.  In a forked child of a user of devices: 507033.
+
+    Refuses: 100002 again; 100000 again, with another configuration file; 507033 in a forked child; 100003, 100005,
+        100006, 100008 for the file
+    Basis: S, D; C for the file's codes
     """
     machine.check_fork()
     config = _read(config_path) if config_path else {}
@@ -63,6 +67,9 @@ def finalize() -> None:
     """End every initialisation at once; a second time 100037 (spec acl 2.1 [S, X]).
 
     Devices, memory and peer access are left as they are.
+
+    Refuses: 100037 the second time; 0 if there was no `init`
+    Basis: S, X
     """
     with machine.lock:
         if _started.was_finalized:
@@ -72,7 +79,12 @@ def finalize() -> None:
 
 @acl.call("acl.finalize_reference", out=1)
 def finalize_reference() -> int:
-    """End one initialisation and return how many are left (spec acl 2.1)."""
+    """End one initialisation and return how many are left (spec acl 2.1).
+
+    Gives: references left
+    Refuses: 100037
+    Basis: S
+    """
     with machine.lock:
         if _started.references < 1:
             raise _finalized()
@@ -84,13 +96,21 @@ def finalize_reference() -> int:
 
 @acl.call("acl.get_version", out=3)
 def get_version() -> tuple[int, int, int]:
-    """Return the version of the interface that this dialect follows (spec acl, head)."""
+    """Return the version of the interface that this dialect follows (spec acl, head).
+
+    Gives: 1, 17, 0
+    Basis: S
+    """
     return _VERSION
 
 
 @acl.value("acl.get_soc_name")
 def get_soc_name() -> str | None:
-    """Return the name of device 0, a bare str; None if there is no node (spec acl 1, 2.1)."""
+    """Return the name of device 0, a bare str; None if there is no node (spec acl 1, 2.1).
+
+    Gives: bare str, None without a node
+    Basis: S
+    """
     try:
         return machine.device(0).info.name
     except Error:
@@ -99,7 +119,11 @@ def get_soc_name() -> str | None:
 
 @acl.value("acl.get_recent_err_msg")
 def get_recent_err_msg() -> str | None:
-    """Return this thread's messages, newest on top, and clear them; None without any (spec acl 2.1 [D])."""
+    """Return this thread's messages, newest on top, and clear them; None without any (spec acl 2.1 [D]).
+
+    Gives: bare str, None if there is none
+    Basis: D
+    """
     return "\n".join(messages.take()) or None
 
 

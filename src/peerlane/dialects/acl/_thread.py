@@ -13,7 +13,12 @@ _threads: dict[int, threading.Thread] = {}
 
 @acl.call("acl.util.start_thread", out=1)
 def start_thread(fn: Callback, args_list: Object) -> int:
-    """Start a thread that calls ``fn(args_list)``; its number is good for ``subscribe_report`` (spec acl 2.10)."""
+    """Start a thread that calls ``fn(args_list)``; its number is good for ``subscribe_report`` (spec acl 2.10).
+
+    Gives: thread
+    Refuses: `ValueError` no list; `TypeError` not callable
+    Basis: S; C for `ValueError`
+    """
     if not isinstance(args_list, list):
         raise ValueError(f"acl.util.start_thread: needs a list, not {type_name(args_list)}")
     thread = threading.Thread(target=fn, args=(args_list,), name="acl.util.start_thread", daemon=True)
@@ -25,7 +30,11 @@ def start_thread(fn: Callback, args_list: Object) -> int:
 
 @acl.call("acl.util.stop_thread")
 def stop_thread(tid: Word) -> None:
-    """Wait until a thread of ``start_thread`` has returned by itself (spec acl 2.10)."""
+    """Wait until a thread of ``start_thread`` has returned by itself (spec acl 2.10).
+
+    Refuses: 100000 no such thread
+    Basis: C
+    """
     thread = _threads.get(tid)
     if thread is None or thread is threading.current_thread():
         raise Refusal(

@@ -95,6 +95,11 @@ def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
 
     ``prop`` says on which device and with which pages; missing keys are 0.  The last reset of the device does not
     free it.
+
+    Gives: handle
+    Refuses: 100000 size 0, `flags`, what is wrong in `prop`; 207000 host memory; 107001; 107002; 107000 no multiple
+        of the granularity; 207001; `TypeError` no dict
+    Basis: S; C for host memory and 107000
     """
     _refuse_zero("size", size)
     _refuse_flags(flags)
@@ -123,6 +128,9 @@ def free_physical(handle: Address) -> None:
     """Drop a reference; the last one ends the handle (spec acl 2.8).
 
     The bytes live as long as they are mapped here, or another process has imported them.
+
+    Refuses: 100000 NULL; 107000 no handle, or freed
+    Basis: S; C for 107000
     """
     found = physical_of(handle)
     with machine.lock:
@@ -140,7 +148,12 @@ def free_physical(handle: Address) -> None:
 
 @acl.call("acl.rt.mem_get_allocation_granularity", out=1)
 def mem_get_allocation_granularity(prop: Dict, option: Int32) -> int:
-    """Return of how many bytes sizes must be multiples: 2 MiB, or 1 GiB for its pages (spec acl 2.8)."""
+    """Return of how many bytes sizes must be multiples: 2 MiB, or 1 GiB for its pages (spec acl 2.8).
+
+    Gives: bytes
+    Refuses: 107000 `option`; as `malloc_physical` for `prop`
+    Basis: S; C for `option`
+    """
     if option not in _OPTIONS:
         raise Refusal(Code.RT_PARAM_INVALID, f"option is {option}", "pass 0 (minimum) or 1 (recommended)")
     return _checked(prop).granularity
@@ -151,6 +164,11 @@ def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags:
     """Reserve addresses, which take no memory (spec acl 2.8 [S]).
 
     ``expect_ptr`` is where they shall begin, 0 for anywhere; ``flags`` 0 or 1, which mean the same.
+
+    Gives: pointer
+    Refuses: 100000 size 0, `flags` beyond 1; 107000 `alignment`, `expect_ptr` not to be had; 107002; 207005 no
+        addresses
+    Basis: S; C for the last three
     """
     _refuse_zero("size", size)
     if flags not in _RESERVE_FLAGS:
@@ -173,7 +191,11 @@ def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags:
 
 @acl.call("acl.rt.release_mem_address")
 def release_mem_address(ptr: Address) -> None:
-    """Give reserved addresses back; what is mapped there must be unmapped first (spec acl 2.8)."""
+    """Give reserved addresses back; what is mapped there must be unmapped first (spec acl 2.8).
+
+    Refuses: 100000 NULL; 507899 no start of a reservation, mappings left
+    Basis: S, X; C for mappings left
+    """
     _refuse_null("ptr", ptr)
     with machine.lock:
         machine.devices()
@@ -200,6 +222,10 @@ def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word
     """Map the whole of some physical memory at reserved addresses (spec acl 2.8, 4 "VMM").
 
     ``size`` is that of the memory, ``offset`` and ``flags`` are 0.  One handle may be mapped at several addresses.
+
+    Refuses: 100000 NULL, size 0, `offset`, `flags`; 107000 no handle, `size` not that of the handle; 507899 not
+        reserved, no room, alignment, something mapped there, a mixture
+    Basis: S; C for 107000 and 507899
     """
     _refuse_null("ptr", ptr)
     _refuse_null("handle", handle)
@@ -224,7 +250,11 @@ def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word
 
 @acl.call("acl.rt.unmap_mem")
 def unmap_mem(ptr: Address) -> None:
-    """End the mapping that begins here; work that is queued keeps the bytes until it is over (spec acl 2.8)."""
+    """End the mapping that begins here; work that is queued keeps the bytes until it is over (spec acl 2.8).
+
+    Refuses: 100000 NULL; 507899 no mapping begins there
+    Basis: S, X
+    """
     _refuse_null("ptr", ptr)
     with machine.lock:
         machine.devices()

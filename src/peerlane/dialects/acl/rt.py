@@ -1,8 +1,9 @@
-"""``acl.rt``: devices, peer access, memory and its sharing, copies, streams, events, notifies and callbacks."""
+"""``acl.rt``: devices, contexts, memory and its sharing, copies, streams, events, notifies and callbacks."""
 
 from peerlane.dialects.acl import _absent as _absent
 from peerlane.dialects.acl import _async as _async
 from peerlane.dialects.acl import _callback as _callback
+from peerlane.dialects.acl import _context as _context
 from peerlane.dialects.acl import _copy as _copy
 from peerlane.dialects.acl import _descriptor as _descriptor
 from peerlane.dialects.acl import _device as _device

@@ -1,0 +1,92 @@
+"""What is made from a dialect's table of calls: the tables of its reference page, and its type stubs.
+
+``python -m peerlane.dialects._reference`` writes both into a source checkout; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from pathlib import Path
+
+from peerlane.dialects._call import Convention, Declared
+
+BEGIN, END = "<!-- calls: made by `make reference` -->", "<!-- end of calls -->"
+_HEAD = "| call | outputs | return codes besides 0 | basis |\n|---|---|---|---|\n"
+_STUB_HEAD = "from collections.abc import Callable\nfrom typing import Any\n"
+
+
+def tables(convention: Convention) -> str:
+    """Return the reference tables, one for each module and area, in Markdown."""
+    parts = []
+    for (module, area), calls in groupby(_sorted(convention), key=_place):
+        rows = "".join(_row(call) for call in calls)
+        parts.append(f"### `{module}`: {area}\n\n{_HEAD}{rows}")
+    return "\n".join(parts)
+
+
+def page(text: str, convention: Convention) -> str:
+    """Return a page with its tables made anew, between ``BEGIN`` and ``END``."""
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n\n{tables(convention)}\n{END}{tail}"
+
+
+def stubs(convention: Convention) -> Mapping[str, str]:
+    """Return a type stub for each of the vendor's modules, by its name."""
+    modules: dict[str, list[str]] = {}
+    for call in sorted(convention.table.values(), key=lambda call: call.name):
+        module, _, name = call.name.rpartition(".")
+        modules.setdefault(module, []).append(f"def {name}({_parameters(call)}) -> {call.returns}: ...\n")
+    for absent in convention.absences:
+        module, _, name = absent.rpartition(".")
+        modules.setdefault(module, []).append(f"def {name}(*args: Any) -> Any: ...\n")
+    children: dict[str, str] = dict.fromkeys(modules, "")
+    for module in sorted(modules):
+        parent, _, name = module.rpartition(".")
+        if parent:
+            children[parent] += f"from {parent} import {name} as {name}\n"
+    return {
+        module: f"{_STUB_HEAD}{children[module]}\n{''.join(sorted(lines))}"
+        for module, lines in modules.items()
+    }
+
+
+def _sorted(convention: Convention) -> Iterable[Declared]:
+    order = {place: at for at, place in enumerate(dict.fromkeys(map(_place, convention.table.values())))}
+    return sorted(
+        convention.table.values(), key=lambda call: (call.name.rpartition(".")[0], order[_place(call)])
+    )
+
+
+def _place(call: Declared) -> tuple[str, str]:
+    return call.name.rpartition(".")[0], call.area
+
+
+def _row(call: Declared) -> str:
+    names = ", ".join(name if needed else f"[{name}]" for name, _, needed in call.parameters)
+    facts = " | ".join(call.facts.get(key, "") for key in ("Gives", "Refuses", "Basis"))
+    return f"| `{call.name}({names})` | {facts} |\n".replace("|  |", "| |")
+
+
+def _parameters(call: Declared) -> str:
+    given = [f"{name}: {kind}" + ("" if needed else " = ...") for name, kind, needed in call.parameters]
+    return ", ".join([*given, "/"]) if given else "*args: Any"
+
+
+def main() -> None:
+    """Write the pages and stubs of every dialect."""
+    from peerlane.dialects.acl import rt, util  # noqa: F401
+    from peerlane.dialects.acl._state import acl
+
+    root = Path(__file__).resolve().parents[3]
+    found = root / "docs" / "reference" / "acl.md"
+    found.write_text(page(found.read_text(), acl))
+    for module, text in stubs(acl).items():
+        folder, *rest = module.split(".")
+        (root / "src" / f"{folder}-stubs").mkdir(exist_ok=True)
+        (root / "src" / f"{folder}-stubs" / f"{rest[-1] if rest else '__init__'}.pyi").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

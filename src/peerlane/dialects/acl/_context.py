@@ -1,0 +1,96 @@
+"""``acl.rt``: contexts of their own, and which one a thread works in (spec acl 2.3, 4 "Contexts/threads")."""
+
+from __future__ import annotations
+
+from peerlane.dialects._call import Address, Int32, Refusal
+from peerlane.dialects._machine import Context
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._stream import stream_of
+
+
+@acl.call("acl.rt.create_context", out=1)
+def create_context(device_id: Int32) -> int:
+    """Create a context with a default stream of its own, and make it current in this thread (spec acl 2.3).
+
+    The device stays in use until it is destroyed, whatever is reset.
+
+    Gives: context
+    Refuses: 107001
+    Basis: S
+    """
+    return machine.create_context(device_id).handle
+
+
+@acl.call("acl.rt.destroy_context")
+def destroy_context(context: Address) -> None:
+    """Wait for the work of its streams and end them, with its events and notifies (spec acl 2.3).
+
+    What the work failed with is returned.  Memory belongs to the device and stays until nothing uses that.
+
+    Refuses: 100000 NULL; 107002 no context, a device's own; 507007 being destroyed; what its work failed with
+    Basis: S; C for the last
+    """
+    found = _context_of(context)
+    if found.is_primary:
+        raise Refusal(
+            Code.RT_CONTEXT_NULL,
+            f"{context:#x} is the context of device {found.device.ordinal} that acl.rt.set_device made",
+            f"acl.rt.reset_device({found.device.ordinal}) ends it, called as often as the device was set",
+        )
+    if not machine.end_context(found):
+        raise Refusal(
+            Code.RT_CONTEXT_RELEASE_ERROR,
+            f"another thread is destroying context {context:#x}",
+            "destroy a context once, from one thread",
+        )
+
+
+@acl.call("acl.rt.set_context")
+def set_context(context: Address) -> None:
+    """Make a context current in this thread, and with it its device (spec acl 2.3).
+
+    Refuses: 100000 NULL; 107002 no context
+    Basis: S
+    """
+    machine.here.context = _context_of(context)
+
+
+@acl.call("acl.rt.get_context", out=1)
+def get_context() -> int:
+    """Return the number of this thread's context, of the device's own one too (spec acl 2.3).
+
+    Gives: context
+    Refuses: 107002
+    Basis: S
+    """
+    context = machine.context()
+    with machine.lock:
+        return context.handle or machine.give(context)
+
+
+@acl.call("acl.rt.ctx_get_current_default_stream", out=1)
+def ctx_get_current_default_stream() -> int:
+    """Return the number of the stream that 0 means in this thread (spec acl 2.3).
+
+    Gives: stream
+    Refuses: 107002
+    Basis: S
+    """
+    return stream_of(0).handle
+
+
+def _context_of(handle: int) -> Context:
+    """Return a live context: 100000 for NULL, 107002 for what is none (any more)."""
+    machine.devices()
+    if not handle:
+        raise Refusal(
+            Code.INVALID_PARAM,
+            "the context is NULL (0)",
+            "pass what acl.rt.create_context or get_context returned",
+        )
+    found = machine.things.get(handle)
+    if isinstance(found, Context) and found.is_live:
+        return found
+    refusal = machine.unknown(handle, Context.name)
+    raise Refusal(Code.RT_CONTEXT_NULL, str(refusal), refusal.remedy)
