@@ -65,8 +65,9 @@ void AddressSpace::erase_free(std::map<uint64_t, uint64_t>::iterator where) {
 uint64_t AddressSpace::take(uint64_t span, uint64_t alignment) {
     for (auto fit = free_by_span_.lower_bound({span, 0}); fit != free_by_span_.end(); ++fit) {
         const auto [room, start] = *fit;
-        const uint64_t offset = (start + alignment - 1) & ~(alignment - 1);
-        if (offset - start > room - span) continue;
+        // From the end: what lies before it keeps room to grow into.
+        const uint64_t offset = (start + room - span) & ~(alignment - 1);
+        if (offset < start) continue;
         erase_free(free_by_offset_.find(start));
         if (offset > start) insert_free(start, offset - start);
         if (start + room > offset + span) insert_free(offset + span, start + room - offset - span);

@@ -122,7 +122,7 @@ void Broker::withdraw(uint32_t index, uint64_t nonce) {
 }
 
 void Broker::end(uint32_t index, uint64_t nonce, bool withdrawn) {
-    Tickets::Gone gone;
+    std::vector<Tickets::Gone> gone;
     {
         std::lock_guard lock(state_->mutex);
         Tickets::Entry* entry = state_->tickets.find(index, nonce);
@@ -130,7 +130,7 @@ void Broker::end(uint32_t index, uint64_t nonce, bool withdrawn) {
         (withdrawn ? entry->withdrawn : entry->abandoned) = true;
         gone = state_->tickets.settle(index);
     }
-    if (gone) gone();
+    for (const Tickets::Gone& each : gone) each();
 }
 
 uint64_t Broker::importers(uint32_t index, uint64_t nonce) {

@@ -18,11 +18,18 @@ constexpr uint32_t kMaxConnections = 1024;
 constexpr uint32_t kMaxOpens = 1 << 20;   // of one connection
 constexpr uint32_t kStaleKept = 4096;     // dead tickets that are still known as such
 
+// Handles of one thing: while a process has it by one of them, none ends because its owner uses it no more.  Under
+// the broker's lock.
+struct ExportGroup {
+    uint64_t importers = 0, tickets = 0;
+};
+
 struct Export {
     Grant grant;
     int fd = -1;                   // kept by the caller until `gone` was called
     bool everyone = false;         // any process of this user, listed or not
     std::function<void()> gone;    // by any thread, no lock held; must not take the GIL or call Broker::close()
+    std::shared_ptr<ExportGroup> group{};
 };
 
 struct Ticket {

@@ -160,6 +160,10 @@ void BrokerLoop::enter(int socket) {
     ucred credentials{};
     socklen_t size = sizeof credentials;
     getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+    // One process must not take the places of all.
+    const auto its = of_process_.find(credentials.pid);
+    if (credentials.pid != pid_ && its != of_process_.end() && its->second >= kMaxOfProcess)
+        return refuse_connection(socket, Status::too_many_of_process, kMaxOfProcess);
     const uint64_t id = next_id_++;
     Connection connection{.socket = socket, .user = credentials.uid};
     // A pid of 0 is one of a foreign namespace: it gets nothing, so its end need not be known.
@@ -170,7 +174,9 @@ void BrokerLoop::enter(int socket) {
         if (process.start == kUnknownStart) throw Refusal{.why = Why::descriptors, .error = EMFILE};
         watch(socket, Source::socket, id);
         if (process.pidfd >= 0) watch(process.pidfd, Source::process, id);
+        auto& count = of_process_[credentials.pid];
         connections_.emplace(id, connection);
+        ++count;
         polled_ += connection.is_polled();
     } catch (const std::exception&) {
         refuse_connection(socket, Status::exhausted, ENOMEM);
@@ -202,11 +208,8 @@ void BrokerLoop::drop(uint64_t id) {
         const auto found = connections_.find(id);
         if (found == connections_.end()) return;
         Connection& connection = found->second;
-        for (const auto& [index, times] : connection.held) {
-            Tickets::Entry& entry = tickets_.at(index);
-            --entry.importers;
-            if (Gone gone = tickets_.settle(index)) all.push_back(std::move(gone));
-        }
+        for (const auto& held : connection.held)
+            for (Gone& gone : tickets_.drop_importer(held.first)) all.push_back(std::move(gone));
         // A child that was forked behind our back may keep them open: without this they would be reported for ever.
         for (int fd : {connection.socket, connection.process.pidfd})
             if (fd >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
@@ -214,6 +217,8 @@ void BrokerLoop::drop(uint64_t id) {
         polled_ -= connection.is_polled();
         close_one(connection.socket);
         close_one(connection.process.pidfd);
+        const auto number = of_process_.find(connection.process.pid);
+        if (--number->second == 0) of_process_.erase(number);
         connections_.erase(found);
     }
     for (const Gone& gone : all) gone();

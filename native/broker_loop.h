@@ -29,6 +29,9 @@ class BrokerLoop {
     enum class Source : uint64_t { stop, listener, socket, process };
     enum class Next { more, later, drop };
 
+    // A process needs one; those that it opens at a time in several threads are kept, too.
+    static constexpr uint32_t kMaxOfProcess = 16;
+
     struct Connection {
         int socket = -1;
         Process process;
@@ -52,12 +55,12 @@ class BrokerLoop {
     void enter(int socket);
 
     void serve(uint64_t id);
-    Next answer_one(Connection& connection, Gone& gone);
+    Next answer_one(Connection& connection, std::vector<Gone>& gone);
     // False: the connection is to be dropped.  That lets go of all that was opened.
     bool open(Connection& connection, const Request& request, Answer& answer);
     Status judge(const Connection& connection, const Request& request, Answer& answer);
-    Gone undo(Connection& connection, const Request& request);   // let_go, cancel
-    Gone release(Connection& connection, uint32_t index);
+    std::vector<Gone> undo(Connection& connection, const Request& request);   // let_go, cancel
+    std::vector<Gone> release(Connection& connection, uint32_t index);
     void drop(uint64_t id);
 
     std::mutex& mutex_;
@@ -70,6 +73,7 @@ class BrokerLoop {
     uint32_t polled_ = 0;    // connections without a pidfd
     std::chrono::steady_clock::time_point next_look_;
     std::unordered_map<uint64_t, Connection> connections_;
+    std::unordered_map<int32_t, uint32_t> of_process_;   // how many of them are of one process
     std::thread thread_;
 };
 

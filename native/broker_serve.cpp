@@ -54,7 +54,7 @@ bool is_frame(const Request& request) {
 
 void BrokerLoop::serve(uint64_t id) {
     for (int n = 0; n < kTurn; ++n) {
-        Gone gone;
+        std::vector<Gone> gone;
         Next next;
         {
             Lock lock(mutex_);
@@ -66,13 +66,13 @@ void BrokerLoop::serve(uint64_t id) {
                 next = Next::drop;
             }
         }
-        if (gone) gone();
+        for (const Gone& each : gone) each();
         if (next == Next::drop) drop(id);
         if (next != Next::more) return;
     }
 }
 
-BrokerLoop::Next BrokerLoop::answer_one(Connection& connection, Gone& gone) {
+BrokerLoop::Next BrokerLoop::answer_one(Connection& connection, std::vector<Gone>& gone) {
     Request request;
     // One byte more than a frame has, so that a longer one shows; descriptors in it find no room, and are closed.
     char bytes[sizeof request + 1];
@@ -108,7 +108,7 @@ bool BrokerLoop::open(Connection& connection, const Request& request, Answer& an
     int error = 0;
     if (answer.status == Status::ok) {
         Tickets::Entry& entry = tickets_.at(request.index);
-        if (connection.held[request.index]++ == 0) ++entry.importers;
+        if (connection.held[request.index]++ == 0) tickets_.add_importer(request.index);
         ++connection.opens;
         connection.last_granted = true;
         answer.nonce = entry.nonce;
@@ -155,24 +155,23 @@ Status BrokerLoop::judge(const Connection& connection, const Request& request, A
     return Status::ok;
 }
 
-BrokerLoop::Gone BrokerLoop::undo(Connection& connection, const Request& request) {
+std::vector<BrokerLoop::Gone> BrokerLoop::undo(Connection& connection, const Request& request) {
     if (request.verb == Verb::let_go) {
         const bool known = tickets_.find(request.index, request.nonce & kShortNonce, 28);
-        return known ? release(connection, request.index) : Gone{};
+        return known ? release(connection, request.index) : std::vector<Gone>{};
     }
     if (request.id != connection.last_request || !connection.last_granted) return {};
     connection.last_granted = false;
     return release(connection, connection.last_index);
 }
 
-BrokerLoop::Gone BrokerLoop::release(Connection& connection, uint32_t index) {
+std::vector<BrokerLoop::Gone> BrokerLoop::release(Connection& connection, uint32_t index) {
     const auto held = connection.held.find(index);
     if (held == connection.held.end()) return {};
     --connection.opens;
     if (--held->second != 0) return {};
     connection.held.erase(held);
-    --tickets_.at(index).importers;
-    return tickets_.settle(index);
+    return tickets_.drop_importer(index);
 }
 
 }  // namespace peerlane

@@ -45,11 +45,14 @@ enum class Status : uint16_t {
     wrong_kind = 12,         // first: the kind it has, second: the kind that was wanted
     too_many = 13,           // first: how many there may be, of connections or of opens of one connection
     exhausted = 14,          // the exporter has no descriptor left; first: its errno
+    too_many_of_process = 15,   // first: how many connections one process may have
     // found by the importer
     bad_answer = 32,         // a frame that is none, not the one asked for, or without its one descriptor
     false_size = 33,         // first: bytes that were claimed, second: bytes that are there
     no_seals = 34,           // first: the seals there are
     false_rights = 35,       // first: rights that were claimed, second: mode of the descriptor
+    too_many_members = 36,   // first: how many processes may have it
+    not_serving = 37,        // the process lives, and made no handle in this node
 };
 
 struct Asked {   // what an error text can name

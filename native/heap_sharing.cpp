@@ -1,4 +1,5 @@
 // Blocks that live by themselves: physical memory, and allocations that were given to other processes.
+#include <chrono>
 #include <cstring>
 #include <thread>
 
@@ -6,6 +7,10 @@
 #include "heap.h"
 
 namespace peerlane {
+
+namespace {
+constexpr std::chrono::milliseconds kLongestCopy{2};   // of less than 2 MiB
+}
 
 Block* Heap::charged_block(uint32_t number, uint64_t size) {
     Device& payer = device(number);
@@ -67,13 +72,24 @@ void Heap::list(Block& block) {
 
 // The caller's pin is the only one allowed: what others hold is a pointer to where the bytes are now.
 void Heap::move_out(Extent* extent) {
-    uint64_t expected = Extent::kLive | 1;
-    if (!extent->state.compare_exchange_strong(expected, Extent::kMoving | 1, std::memory_order_acq_rel))
-        throw Refusal{.why = Why::in_use, .address = address_of(extent), .size = extent->size,
-                      .id = extent->id.load(std::memory_order_relaxed), .device = extent->device};
+    const Refusal in_use{.why = Why::in_use, .address = address_of(extent), .size = extent->size,
+                         .id = extent->id.load(std::memory_order_relaxed), .device = extent->device};
+    uint64_t before = extent->state.load(std::memory_order_relaxed);
+    do {
+        if (!(before & Extent::kLive) || (before & Extent::kGivenUp)) throw in_use;
+    } while (!extent->state.compare_exchange_weak(before, before - Extent::kLive + Extent::kMoving, std::memory_order_acq_rel));
     const auto stay = [&] {
         extent->state.fetch_add(Extent::kLive - Extent::kMoving, std::memory_order_acq_rel);
     };
+    // Nobody begins any more; copies of other threads that run end soon.
+    const auto until = std::chrono::steady_clock::now() + kLongestCopy;
+    while ((extent->state.load(std::memory_order_acquire) & Extent::kPins) != 1) {
+        if (std::chrono::steady_clock::now() > until) {
+            stay();
+            throw in_use;
+        }
+        std::this_thread::yield();
+    }
     Block* block = nullptr;
     uint64_t offset = 0;
     bool taken = false;
@@ -132,11 +148,11 @@ bool Heap::pin_slowly(Extent* extent) {
     while (true) {
         const uint64_t state = extent->state.load(std::memory_order_acquire);
         if (state & Extent::kLive) return true;   // the move ended since: what was counted then holds it
-        if (!(state & Extent::kMoving)) break;
-        std::this_thread::yield();
+        unpin(extent);                            // who moves it waits for those who really use it
+        if (!(state & Extent::kMoving)) return false;
+        while (extent->state.load(std::memory_order_acquire) & Extent::kMoving) std::this_thread::yield();
+        if (extent->pin()) return true;
     }
-    unpin(extent);
-    return false;
 }
 
 }  // namespace peerlane

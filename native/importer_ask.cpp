@@ -153,7 +153,9 @@ std::optional<Offer> ExporterLine::receive(const Request& request, Patience& pat
         iovec part{&answer, sizeof answer};
         alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
         msghdr message{.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
-        const ssize_t size = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        ssize_t size = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        // It hung up with our question unread, which is told before what it said.
+        if (size < 0 && errno == ECONNRESET) size = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
         if (size < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
         if (size <= 0) lose(size == 0 ? ECONNRESET : errno);
         Received received;
@@ -190,7 +192,7 @@ Offer ExporterLine::accept(const Request& request, const Answer& answer, Receive
     asked.listed_start = answer.listed_start;
     asked.first = answer.first;
     asked.second = answer.second;
-    if (answer.status > Status::exhausted) throw refuse_handle(Status::bad_answer, asked);
+    if (answer.status > Status::too_many_of_process) throw refuse_handle(Status::bad_answer, asked);
     if (answer.status != Status::ok) throw refuse_handle(answer.status, asked);
     if (received.cut && received.count == 0 && !has_room_for_another(socket_))
         throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};

@@ -214,6 +214,12 @@ void Ledger::set_peer(uint64_t from, uint64_t to, bool enabled) {
     touch_file([=] { enabled ? word->fetch_or(mask) : word->fetch_and(~mask); });
 }
 
+uint64_t Ledger::owner(uint64_t slot) const {
+    uint64_t found = 0;
+    if (slot < layout_.slots) touch_file([&, this] { found = field(slot, 0)->load(std::memory_order_acquire); });
+    return found;
+}
+
 void Ledger::ring(uint64_t slot) const {
     if (slot >= layout_.slots) return;
     try {

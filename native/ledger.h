@@ -57,6 +57,7 @@ class Ledger {
     bool is_peer(uint64_t from, uint64_t to) const;   // for any process
 
     uint64_t slot() const { return slot_; }
+    uint64_t owner(uint64_t slot) const;   // as the file says; 0: nobody, or there is no such slot
     Doorbell& bell() const { return bell_of(slot_); }
     void ring(uint64_t slot) const;   // of whoever is there, if anybody
     // The process gives its slot back, and the next owner may have it at once: nothing is written any more.

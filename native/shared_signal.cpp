@@ -1,7 +1,9 @@
 #include "shared_signal.h"
 
 #include <cerrno>
+#include <sys/stat.h>
 #include <unistd.h>
+#include <unordered_map>
 
 #include "heap.h"
 #include "process.h"
@@ -24,25 +26,36 @@ bool lives(uint64_t owner) {
     return start == kUnknownStart || (start != 0 && static_cast<uint32_t>(start) == owner >> kStartShift);
 }
 
+// By the file behind the page: a process that opens a signal again is one member all the same.
+struct Opened {
+    std::mutex mutex;
+    std::unordered_map<ino_t, std::weak_ptr<SharedSignal>> by_file;
+};
+Opened& opened() {
+    static auto* all = new Opened;
+    return *all;
+}
+
 }  // namespace
 
 SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Ledger> ledger)
     : page_(std::move(page)), ledger_(std::move(ledger)), me_(owner_of(getpid())) {
-    for (place_ = 0; place_ < kMembers; ++place_) {
-        SignalMember& mine = member(place_);
-        uint64_t before = mine.owner.load(std::memory_order_relaxed);
-        if (before != 0 && lives(before)) continue;
-        if (!mine.owner.compare_exchange_strong(before, me_, std::memory_order_acq_rel)) continue;
-        mine.waiting.store(0, std::memory_order_release);
-        return;
-    }
-    throw refuse_handle(Status::too_many, {.exporter = getpid(), .first = kMembers});
+    // Who let go counts for those who wait as long as he lives; his place is taken when there is no other.
+    for (const bool also_let_go : {false, true})
+        for (place_ = 0; place_ < kMembers; ++place_) {
+            SignalMember& mine = member(place_);
+            uint64_t before = mine.owner.load(std::memory_order_relaxed);
+            const bool let_go = mine.state.load(std::memory_order_acquire) & SignalMember::kLetGo;
+            if (before != 0 && !(let_go && (also_let_go || before == me_)) && is_there(mine, before)) continue;
+            if (!mine.owner.compare_exchange_strong(before, me_, std::memory_order_acq_rel)) continue;
+            mine.state.store((ledger_->slot() + 1) << SignalMember::kSlotShift, std::memory_order_release);
+            return;
+        }
+    throw refuse_handle(Status::too_many_members, {.first = kMembers});
 }
 
 SharedSignal::~SharedSignal() {
-    if (Heap::get().is_forked()) return;
-    member(place_).waiting.store(0, std::memory_order_relaxed);
-    member(place_).owner.store(0, std::memory_order_release);
+    if (!Heap::get().is_forked()) member(place_).state.fetch_or(SignalMember::kLetGo, std::memory_order_acq_rel);
 }
 
 std::shared_ptr<SharedSignal> SharedSignal::create(std::shared_ptr<Ledger> ledger) {
@@ -50,15 +63,39 @@ std::shared_ptr<SharedSignal> SharedSignal::create(std::shared_ptr<Ledger> ledge
 }
 
 std::shared_ptr<SharedSignal> SharedSignal::open(int fd, std::shared_ptr<Ledger> ledger) {
-    return std::make_shared<SharedSignal>(std::make_unique<SignalPage>(fd, kLines), std::move(ledger));
+    struct stat found{};
+    if (fstat(fd, &found) != 0) throw Refusal{.why = Why::descriptors, .role = "signals", .error = errno};
+    Opened& all = opened();
+    std::lock_guard lock(all.mutex);
+    std::erase_if(all.by_file, [](const auto& each) { return each.second.expired(); });
+    auto& known = all.by_file[found.st_ino];
+    auto mine = known.lock();
+    if (!mine || mine->ledger_ != ledger) {
+        mine = std::make_shared<SharedSignal>(std::make_unique<SignalPage>(fd, kLines), std::move(ledger));
+        known = mine;
+    }
+    return mine;
 }
 
-void SharedSignal::announce() { member(place_).waiting.store(ledger_->slot() + 1, std::memory_order_seq_cst); }
+void SharedSignal::keep(std::shared_ptr<void> origin) {
+    std::lock_guard lock(mutex_);
+    origins_.push_back(std::move(origin));
+}
+
+bool SharedSignal::is_there(const SignalMember& member, uint64_t owner) const {
+    const uint64_t slot = member.state.load(std::memory_order_acquire) >> SignalMember::kSlotShift;
+    return lives(owner) && (slot == 0 || ledger_->owner(slot - 1) == owner);
+}
+
+void SharedSignal::announce() { member(place_).state.fetch_or(SignalMember::kWaits, std::memory_order_seq_cst); }
 
 void SharedSignal::ring() {
-    for (uint32_t i = 0; i < kMembers; ++i)
-        if (member(i).waiting.load(std::memory_order_relaxed) != 0)
-            if (const uint64_t slot = member(i).waiting.exchange(0, std::memory_order_acq_rel)) ledger_->ring(slot - 1);
+    for (uint32_t i = 0; i < kMembers; ++i) {
+        auto& state = member(i).state;
+        if (!(state.load(std::memory_order_relaxed) & SignalMember::kWaits)) continue;
+        const uint64_t before = state.fetch_and(~SignalMember::kWaits, std::memory_order_acq_rel);
+        if (before & SignalMember::kWaits) ledger_->ring((before >> SignalMember::kSlotShift) - 1);
+    }
 }
 
 uint64_t SharedSignal::lost_to() const {
@@ -66,7 +103,7 @@ uint64_t SharedSignal::lost_to() const {
     for (uint32_t i = 0; i < kMembers; ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
         if (owner == 0 || owner == me_) continue;
-        if (lives(owner)) return 0;
+        if (is_there(member(i), owner)) return 0;
         dead = owner & UINT32_MAX;
     }
     return dead;
@@ -74,8 +111,10 @@ uint64_t SharedSignal::lost_to() const {
 
 bool SharedSignal::others_live() const {
     for (uint32_t i = 0; i < kMembers; ++i) {
-        const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
-        if (owner != 0 && owner != me_ && lives(owner)) return true;
+        const SignalMember& other = member(i);
+        const uint64_t owner = other.owner.load(std::memory_order_acquire);
+        const bool let_go = other.state.load(std::memory_order_acquire) & SignalMember::kLetGo;
+        if (owner != 0 && owner != me_ && !let_go && is_there(other, owner)) return true;
     }
     return false;
 }
@@ -84,7 +123,7 @@ Ticket SharedSignal::offer(Grant grant, bool everyone, std::shared_ptr<SharedSig
     grant.size = bytes();
     grant.length = bytes();
     grant.entry = LedgerLayout::kNone;
-    const Ticket ticket = Broker::get().offer({.grant = grant, .fd = fd(), .everyone = everyone, .gone = [self] {}});
+    const Ticket ticket = Broker::get().offer({.grant = grant, .fd = fd(), .everyone = everyone, .gone = [self] {}, .group = group_});
     std::lock_guard lock(mutex_);
     tickets_.push_back(ticket);
     return ticket;

@@ -11,8 +11,11 @@ namespace peerlane {
 
 // One of the processes that have the page.  Any of them may write here: numbers are compared, never trusted.
 struct SignalMember {
-    std::atomic<uint64_t> owner{0};     // pid, and the low half of its start time above it; 0: free
-    std::atomic<uint64_t> waiting{0};   // while it waits: its slot in the node, plus one
+    static constexpr uint64_t kWaits = 1, kLetGo = 2;
+    static constexpr unsigned kSlotShift = 2;
+
+    std::atomic<uint64_t> owner{0};   // pid, and the low half of its start time above it; 0: never used
+    std::atomic<uint64_t> state{0};   // whether it waits, whether it let go, and above them its slot in the node, plus one
 };
 
 class SharedSignal {
@@ -21,7 +24,8 @@ class SharedSignal {
     static constexpr uint32_t kRecords = 32;   // of an event, that are told apart
 
     static std::shared_ptr<SharedSignal> create(std::shared_ptr<Ledger> ledger);       // throws Refusal
-    static std::shared_ptr<SharedSignal> open(int fd, std::shared_ptr<Ledger> ledger);   // `fd` is not kept; throws Refusal
+    // The one that this process has already, if it has it.  `fd` is not kept; throws Refusal.
+    static std::shared_ptr<SharedSignal> open(int fd, std::shared_ptr<Ledger> ledger);
     SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Ledger> ledger);
     ~SharedSignal();
     SharedSignal(const SharedSignal&) = delete;
@@ -42,7 +46,7 @@ class SharedSignal {
     // Offer it to others until the last process with it lets go, or this one does not use it any more.
     Ticket offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self);   // throws Refusal
     void abandon();   // this process does not use it any more
-    void keep(std::shared_ptr<void> origin) { origin_ = std::move(origin); }   // as long as this lives
+    void keep(std::shared_ptr<void> origin);   // as long as this lives
 
     // Of an event: the number of a new record, and of the newest.
     uint64_t issue() { return line().consumed.fetch_add(1, std::memory_order_acq_rel) + 1; }
@@ -51,14 +55,16 @@ class SharedSignal {
   private:
     static constexpr uint32_t kLines = 63, kFirstMember = 1, kFirstRecord = kLines - kRecords;
 
+    bool is_there(const SignalMember& member, uint64_t owner) const;   // alive, and in the node still
     SignalMember& member(uint32_t i) const { return reinterpret_cast<SignalMember*>(&page_->line(kFirstMember))[i]; }
 
     const std::unique_ptr<SignalPage> page_;
     const std::shared_ptr<Ledger> ledger_;
     const uint64_t me_;
     uint32_t place_ = 0;
-    std::shared_ptr<void> origin_;
+    const std::shared_ptr<ExportGroup> group_ = std::make_shared<ExportGroup>();
     std::mutex mutex_;
+    std::vector<std::shared_ptr<void>> origins_;
     std::vector<Ticket> tickets_;
 };
 

@@ -17,9 +17,13 @@ namespace peerlane {
 namespace {
 
 // Block ids are never used again, so what is late finds nothing.
+struct OffersOfBlock {
+    std::vector<Ticket> tickets;
+    std::shared_ptr<ExportGroup> group = std::make_shared<ExportGroup>();
+};
 struct Offers {
     std::mutex mutex;
-    std::unordered_map<uint64_t, std::vector<Ticket>> of_block;
+    std::unordered_map<uint64_t, OffersOfBlock> of_block;
 };
 Offers& offers() {
     static auto* all = new Offers;
@@ -32,7 +36,7 @@ void abandon_offers(uint64_t block) {
         std::lock_guard lock(offers().mutex);
         const auto found = offers().of_block.find(block);
         if (found == offers().of_block.end()) return;
-        tickets = found->second;
+        tickets = found->second.tickets;
     }
     for (const Ticket& ticket : tickets) Broker::get().abandon(ticket.index, ticket.nonce);
 }
@@ -41,12 +45,13 @@ void forget_offer(uint64_t block, const uint64_t& nonce) {
     std::lock_guard lock(offers().mutex);
     const auto found = offers().of_block.find(block);
     if (found == offers().of_block.end()) return;
-    std::erase_if(found->second, [&](const Ticket& ticket) { return ticket.nonce == nonce; });
-    if (found->second.empty()) offers().of_block.erase(found);
+    std::erase_if(found->second.tickets, [&](const Ticket& ticket) { return ticket.nonce == nonce; });
+    if (found->second.tickets.empty()) offers().of_block.erase(found);
 }
 
-// Whose it is, its id there, and whether it may only be read.
-using Key = std::tuple<const Exporter*, uint64_t, bool>;
+// Whose it is, its id there, whether it may only be read, and for which device of this process: another stay in the
+// node has others.
+using Key = std::tuple<const Exporter*, uint64_t, bool, uint32_t>;
 struct Adopted {
     std::mutex mutex;
     std::map<Key, Block*> blocks;
@@ -107,7 +112,12 @@ Ticket offer_block(Block* block, Grant grant, bool everyone) {
     };
     Ticket ticket;
     try {
-        ticket = Broker::get().offer({.grant = grant, .fd = block->fd, .everyone = everyone, .gone = gone});
+        std::shared_ptr<ExportGroup> group;
+        {
+            std::lock_guard lock(offers().mutex);
+            group = offers().of_block[block->id].group;
+        }
+        ticket = Broker::get().offer({.grant = grant, .fd = block->fd, .everyone = everyone, .gone = gone, .group = group});
     } catch (...) {
         drop_for_others(block);
         throw;
@@ -115,7 +125,7 @@ Ticket offer_block(Block* block, Grant grant, bool everyone) {
     try {
         std::lock_guard lock(offers().mutex);
         *nonce = ticket.nonce;
-        offers().of_block[block->id].push_back(ticket);
+        offers().of_block[block->id].tickets.push_back(ticket);
     } catch (const std::bad_alloc&) {
         Broker::get().withdraw(ticket.index, ticket.nonce);
         throw;
@@ -126,7 +136,7 @@ Ticket offer_block(Block* block, Grant grant, bool everyone) {
 Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_ptr<Ledger> ledger) {
     const Grant& grant = offer.grant;
     const bool read_only = !(grant.rights & kMayWrite);
-    const Key key{opening.exporter(), grant.block, read_only};
+    const Key key{opening.exporter(), grant.block, read_only, device};
     auto origin = std::make_unique<Import>(std::move(opening), key);
     Import& import = *origin;
     Block* const fresh = adopt_block(std::exchange(offer.fd, -1), grant.size, grant.block, device, read_only, std::move(origin));

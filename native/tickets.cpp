@@ -30,6 +30,7 @@ Ticket Tickets::add(Export what) {
     free_.pop_front();
     entries_[index].what = std::move(what);
     entries_[index].nonce = nonce;
+    if (const auto& group = entries_[index].what.group) ++group->tickets;
     return {index, nonce};
 }
 
@@ -57,11 +58,38 @@ void Tickets::forget(uint32_t index) {
     entry = {};
 }
 
-Tickets::Gone Tickets::settle(uint32_t index) {
+void Tickets::add_importer(uint32_t index) {
     Entry& entry = entries_[index];
-    if (entry.importers != 0 || !(entry.abandoned || entry.withdrawn)) return {};
-    Gone gone = std::move(entry.what.gone);
+    ++entry.importers;
+    if (entry.what.group) ++entry.what.group->importers;
+}
+
+std::vector<Tickets::Gone> Tickets::drop_importer(uint32_t index) {
+    Entry& entry = entries_[index];
+    --entry.importers;
+    if (entry.what.group) --entry.what.group->importers;
+    return settle(index);
+}
+
+bool Tickets::is_over(const Entry& entry) const {
+    if (entry.nonce == 0 || entry.importers != 0) return false;
+    return entry.withdrawn || (entry.abandoned && (!entry.what.group || entry.what.group->importers == 0));
+}
+
+void Tickets::end(uint32_t index, std::vector<Gone>& gone) {
+    Export& what = entries_[index].what;
+    if (what.gone) gone.push_back(std::move(what.gone));
+    if (what.group) --what.group->tickets;
     forget(index);
+}
+
+std::vector<Tickets::Gone> Tickets::settle(uint32_t index) {
+    std::vector<Gone> gone;
+    const auto group = entries_[index].what.group;
+    if (is_over(entries_[index])) end(index, gone);
+    if (!group || group->importers != 0 || group->tickets == 0) return gone;
+    for (uint32_t other = 0; other < entries_.size(); ++other)
+        if (entries_[other].what.group == group && is_over(entries_[other])) end(other, gone);
     return gone;
 }
 
@@ -69,8 +97,7 @@ std::vector<Tickets::Gone> Tickets::take_all() {
     std::vector<Gone> all;
     for (uint32_t index = 0; index < entries_.size(); ++index) {
         if (entries_[index].nonce == 0) continue;
-        if (entries_[index].what.gone) all.push_back(std::move(entries_[index].what.gone));
-        forget(index);
+        end(index, all);
     }
     return all;
 }

@@ -24,11 +24,16 @@ class Tickets {
     Entry* find(uint32_t index, uint64_t nonce, unsigned bits = 64);
     Entry& at(uint32_t index) { return entries_[index]; }
     bool was_there(uint32_t index, uint64_t nonce, unsigned bits) const;
-    // Take it out if nobody needs it any more; what to call then, without a lock.
-    Gone settle(uint32_t index);
+    void add_importer(uint32_t index);
+    // All below: what to call then, without a lock.
+    std::vector<Gone> drop_importer(uint32_t index);
+    // Take out what nobody needs any more: it, and others of its group.
+    std::vector<Gone> settle(uint32_t index);
     std::vector<Gone> take_all();
 
   private:
+    bool is_over(const Entry& entry) const;
+    void end(uint32_t index, std::vector<Gone>& gone);
     void forget(uint32_t index);
 
     std::deque<Entry> entries_;           // places stay where they are

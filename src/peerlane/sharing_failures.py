@@ -93,6 +93,11 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
         Fault.OUT_OF_RESOURCES,
         "process {maker} has no file descriptor left ({first_errno}); raise its `ulimit -n`",
     ),
+    15: (
+        OutOfMemory,
+        Fault.OUT_OF_RESOURCES,
+        "process {maker} serves {first:,} connections of one process at a time, and has as many of this one; close some",
+    ),
     32: (
         BadHandle,
         Fault.FALSE_CLAIM,
@@ -112,6 +117,16 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
         BadHandle,
         Fault.FALSE_CLAIM,
         "process {maker} claims other rights ({first}) than its descriptor has (mode {second:#o})",
+    ),
+    36: (
+        OutOfMemory,
+        Fault.OUT_OF_RESOURCES,
+        "{first:,} processes have the event or notify, and more cannot; close it in one of them",
+    ),
+    37: (
+        BadHandle,
+        Fault.BAD_HANDLE,
+        "process {maker} has given out no handle in this node; pass on int(handle) or bytes(handle) unchanged",
     ),
 }
 
