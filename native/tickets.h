@@ -23,12 +23,14 @@ class Tickets {
     // Null: not there, or `bits` of the nonce differ.
     Entry* find(uint32_t index, uint64_t nonce, unsigned bits = 64);
     Entry& at(uint32_t index) { return entries_[index]; }
-    bool was_there(uint32_t index, uint64_t nonce, unsigned bits) const;
+    // ok, stale or unknown.
+    Status status(uint32_t index, uint64_t nonce, unsigned bits);
     // Take it out if nobody needs it any more; what to call then, without a lock.
     Gone settle(uint32_t index);
     std::vector<Gone> take_all();
 
   private:
+    bool was_there(uint32_t index, uint64_t nonce, unsigned bits) const;
     void forget(uint32_t index);
 
     std::deque<Entry> entries_;           // places stay where they are

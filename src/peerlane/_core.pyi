@@ -193,7 +193,13 @@ class Place:
     def is_closed(self) -> bool: ...
 
     def grow(self, size: int) -> bool:
-        """Reserve more behind what there is; False when that is in use."""
+        """
+        Reserve more behind what there is; False when that is in use, or not there.
+        """
+
+    @property
+    def most(self) -> int:
+        """Bytes from its start to the end of the windows."""
 
     def map(self, at: int, block: Block, others: int, named: Sequence[tuple[int, int]], limit: int) -> None:
         """
@@ -238,6 +244,9 @@ def disallow(index: int, nonce: int, pid: int) -> bool: ...
 
 def allowed(index: int, nonce: int) -> list[tuple[int, int]]:
     """Return (pid, start time) of each that may open it."""
+
+def refuse_own(index: int, nonce: int, nonce_bits: int) -> None:
+    """Raise why this process does not open a handle that it made itself."""
 
 def withdraw(index: int, nonce: int) -> None: ...
 

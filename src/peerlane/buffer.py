@@ -96,6 +96,7 @@ class Buffer(_core.Memory):
             observers.tell("destroy", self)
         super().close()
         if self._imported is not None:
+            memory.forget(self.id, "Buffer.close()")
             self._imported.close()
         self._owns = False
         if owns:
@@ -137,12 +138,10 @@ class Buffer(_core.Memory):
             imported = AddressRange(physical.device, physical.size)
             try:
                 imported._map(physical, 0, "r" if physical.is_read_only else "rw", max(start + nbytes, 1))
-                made = imported[start : start + nbytes]
+                return imported._lend(start, nbytes)
             except BaseException:
                 imported.close()
                 raise
-        made._imported = imported
-        return made
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
         """Return a handle by which other processes can have exactly these bytes.

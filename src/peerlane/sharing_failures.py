@@ -16,6 +16,7 @@ from peerlane.errors import (
     Unsupported,
     WaitTimeout,
 )
+from peerlane.node.handles import maker_lost
 
 _KINDS = {1: "physical memory", 2: "a buffer", 3: "an event", 4: "a notify"}
 
@@ -45,8 +46,8 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     5: (
         BadHandle,
         Fault.STALE_HANDLE,
-        "the handle is over: process {maker} closed it, or freed what it stood for before "
-        "anybody had opened it; export again",
+        "the handle is over: process {maker} closed it, left the node since, or freed what it "
+        "stood for before anybody had opened it; export again",
     ),
     6: (
         AccessDenied,
@@ -201,10 +202,7 @@ def explain_handle(
     del role, nonce, index
     if why == "peer_lost":
         reason = f" ({os.strerror(status)})" if status else ""
-        return PeerLost(
-            f"process {maker}, which made the handle, has ended or left its node{reason}; memory that was opened "
-            "before stays readable, but nothing new can be opened"
-        )
+        return maker_lost(maker, reason)
     if why == "wait_timeout":
         return WaitTimeout(
             f"process {maker}, which made the handle, did not answer in time; is it stopped? Resume it, or give a "
