@@ -88,6 +88,10 @@ void bind_sharing(nb::module_& m) {
         },
         "index"_a, "nonce"_a, "nonce_bits"_a, "Raise why this process does not open a handle that it made itself.");
     m.def(
+        "is_offered",
+        [](uint32_t index, uint64_t nonce) { return Broker::get().refusal_of(index, nonce, 64) == Status::own_process; },
+        "index"_a, "nonce"_a, "Whether others can still open it.");
+    m.def(
         "withdraw", [](uint32_t index, uint64_t nonce) { Broker::get().withdraw(index, nonce); }, "index"_a, "nonce"_a,
         nb::call_guard<GilReleased>());
     m.def("importers", [](uint32_t index, uint64_t nonce) { return Broker::get().importers(index, nonce); }, "index"_a, "nonce"_a);

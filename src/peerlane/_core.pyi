@@ -248,6 +248,9 @@ def allowed(index: int, nonce: int) -> list[tuple[int, int]]:
 def refuse_own(index: int, nonce: int, nonce_bits: int) -> None:
     """Raise why this process does not open a handle that it made itself."""
 
+def is_offered(index: int, nonce: int) -> bool:
+    """Whether others can still open it."""
+
 def withdraw(index: int, nonce: int) -> None: ...
 
 def importers(index: int, nonce: int) -> int: ...

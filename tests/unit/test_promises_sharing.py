@@ -447,9 +447,11 @@ def test_allow_closed(node: Node) -> None:
     handle.close()
     with pytest.raises(pl.Closed):
         handle.allow.add(1)
+    everyone = block.export(allow="user")
     block.close()
-    with pytest.raises(pl.Closed):
-        other.allow.add(1)
+    for over in (other, everyone):
+        with pytest.raises(pl.Closed):
+            over.allow.add(1)
 
 
 def test_open_of_a_listed_pid_in_the_child(shared: Shared) -> None:
