@@ -43,7 +43,8 @@ class Buffer(_core.Memory):
 
     Made by :meth:`Device.allocate`, :meth:`Host.allocate`, slicing, or :func:`as_buffer`.  It exports its
     bytes to the host through the buffer protocol and DLPack (as CPU memory); such a view keeps the bytes
-    alive even after :meth:`close`.
+    alive even after :meth:`close`.  In the child of a fork device memory is not mapped: touching a view of it there
+    ends the child with SIGSEGV.
 
     Attributes
     ----------
@@ -207,6 +208,9 @@ class Buffer(_core.Memory):
         self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
     ) -> npt.NDArray[Any]:
         """Return a NumPy array on these bytes: no copy, writes are seen by the device.
+
+        Do not touch the array in the child of a fork: device memory is not mapped there, and the child ends with
+        SIGSEGV.
 
         Parameters
         ----------
