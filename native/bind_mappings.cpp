@@ -66,7 +66,10 @@ void bind_mappings(nb::module_& m) {
         .def_prop_ro("is_closed", [](const PlaceHandle& self) { return self.place->closed.load(std::memory_order_acquire); })
         .def(
             "grow", [](PlaceHandle& self, uint64_t size) { return Heap::get().grow(*self.place, size); }, "size"_a,
-            "Reserve more behind what there is; False when that is in use.")
+            "Reserve more behind what there is; False when that is in use, or not there.")
+        .def_prop_ro(
+            "most", [](const PlaceHandle& self) { return Heap::get().space().window() - self.place->offset; },
+            "Bytes from its start to the end of the windows.")
         .def(
             "map",
             [](PlaceHandle& self, uint64_t at, const BlockHandle& block, unsigned others,

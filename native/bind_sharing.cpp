@@ -82,6 +82,16 @@ void bind_sharing(nb::module_& m) {
         "allowed", [](uint32_t index, uint64_t nonce) { return Broker::get().allowed(index, nonce); }, "index"_a, "nonce"_a,
         "Return (pid, start time) of each that may open it.");
     m.def(
+        "refuse_own",
+        [](uint32_t index, uint64_t nonce, unsigned nonce_bits) {
+            throw refuse_handle(Broker::get().refusal_of(index, nonce, nonce_bits), {.index = index, .nonce = nonce, .exporter = getpid()});
+        },
+        "index"_a, "nonce"_a, "nonce_bits"_a, "Raise why this process does not open a handle that it made itself.");
+    m.def(
+        "is_offered",
+        [](uint32_t index, uint64_t nonce) { return Broker::get().refusal_of(index, nonce, 64) == Status::own_process; },
+        "index"_a, "nonce"_a, "Whether others can still open it.");
+    m.def(
         "withdraw", [](uint32_t index, uint64_t nonce) { Broker::get().withdraw(index, nonce); }, "index"_a, "nonce"_a,
         nb::call_guard<GilReleased>());
     m.def("importers", [](uint32_t index, uint64_t nonce) { return Broker::get().importers(index, nonce); }, "index"_a, "nonce"_a);

@@ -139,6 +139,14 @@ uint64_t Broker::importers(uint32_t index, uint64_t nonce) {
     return entry ? entry->importers : 0;
 }
 
+Status Broker::refusal_of(uint32_t index, uint64_t nonce, unsigned bits) {
+    std::lock_guard lock(state_->mutex);
+    const Status status = state_->tickets.status(index, nonce, bits);
+    if (status == Status::ok) return Status::own_process;
+    // All 64 bits come with the name of this process, which made it, then, longer ago than is remembered.
+    return bits == 64 ? Status::stale : status;
+}
+
 void Broker::fork_prepare() { state_->mutex.lock(); }
 void Broker::fork_parent() { state_->mutex.unlock(); }
 

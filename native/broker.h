@@ -66,6 +66,9 @@ class Broker {
     void withdraw(uint32_t index, uint64_t nonce);
     uint64_t importers(uint32_t index, uint64_t nonce);   // processes (connections) that have it
 
+    // Why this process may not open a ticket of its own: own_process while it is current, else stale, or unknown.
+    Status refusal_of(uint32_t index, uint64_t nonce, unsigned bits);
+
     // Around fork.  The child forgets everything, closes its descriptors and calls no `gone`.
     void fork_prepare();
     void fork_parent();

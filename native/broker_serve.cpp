@@ -137,10 +137,9 @@ Status BrokerLoop::judge(const Connection& connection, const Request& request, A
     if (process.pid == 0) return Status::foreign_namespace;
     if (connection.user != geteuid()) return differ(Status::other_user, geteuid(), connection.user);
     if (process.pid == pid_) return Status::own_process;
-    const Tickets::Entry* entry = tickets_.find(request.index, request.nonce, request.nonce_bits);
-    const bool was_there = entry ? entry->withdrawn : tickets_.was_there(request.index, request.nonce, request.nonce_bits);
-    if (was_there) return Status::stale;
-    if (!entry) return Status::unknown;
+    const Status status = tickets_.status(request.index, request.nonce, request.nonce_bits);
+    if (status != Status::ok) return status;
+    const Tickets::Entry* entry = &tickets_.at(request.index);
     if (!entry->what.everyone) {
         const auto listed = std::find_if(entry->listed.begin(), entry->listed.end(),
                                          [&](const auto& each) { return each.first == process.pid; });

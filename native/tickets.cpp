@@ -46,6 +46,11 @@ bool Tickets::was_there(uint32_t index, uint64_t nonce, unsigned bits) const {
     });
 }
 
+Status Tickets::status(uint32_t index, uint64_t nonce, unsigned bits) {
+    if (const Entry* entry = find(index, nonce, bits)) return entry->withdrawn ? Status::stale : Status::ok;
+    return was_there(index, nonce, bits) ? Status::stale : Status::unknown;
+}
+
 void Tickets::forget(uint32_t index) {
     Entry& entry = entries_[index];
     try {

@@ -23,7 +23,8 @@ class Tickets {
     // Null: not there, or `bits` of the nonce differ.
     Entry* find(uint32_t index, uint64_t nonce, unsigned bits = 64);
     Entry& at(uint32_t index) { return entries_[index]; }
-    bool was_there(uint32_t index, uint64_t nonce, unsigned bits) const;
+    // ok, stale or unknown.
+    Status status(uint32_t index, uint64_t nonce, unsigned bits);
     void add_importer(uint32_t index);
     // All below: what to call then, without a lock.
     std::vector<Gone> drop_importer(uint32_t index);
@@ -32,6 +33,7 @@ class Tickets {
     std::vector<Gone> take_all();
 
   private:
+    bool was_there(uint32_t index, uint64_t nonce, unsigned bits) const;
     bool is_over(const Entry& entry) const;
     void end(uint32_t index, std::vector<Gone>& gone);
     void forget(uint32_t index);

@@ -193,7 +193,13 @@ class Place:
     def is_closed(self) -> bool: ...
 
     def grow(self, size: int) -> bool:
-        """Reserve more behind what there is; False when that is in use."""
+        """
+        Reserve more behind what there is; False when that is in use, or not there.
+        """
+
+    @property
+    def most(self) -> int:
+        """Bytes from its start to the end of the windows."""
 
     def map(self, at: int, block: Block, others: int, named: Sequence[tuple[int, int]], limit: int) -> None:
         """
@@ -238,6 +244,12 @@ def disallow(index: int, nonce: int, pid: int) -> bool: ...
 
 def allowed(index: int, nonce: int) -> list[tuple[int, int]]:
     """Return (pid, start time) of each that may open it."""
+
+def refuse_own(index: int, nonce: int, nonce_bits: int) -> None:
+    """Raise why this process does not open a handle that it made itself."""
+
+def is_offered(index: int, nonce: int) -> bool:
+    """Whether others can still open it."""
 
 def withdraw(index: int, nonce: int) -> None: ...
 
@@ -321,6 +333,12 @@ class Signal:
     def has_failed(self, number: int) -> bool: ...
 
     def time_ns(self, number: int) -> int: ...
+
+    @property
+    def lost_to(self) -> int:
+        """
+        The pid of a process that has ended, when no other one that had it lives; else 0.
+        """
 
     def record_of(self, number: int, device: int) -> Notify:
         """What stands for one record of an event."""

@@ -226,17 +226,25 @@ class AddressRange:
         Raises
         ------
         OutOfMemory
-            ``OUT_OF_RESOURCES``: what lies behind is in use.  Reserve more to begin with: addresses cost nothing.
+            ``OUT_OF_RESOURCES``: what lies behind is in use, or ends.  Reserve more to begin with: addresses cost
+            nothing.
         InvalidValue, Closed
         """
-        nbytes = checked_size(nbytes, "AddressRange.grow")
-        place = self._open("AddressRange.grow")
+        call = "AddressRange.grow"
+        nbytes = checked_size(nbytes, call)
+        place = self._open(call)
         if not place.grow(nbytes):
+            why = "the addresses behind it are in use"
+            if nbytes > place.most:
+                why = (
+                    f"that is beyond what can be reserved, {place.most:,} bytes from where it begins (window_bytes "
+                    "in the node configuration)"
+                )
             raise OutOfMemory(
-                f"AddressRange.grow: {self!r} cannot grow to {nbytes:,} bytes where it is: the addresses behind it "
-                "are in use; reserve as many as will ever be needed, they cost nothing until something is mapped",
+                f"{call}: {self!r} cannot grow to {nbytes:,} bytes where it is: {why}; reserve as many as will ever "
+                "be needed to begin with, they cost nothing until something is mapped",
                 fault=Fault.OUT_OF_RESOURCES,
-                call="AddressRange.grow",
+                call=call,
                 device=self.device.name,
             )
         memory.grown(place)
@@ -251,6 +259,13 @@ class AddressRange:
             self._read_only.clear()
             memory.forget(self._place.id, "AddressRange.close()")
         self._place.close()
+
+    def _lend(self, start: int, nbytes: int) -> Buffer:
+        # All of it becomes an imported buffer: texts tell of that, not of a range that nobody asked for.
+        made = self[start : start + nbytes]
+        made._imported = self
+        memory.remember_import(made, self._place, self.device.name)
+        return made
 
     def __getitem__(self, index: slice) -> Buffer:
         """Return a part, ``rng[start:stop]``, without a copy.  Unlike a list it is not clipped."""

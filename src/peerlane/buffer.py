@@ -43,7 +43,8 @@ class Buffer(_core.Memory):
 
     Made by :meth:`Device.allocate`, :meth:`Host.allocate`, slicing, or :func:`as_buffer`.  It exports its
     bytes to the host through the buffer protocol and DLPack (as CPU memory); such a view keeps the bytes
-    alive even after :meth:`close`.
+    alive even after :meth:`close`.  In the child of a fork device memory is not mapped: touching a view of it there
+    ends the child with SIGSEGV.
 
     Attributes
     ----------
@@ -96,6 +97,7 @@ class Buffer(_core.Memory):
             observers.tell("destroy", self)
         super().close()
         if self._imported is not None:
+            memory.forget(self.id, "Buffer.close()")
             self._imported.close()
         self._owns = False
         if owns:
@@ -137,12 +139,10 @@ class Buffer(_core.Memory):
             imported = AddressRange(physical.device, physical.size)
             try:
                 imported._map(physical, 0, "r" if physical.is_read_only else "rw", max(start + nbytes, 1))
-                made = imported[start : start + nbytes]
+                return imported._lend(start, nbytes)
             except BaseException:
                 imported.close()
                 raise
-        made._imported = imported
-        return made
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
         """Return a handle by which other processes can have exactly these bytes.
@@ -208,6 +208,9 @@ class Buffer(_core.Memory):
         self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
     ) -> npt.NDArray[Any]:
         """Return a NumPy array on these bytes: no copy, writes are seen by the device.
+
+        Do not touch the array in the child of a fork: device memory is not mapped there, and the child ends with
+        SIGSEGV.
 
         Parameters
         ----------

@@ -6,6 +6,7 @@ was asked, what is valid and what to do.
 
 from __future__ import annotations
 
+import enum
 import os
 import resource
 import sys
@@ -32,6 +33,7 @@ from peerlane.errors import (
 
 _PACKAGE = __name__.partition(".")[0]
 _REMEMBERED = 4096
+_LEAVING = "leaving the node"
 
 
 class Site:
@@ -62,6 +64,17 @@ def call_site() -> Site | None:
     return None
 
 
+class Sort(enum.Enum):
+    """What addresses are, and the words for it."""
+
+    ALLOCATION = ("allocation", "allocated", "freed", "the buffer of {} was {}")
+    RANGE = ("address range", "reserved", "closed", "the buffer is a part of {}, which was {}")
+    IMPORTED = ("imported buffer", "opened", "closed", "{} was {}")
+
+    def __init__(self, noun: str, made: str, ended: str, closed: str) -> None:
+        self.noun, self.made, self.ended, self.closed = noun, made, ended, closed
+
+
 @dataclass(slots=True)
 class Record:
     """What is known of one allocation, live or dead."""
@@ -74,18 +87,19 @@ class Record:
     made_at: Site | None
     freed_at: Site | None = None
     freed_by: str = field(default="")
-    is_range: bool = False
+    sort: Sort = Sort.ALLOCATION
+    before: int = 0  # bytes reserved around it, where nothing of it is
+    behind: int = 0
 
     def __str__(self) -> str:
-        what, how = ("address range", "reserved") if self.is_range else ("allocation", "allocated")
-        made = f", {how} at {self.made_at}" if self.made_at else ""
-        return f"{what} {self.id} ({self.size:,} bytes at {self.address:#x} on {self.device}{made})"
+        made = f", {self.sort.made} at {self.made_at}" if self.made_at else ""
+        return f"{self.sort.noun} {self.id} ({self.size:,} bytes at {self.address:#x} on {self.device}{made})"
 
     @property
     def end(self) -> str:
         """How it ended, in words."""
         where = f" at {self.freed_at}" if self.freed_at else ""
-        return f"freed by {self.freed_by}{where}" if self.freed_by else "freed"
+        return f"{self.sort.ended} by {self.freed_by}{where}" if self.freed_by else self.sort.ended
 
 
 _live: dict[int, Record] = {}
@@ -94,15 +108,25 @@ _dead: deque[Record] = deque(maxlen=_REMEMBERED)
 
 def remember(memory: _core.Memory, device: str) -> None:
     """Note a new allocation and the caller's place."""
-    address = memory.last_address
-    offset = _core.window_offset(address) or 0
-    _live[memory.id] = Record(memory.id, address, offset, memory.size, device, call_site())
+    _remember(memory.id, memory.last_address, memory.size, device, Sort.ALLOCATION)
 
 
 def remember_range(place: _core.Place, device: str) -> None:
     """Note new reserved addresses and the caller's place."""
-    offset = _core.window_offset(place.address) or 0
-    _live[place.id] = Record(place.id, place.address, offset, place.size, device, call_site(), is_range=True)
+    _remember(place.id, place.address, place.size, device, Sort.RANGE)
+
+
+def remember_import(memory: _core.Memory, place: _core.Place, device: str) -> None:
+    """Note that all of a range is an imported buffer, and the caller's place."""
+    record = _remember(place.id, memory.last_address, memory.size, device, Sort.IMPORTED)
+    record.before = record.address - place.address
+    record.behind = place.size - record.before - record.size
+
+
+def _remember(identity: int, address: int, size: int, device: str, sort: Sort) -> Record:
+    offset = _core.window_offset(address) or 0
+    record = _live[identity] = Record(identity, address, offset, size, device, call_site(), sort=sort)
+    return record
 
 
 def grown(place: _core.Place) -> None:
@@ -122,7 +146,7 @@ def forget(allocation: int, freed_by: str) -> None:
 def forget_node(allocations: Iterable[int]) -> None:
     """Note that a node was left while these allocations lived."""
     for allocation in allocations:
-        forget(allocation, "leaving the node")
+        forget(allocation, _LEAVING)
 
 
 def live_records() -> tuple[Record, ...]:
@@ -173,14 +197,18 @@ def _role(role: str) -> str:
 def explain_address(role: str, address: int, size: int) -> BadAddress:
     """Return the exception for a device-window address where nothing lives."""
     offset = _core.window_offset(address) or 0
-    for record in _live.copy().values():
-        if record.is_range and record.offset <= offset < record.offset + record.size:
-            return not_mapped(address, record.device, role)
     freed = _freed_at_address(address)
+    for record in _live.copy().values():
+        if not record.offset - record.before <= offset < record.offset + record.size + record.behind:
+            continue
+        if record.sort is Sort.RANGE:
+            return not_mapped(address, record.device, role)
+        if record.sort is Sort.IMPORTED:
+            freed = None  # what was there before has nothing to do with it
     if freed is not None:
         return BadAddress(
             f"{_role(role)}address {address:#x} is in {freed}, which was {freed.end}; "
-            "use it before it is freed, or allocate again",
+            f"use it before it is {freed.sort.ended}, or get the memory anew",
             fault=Fault.FREED_ADDRESS,
             device=freed.device,
         )
@@ -329,13 +357,13 @@ def _closed(allocation: int, device: int) -> Error:
     if not allocation:
         return Closed("a buffer on a host object was used after its close(); take it again with as_buffer")
     if allocation in _live:
-        return Closed(f"a part of {record} was used after its own close(); take it again from its buffer")
+        return Closed(f"a part of {record} was used after its own close(); take it again from that")
     if record is None:
         return Closed(f"the buffer of allocation {allocation} was closed (too many frees ago to say where)")
-    return Closed(
-        f"the buffer of {record} was {record.end}; you may have left its `with` block too early",
-        device=record.device,
-    )
+    remedy = "you may have left its `with` block too early"
+    if record.freed_by == _LEAVING:
+        remedy = "nothing of a node outlives that: ask for devices again with devices(), and allocate anew"
+    return Closed(f"{record.sort.closed.format(record, record.end)}; {remedy}", device=record.device)
 
 
 def _no_route(why: str, device: int, other: int) -> Error:

@@ -48,13 +48,13 @@ class AllowList(MutableSet[int]):
         Closed
         """
         pid = checked_pid("Handle.allow.add", value)
+        self._handle._check_offered("Handle.allow.add")
         if self.is_everyone:
             raise InvalidValue(
                 f"Handle.allow.add: the handle was exported with allow={EVERYONE!r}, so every process of this user "
                 "may open it; export with a list of pids to choose them",
                 call="Handle.allow.add",
             )
-        self._handle._check_usable("Handle.allow.add")
         if not _core.allow(*self._handle._ticket, pid, _core.start_time(pid)):
             raise self._handle._over("Handle.allow.add")
 
@@ -165,6 +165,11 @@ class Handle:
     def _check_usable(self, call: str) -> None:
         _core.check_usable()
         if self._is_closed:
+            raise self._over(call)
+
+    def _check_offered(self, call: str) -> None:
+        self._check_usable(call)
+        if not (self._is_mine and _core.is_offered(*self._ticket)):
             raise self._over(call)
 
     def _over(self, call: str) -> Closed:

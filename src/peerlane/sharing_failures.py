@@ -16,6 +16,7 @@ from peerlane.errors import (
     Unsupported,
     WaitTimeout,
 )
+from peerlane.node.handles import maker_lost
 
 _KINDS = {1: "physical memory", 2: "a buffer", 3: "an event", 4: "a notify"}
 
@@ -45,8 +46,8 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     5: (
         BadHandle,
         Fault.STALE_HANDLE,
-        "the handle is over: process {maker} closed it, or freed what it stood for before "
-        "anybody had opened it; export again",
+        "the handle is over: process {maker} closed it, left the node since, or freed what it "
+        "stood for before anybody had opened it; export again",
     ),
     6: (
         AccessDenied,
@@ -149,10 +150,7 @@ def explain(why: str, role: str, address: int, size: int, allocation: int, devic
     where = memory.label(device)
     match why:
         case "waits_for_lost":
-            return PeerLost(
-                f"process {allocation} has ended, and no other one could still record what is waited for",
-                device=where,
-            )
+            return recorder_lost(allocation, where)
         case "no_access":
             doing, needed = ("written", "rw") if role == "dst" else ("read", "r")
             actor = f" or {memory.label(other)}, whose stream it is," if other not in (0, device) else ""
@@ -198,6 +196,15 @@ def explain(why: str, role: str, address: int, size: int, allocation: int, devic
             )
 
 
+def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
+    """Return the exception for a record that only processes which have ended could have made."""
+    return PeerLost(
+        f"process {pid} has ended, and no other one could still record what is waited for",
+        call=call,
+        device=device,
+    )
+
+
 def explain_handle(
     why: str,
     role: str,
@@ -216,10 +223,7 @@ def explain_handle(
     del role, nonce, index
     if why == "peer_lost":
         reason = f" ({os.strerror(status)})" if status else ""
-        return PeerLost(
-            f"process {maker}, which made the handle, has ended or left its node{reason}; memory that was opened "
-            "before stays readable, but nothing new can be opened"
-        )
+        return maker_lost(maker, reason)
     if why == "wait_timeout":
         return WaitTimeout(
             f"process {maker}, which made the handle, did not answer in time; is it stopped? Resume it, or give a "

@@ -11,6 +11,7 @@ import pytest
 
 from helpers.acl_calls import MIB, content, holding, ok
 from helpers.acl_peer import AclPeer
+from helpers.launched import until
 from peerlane import _core
 
 pytestmark = pytest.mark.timeout(180)
@@ -181,9 +182,20 @@ def test_arguments_of_the_list(acl: ModuleType) -> None:
 
 
 def test_without_a_list_any_process_imports(acl: ModuleType, peer: AclPeer) -> None:
-    _, shareable = exported(acl, flags=1)
+    handle, shareable = exported(acl, flags=1)
     assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 207006
-    peer.ok("rt.mem_import_from_shareable_handle", shareable, 0)
+    imported = peer.ok("rt.mem_import_from_shareable_handle", shareable, 0)
+    ok(acl.rt.free_physical(handle))
+    assert (
+        acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 207006
+    )  # somebody has it: not over
+    peer.ok("rt.free_physical", imported)
+    # The other process lets go by a message, which nothing waits for.
+    until(lambda: acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) != 207006)
+    assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 107017
+    handle, shareable = exported(acl, flags=1)
+    ok(acl.rt.free_physical(handle))
+    assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 107017
 
 
 def test_unknown_numbers(acl: ModuleType, peer: AclPeer) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from helpers.launched import Launched, Run, Start, state, until
+from helpers.peers import peer
+from peerlane.node.census import take_census
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -299,6 +301,36 @@ def test_a_killed_supervisor_is_said_and_leaves_nothing(start: Start) -> None:
     done = launched.end()
     assert done.returncode == 137
     assert "its supervisor was killed by SIGKILL; all ranks were killed" in done.stderr
+
+
+@pytest.mark.parametrize("killed", ["a rank", "launch", "its supervisor"])
+def test_killed_ranks_leave_no_place_and_no_socket_in_their_node(
+    killed: str, env: dict[str, str], start: Start
+) -> None:
+    spec = "name=tidied,devices=1"
+    program = READY + (
+        "import peerlane as pl\n"
+        "kept = pl.Physical(pl.devices()[0], 2 << 20); kept.export(allow='user')\n"
+        "ready(); print('pid', os.getpid(), flush=True); time.sleep(100)"
+    )
+    directory = Path(env["PEERLANE_RUNTIME_DIR"])
+    with peer(spec, **env) as other:  # another program on that node, which lives on
+        other.run("kept = devices[0].allocate(G); shown = pl.Physical(devices[0], G).export(allow='user')")
+        alone = sorted(directory.glob("tidied*"))
+        assert len(alone) == 2
+        launched = start("-n", "2", "--node", spec, "-c", program)
+        rank = int(launched.expect("pid ").split()[-1])
+        assert len(list(directory.glob("tidied.*.sock"))) == 3
+        pid = {"a rank": rank, "launch": launched.process.pid, "its supervisor": supervisor_of(launched)}[
+            killed
+        ]
+        os.kill(pid, signal.SIGKILL)
+        launched.end()
+        assert sorted(directory.glob("tidied*")) == alone
+        assert [holder.pid for holder in take_census(directory, "tidied").holders] == [other.pid]
+        assert other.run("result = shown.importers + devices[0].free_bytes - devices[0].total_bytes") == -(
+            4 << 20
+        )
 
 
 def test_both_processes_of_launch_killed_at_once_take_the_ranks_along(start: Start) -> None:

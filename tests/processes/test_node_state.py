@@ -16,7 +16,7 @@ import peerlane as pl
 from peerlane.errors import Fault
 from peerlane.node import NodeConfig
 from peerlane.node.node_file import SLOTS, pid_namespace, slot_offset
-from peerlane.node.state import NodeState
+from peerlane.node.state import NodeState, tidy
 from peerlane.testing.procs import run_python
 
 Node = Callable[..., tuple[pl.Device, ...]]
@@ -122,6 +122,33 @@ def test_slots_of_the_dead_are_used_again(tmp_path: Path) -> None:
     assert state.processes() == (os.getpid(),)
     assert state.reap() == 2
     assert state.reap() == 0
+    state.close()
+
+
+def test_tidying_takes_the_dead_away_and_nothing_else(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    config = NodeConfig.parse("name=n,devices=1")
+    assert tidy(config, tmp_path) == 0
+    assert list(tmp_path.iterdir()) == []
+    code = (
+        "import os, sys, pathlib; from peerlane.node import NodeConfig; from peerlane.node.state import NodeState\n"
+        "kept = [NodeState(NodeConfig.parse('name=n,devices=1'), pathlib.Path(sys.argv[1])) for _ in range(3)]\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    state = NodeState(config, tmp_path)
+    run_python(["-c", code, str(tmp_path)], timeout=SECONDS)
+    file = tmp_path / "n.node"
+    before = file.read_bytes()
+    for slot in range(4):
+        (tmp_path / state.socket_name(slot)).touch()
+    for other in ("name=n,devices=2", "name=m,devices=1"):
+        assert tidy(NodeConfig.parse(other), tmp_path) == 0
+    assert file.read_bytes() == before
+    assert [state.last_pid(slot) is not None for slot in range(4)] == [True] * 4
+    assert tidy(config, tmp_path) == 3
+    assert tidy(config, tmp_path) == 0
+    assert [state.last_pid(slot) for slot in range(4)] == [os.getpid(), None, None, None]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [state.socket_name(state.slot), "n.node"]
     state.close()
 
 

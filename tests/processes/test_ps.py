@@ -183,7 +183,7 @@ def test_files_that_are_none(ps: Ps, directory: Path) -> None:
         (good[:4096], "is cut short: 4,096 bytes of"),
         (good[:-1], "is cut short"),
         (b"x" * len(good), "is not the file of a node"),
-        (good[:7] + b"\x09" + good[8:], "has layout 9, and this peerlane reads 2"),
+        (good[:7] + b"\x09" + good[8:], "has layout 9 of another release of peerlane, and this one reads 3"),
         (good[:16] + b"\xff" * 8 + good[24:], "which no node has"),
         (good[:16] + bytes(8) + good[24:], "which no node has"),
         (good[:24] + b"\xff" * 8 + good[32:], "which no node has"),
@@ -191,6 +191,26 @@ def test_files_that_are_none(ps: Ps, directory: Path) -> None:
         (directory / "n.node").write_bytes(content)
         assert says in _node(ps, code=1)["problem"]
         assert says in ps(code=1)
+
+
+@pytest.mark.parametrize("layout", [1, 2, 9])
+def test_files_of_other_layouts_are_named_with_what_to_do(
+    ps: Ps, other: Peer, directory: Path, layout: int
+) -> None:
+    file = directory / "ci.node"
+    with file.open("r+b") as opened:
+        opened.seek(7)
+        opened.write(bytes([layout]))
+        opened.truncate(4096 + 1024 * 40)  # layout 1 had no more
+    node = _node(ps, code=1)
+    assert (node["shape"], node["devices"], node["processes"]) == ("", [], [])
+    assert f"has layout {layout} of another release of peerlane" in node["problem"]
+    assert f"end its processes ({other.pid}) and delete it" in node["problem"]
+    other.kill()
+    assert "no process is in it: delete it" in _node(ps, code=1)["problem"]
+    assert "no process is in it: delete it" in ps(code=1)
+    with peer(SPEC):  # makes it anew
+        assert _node(ps)["problem"] is None
 
 
 def test_things_in_the_place_of_a_file(ps: Ps, directory: Path) -> None:

@@ -189,6 +189,12 @@ def test_grow_in_the_way(node: Node) -> None:
     for bad in (0, -1):
         with pytest.raises(pl.InvalidValue):
             rng.grow(bad)
+    with pytest.raises(pl.OutOfMemory, match="in use"):
+        rng.grow(2 * G)
+    for beyond in (1 << 62, (1 << 63) - 1, rng._place.most + 1):
+        with pytest.raises(pl.OutOfMemory, match="beyond what can be reserved") as refused:
+            rng.grow(beyond)
+        assert refused.value.fault is Fault.OUT_OF_RESOURCES
     rng.grow(1)  # it has as much
     assert rng.size == G
 

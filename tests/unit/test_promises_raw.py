@@ -133,6 +133,24 @@ def test_locate_freed(node: Node) -> None:
         pl.raw.locate("x")  # type: ignore[arg-type]
 
 
+def test_fork_ends_views() -> None:
+    code = """
+import os, peerlane as pl
+d = pl.devices()[0]
+a, big, host = d.allocate(8), d.allocate(4 << 20), pl.Host().allocate(8)
+r = pl.AddressRange(d, 2 << 20); r.map(pl.Physical(d, 2 << 20))
+for views in ([b.view(), memoryview(b)] for b in (a, big, r[:8], host)):
+    for view in views:
+        if os.fork() == 0:
+            view[0]
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.wait()[1]), end=" ")
+"""
+    done = run_python(["-c", code], timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["-11"] * 6 + ["0"] * 2
+
+
 def test_fork_refuses() -> None:
     code = """
 import os, peerlane as pl

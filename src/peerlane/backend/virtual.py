@@ -151,11 +151,8 @@ class VirtualBackend:
     def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
         self._check_open()
         fields, state = self._decode(handle), self._state
-        if fields.slot == state.slot and fields.pid in (None, self._pid):
-            raise AccessDenied(
-                "the handle was made by this very process; use what it was exported from",
-                fault=Fault.OWN_HANDLE,
-            )
+        if self._is_own(fields):
+            _core.refuse_own(fields.index, fields.nonce, fields.nonce_bits)
         if fields.slot not in self._makers and state.is_foreign(fields.slot):
             raise AccessDenied(
                 "the process that made the handle is in another pid namespace than this one, where pids cannot be "
@@ -165,11 +162,7 @@ class VirtualBackend:
         owner = self._owner_of(fields)
         if owner is None:
             _core.forget_lost()
-            pid = fields.pid or state.last_pid(fields.slot)
-            who = f"process {pid}, which made the handle," if pid else "the process that made the handle"
-            raise PeerLost(
-                f"{who} has ended or left the node; memory can be opened only while its maker lives"
-            )
+            raise handles.maker_lost(fields.pid or state.last_pid(fields.slot))
         try:
             return self._ask(fields, owner, kind, timeout)
         except PeerLost:
@@ -180,6 +173,12 @@ class VirtualBackend:
             if fresh is None or fresh == owner:
                 raise
         return self._ask(fields, fresh, kind, timeout)
+
+    def _is_own(self, fields: HandleFields) -> bool:
+        # An earlier stay in the node may have been at another slot.
+        if fields.pid is not None:
+            return (fields.pid, fields.start) == (self._pid, self._start)
+        return fields.slot == self._state.slot
 
     def _decode(self, handle: int | bytes | str) -> HandleFields:
         fields = handles.decode(handle)

@@ -34,7 +34,7 @@ from peerlane.node.node_file import (
 )
 from peerlane.node.profiles import MAX_DEVICES
 
-_ENTRY_BYTES = 16
+_SHOWN_PIDS = 6
 _DEVICE_SHIFT = np.uint64(48)
 
 RUNNING, ENDED, FOREIGN = "running", "ended", "foreign"
@@ -121,7 +121,7 @@ def take_census(directory: Path, name: str) -> Census:
     try:
         status = os.fstat(fd)
         header = read_header(fd) if stat.S_ISREG(status.st_mode) else None
-        problem = _problem(status, header)
+        problem = _problem(fd, status, header)
         if problem or header is None:
             return Census(name, problem=problem)
         return _read(fd, directory, name, header)
@@ -131,7 +131,7 @@ def take_census(directory: Path, name: str) -> Census:
         os.close(fd)
 
 
-def _problem(status: os.stat_result, header: Header | None) -> str:
+def _problem(fd: int, status: os.stat_result, header: Header | None) -> str:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
     if status.st_uid != os.geteuid():
@@ -141,13 +141,25 @@ def _problem(status: os.stat_result, header: Header | None) -> str:
     if header.magic != MAGIC:
         if header.magic[:-1] != MAGIC[:-1]:
             return "is not the file of a node"
-        return f"has layout {header.magic[-1]}, and this peerlane reads {MAGIC[-1]}"
+        return _other_layout(fd, header)
     if not 1 <= header.devices <= MAX_DEVICES or header.slots != SLOTS:
         return f"claims {header.devices:,} devices and {header.slots:,} slots, which no node has"
     needed = _core.ledger_layout(header.devices, SLOTS)[0]
     if status.st_size < needed:
         return f"is cut short: {status.st_size:,} bytes of {needed:,}"
     return ""
+
+
+def _other_layout(fd: int, header: Header) -> str:
+    said = f"has layout {header.magic[-1]} of another release of peerlane, and this one reads {MAGIC[-1]}"
+    # The slots' owners lie at the same place in every layout.
+    known = header.devices <= MAX_DEVICES and header.slots == SLOTS
+    inside = [fields for _, fields in (owners(fd, header.devices) if known else ()) if is_running(*fields)]
+    if not inside:
+        return f"{said}; no process is in it: delete it, or the next process of the node makes it anew"
+    pids = ", ".join(str(owner & 0xFFFFFFFF) for owner, _ in inside[:_SHOWN_PIDS])
+    more = f" and {len(inside) - _SHOWN_PIDS} more" if len(inside) > _SHOWN_PIDS else ""
+    return f"{said}; ask that release's `peerlane ps`, or end its processes ({pids}{more}) and delete it"
 
 
 def _read(fd: int, directory: Path, name: str, header: Header) -> Census:

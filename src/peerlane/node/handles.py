@@ -21,7 +21,7 @@ import struct
 import zlib
 from dataclasses import dataclass
 
-from peerlane.errors import BadHandle, Fault
+from peerlane.errors import BadHandle, Fault, PeerLost
 from peerlane.node.config import NodeConfig
 
 TEXT_LENGTH = 64
@@ -108,6 +108,14 @@ def encode_text(fields: HandleFields) -> bytes:
 def is_of(fields: HandleFields, node: int) -> bool:
     """Whether a handle is of the node with this hash, as far as it says."""
     return fields.node == node or (fields.node is None and fields.tag == node_tag(node))
+
+
+def maker_lost(pid: int | None, reason: str = "") -> PeerLost:
+    """Return the exception for a handle whose maker does not serve it any more; None: nobody knows who it was."""
+    who = f"process {pid}, which made the handle," if pid else "the process that made the handle"
+    return PeerLost(
+        f"{who} has ended or left the node{reason}; what was opened before stays, and nothing more can be opened"
+    )
 
 
 def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> HandleFields:

@@ -26,7 +26,7 @@ from peerlane.node.config import NodeConfig
 
 SLOTS = 1024
 SUFFIX = ".node"
-MAGIC = b"PLNODE\x00\x02"  # the last byte is the layout's version
+MAGIC = b"PLNODE\x00\x03"  # the last byte is the layout's version
 HEADER_BYTES = 4096
 AGREED_BYTES = 64  # all but the text, which is for people
 SLOT = struct.Struct("<QQ")

@@ -35,7 +35,7 @@ from peerlane.node.node_file import (
     socket_name,
 )
 from peerlane.node.profiles import MAX_DEVICES
-from peerlane.node.runtime import runtime_directory
+from peerlane.node.runtime import existing_runtime_directory, runtime_directory
 
 _LOCK_SECONDS = 5.0
 
@@ -80,6 +80,7 @@ class NodeState:
         try:
             self.directory = os.open(self._path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             self._exit.callback(os.close, self.directory)
+            self._places = _Places(self._fd, self.directory, config)
             with _locked(self._fd, config, self._path):
                 self._agree()
                 self.slot = self._claim()
@@ -95,14 +96,10 @@ class NodeState:
 
     def reap(self) -> int:
         """Free the slots of dead processes; return how many there were."""
-        if all(is_running(*fields) for _, fields in self._occupied()):
+        if not self._places.dead():
             return 0
         with _locked(self._fd, self._config, self._path):
-            dead = [slot for slot, fields in self._occupied() if not is_running(*fields)]
-            for slot in dead:
-                self._unlink_socket(slot)
-                self._clear_slot(slot)
-        return len(dead)
+            return self._places.clear_dead()
 
     def owner(self, slot: int) -> tuple[int, int] | None:
         """Return the pid and the low 32 bits of the start time of a slot's live process; None if there is none."""
@@ -119,7 +116,7 @@ class NodeState:
         return owner != 0 and namespace != pid_namespace()
 
     def _slot(self, slot: int) -> tuple[int, int]:
-        raw = os.pread(self._fd, SLOT.size, self._offset(slot)) if 0 <= slot < SLOTS else b""
+        raw = os.pread(self._fd, SLOT.size, self._places.offset(slot)) if 0 <= slot < SLOTS else b""
         owner, namespace = SLOT.unpack(raw) if len(raw) == SLOT.size else (0, 0)
         return owner, namespace
 
@@ -127,13 +124,9 @@ class NodeState:
         """Return the name, in :attr:`directory`, of the socket on which a slot's process serves handles."""
         return socket_name(self._config.name, slot)
 
-    def _unlink_socket(self, slot: int) -> None:
-        with suppress(OSError):
-            os.unlink(self.socket_name(slot), dir_fd=self.directory)
-
     def processes(self) -> tuple[int, ...]:
         """Return the pids of the live processes of the node."""
-        return tuple(owner & 0xFFFFFFFF for _, (owner, ns) in self._occupied() if is_running(owner, ns))
+        return tuple(owner & 0xFFFFFFFF for _, (owner, ns) in self._places.taken() if is_running(owner, ns))
 
     def close(self) -> None:
         """Give the slot back; idempotent.  In a forked child nothing happens: the slot is its parent's."""
@@ -141,14 +134,11 @@ class NodeState:
 
     def _give_back(self) -> None:
         if self._pid == os.getpid():
-            self._clear_slot(self.slot)
+            self._places.clear(self.slot)
 
     def _leave_ledger(self) -> None:
         if self._pid == os.getpid():  # a child's copy may be locked by a thread that it has not
             self.ledger.leave()
-
-    def _offset(self, slot: int) -> int:
-        return slot_offset(self._config.devices, slot)
 
     def _agree(self) -> None:
         ours = pack_header(self._config)
@@ -160,12 +150,13 @@ class NodeState:
         _refuse_shape(self._config, _other_shape(self._fd, besides=0))
         # Never shrunk: a process that is unknown here may have it mapped, and would get a SIGBUS.
         # What lies behind the slots means nothing without an owner.
-        _write(self._fd, bytes(min(present, self._offset(SLOTS))), 0)
+        _write(self._fd, bytes(min(present, self._places.offset(SLOTS))), 0)
         os.ftruncate(self._fd, max(size, present))
         _write(self._fd, ours, 0)
 
     def _claim(self) -> int:
-        taken = {slot for slot, fields in self._occupied() if is_running(*fields)}
+        places = self._places
+        taken = {slot for slot, fields in places.taken() if is_running(*fields)}
         free = next((slot for slot in range(SLOTS) if slot not in taken), None)
         if free is None:
             raise OutOfMemory(
@@ -175,27 +166,79 @@ class NodeState:
             )
         fields = SLOT.pack(owner_of(self._pid), pid_namespace())
         # The pages must be there before native code counts in them: a full directory is found out here.
-        os.posix_fallocate(self._fd, self._offset(free), slot_stride(self._config.devices))
-        os.posix_fallocate(self._fd, *self._holdings(free))
-        for slot in {slot for slot, _ in self._occupied()} - taken:
-            self._unlink_socket(slot)
-        self._clear_slot(free)
-        _write(self._fd, fields, self._offset(free))
+        os.posix_fallocate(self._fd, places.offset(free), slot_stride(self._config.devices))
+        os.posix_fallocate(self._fd, *places.holdings(free))
+        for slot in places.dead():
+            places.unlink_socket(slot)
+        places.clear(free)
+        _write(self._fd, fields, places.offset(free))
         return free
 
-    def _occupied(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        yield from owners(self._fd, self._config.devices)
 
-    def _holdings(self, slot: int) -> tuple[int, int]:
-        _, _, start, size = _core.ledger_layout(self._config.devices, SLOTS)
+class _Places:
+    """The slots of a node's file.  What changes one needs the file's lock."""
+
+    def __init__(self, fd: int, directory: int, config: NodeConfig) -> None:
+        self._fd, self._directory, self._name, self._devices = fd, directory, config.name, config.devices
+
+    def taken(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        yield from owners(self._fd, self._devices)
+
+    def dead(self) -> list[int]:
+        return [slot for slot, fields in self.taken() if not is_running(*fields)]
+
+    def clear_dead(self) -> int:
+        dead = self.dead()
+        for slot in dead:
+            self.unlink_socket(slot)
+            self.clear(slot)
+        return len(dead)
+
+    def unlink_socket(self, slot: int) -> None:
+        with suppress(OSError):
+            os.unlink(socket_name(self._name, slot), dir_fd=self._directory)
+
+    def offset(self, slot: int) -> int:
+        return slot_offset(self._devices, slot)
+
+    def holdings(self, slot: int) -> tuple[int, int]:
+        _, _, start, size = _core.ledger_layout(self._devices, SLOTS)
         return start + slot * size, size
 
-    def _clear_slot(self, slot: int) -> None:
-        start, size = self._holdings(slot)
+    def clear(self, slot: int) -> None:
+        start, size = self.holdings(slot)
         # The owner goes last: a slot that looks free has nothing left in it.
         _write(self._fd, bytes(size), start)
-        _write(self._fd, bytes(slot_stride(self._config.devices) - SLOT.size), self._offset(slot) + SLOT.size)
-        _write(self._fd, bytes(SLOT.size), self._offset(slot))
+        _write(self._fd, bytes(slot_stride(self._devices) - SLOT.size), self.offset(slot) + SLOT.size)
+        _write(self._fd, bytes(SLOT.size), self.offset(slot))
+
+
+def tidy(config: NodeConfig, directory: Path | None = None) -> int:
+    """Free the places of a node's dead processes, and remove their sockets, without entering it; return how many.
+
+    Nothing is made, and a file of another shape or layout is left as it is.
+
+    Raises
+    ------
+    WaitTimeout
+        As :class:`NodeState`; only when there is something to do.
+    Error
+        The file cannot be opened.
+    """
+    folder = directory or existing_runtime_directory()
+    if folder is None or not (path := _path(config, folder)).exists():
+        return 0
+    agreed = pack_header(config)[:AGREED_BYTES]
+    with ExitStack() as stack:
+        fd = _open(config, path, create=False)
+        stack.callback(os.close, fd)
+        folder_fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, folder_fd)
+        places = _Places(fd, folder_fd, config)
+        if os.pread(fd, AGREED_BYTES, 0) != agreed or not places.dead():
+            return 0
+        with _locked(fd, config, path):
+            return places.clear_dead() if os.pread(fd, AGREED_BYTES, 0) == agreed else 0
 
 
 def refuse_other_shape(config: NodeConfig, directory: Path | None = None) -> None:
@@ -242,8 +285,8 @@ def _path(config: NodeConfig, directory: Path | None) -> Path:
     return (directory or runtime_directory()) / f"{config.name}{SUFFIX}"
 
 
-def _open(config: NodeConfig, path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+def _open(config: NodeConfig, path: Path, *, create: bool = True) -> int:
+    flags = os.O_RDWR | os.O_CREAT * create | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         fd = os.open(path, flags, 0o600)
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -11,6 +12,8 @@ from types import FrameType
 from typing import Any
 
 from peerlane.errors import Error
+from peerlane.node import NodeConfig
+from peerlane.node.state import tidy
 
 from . import processes
 from .supervisor import Supervisor
@@ -49,6 +52,7 @@ def launch(ranks: int, words: Sequence[str], grace: float) -> int:
     ours.close()
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
+        _tidy_node()
         name = processes.signal_name(-code)
         print(f"peerlane launch: its supervisor was killed by {name}; all ranks were killed", file=sys.stderr)
         return 128 - code
@@ -104,4 +108,11 @@ def _supervise(
         sys.excepthook(*sys.exc_info())
     finally:
         processes.kill_all()
+        _tidy_node()
         os._exit(code)
+
+
+def _tidy_node() -> None:
+    """Take away what killed ranks left in the runtime directory; the exit code tells of the ranks, not of this."""
+    with contextlib.suppress(Error, OSError):
+        tidy(NodeConfig.from_environment())

@@ -16,6 +16,7 @@ def let_in(handle: Handle, pids: Iterable[int]) -> None:
 
     207006 if the handle was exported without a list.  Raises Closed if it is over.
     """
+    handle._check_offered("Handle.allow.add")
     if handle.allow.is_everyone:
         raise Refusal(
             Code.RT_NO_PERMISSION,
