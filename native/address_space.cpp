@@ -63,16 +63,16 @@ void AddressSpace::erase_free(std::map<uint64_t, uint64_t>::iterator where) {
 }
 
 uint64_t AddressSpace::take(uint64_t span, uint64_t alignment) {
-    for (auto fit = free_by_span_.lower_bound({span, 0}); fit != free_by_span_.end(); ++fit) {
-        const auto [room, start] = *fit;
-        // From the end: what lies before it keeps room to grow into.
-        const uint64_t offset = (start + room - span) & ~(alignment - 1);
-        if (offset < start) continue;
-        erase_free(free_by_offset_.find(start));
-        if (offset > start) insert_free(start, offset - start);
-        if (start + room > offset + span) insert_free(offset + span, start + room - offset - span);
-        return offset;
-    }
+    for (const bool also_behind_ranges : {false, true})
+        for (auto fit = free_by_span_.lower_bound({span, 0}); fit != free_by_span_.end(); ++fit) {
+            const auto [room, start] = *fit;
+            const uint64_t offset = (start + alignment - 1) & ~(alignment - 1);
+            if (offset - start > room - span || (!also_behind_ranges && range_ends_.count(start) != 0)) continue;
+            erase_free(free_by_offset_.find(start));
+            if (offset > start) insert_free(start, offset - start);
+            if (start + room > offset + span) insert_free(offset + span, start + room - offset - span);
+            return offset;
+        }
     throw Refusal{.why = Why::address_space, .size = span};
 }
 
@@ -87,14 +87,43 @@ bool AddressSpace::take_at(uint64_t offset, uint64_t span) {
     return true;
 }
 
-uint64_t AddressSpace::take_apart(uint64_t span, uint64_t alignment) {
+void AddressSpace::note_end(uint64_t offset) {
+    try {
+        range_ends_.insert(offset);
+    } catch (const std::bad_alloc&) {
+        // Then others may take what lies behind it.
+    }
+}
+
+uint64_t AddressSpace::take_range(uint64_t span, uint64_t alignment) {
+    uint64_t offset = 0;
+    bool taken = false;
     if (!free_by_span_.empty()) {
         const auto [room, start] = *free_by_span_.rbegin();
-        const uint64_t offset = (start + room / 2 + alignment - 1) & ~(alignment - 1);
+        offset = (start + room / 2 + alignment - 1) & ~(alignment - 1);
         // Where room is scarce it is better not cut in two.
-        if (room / 16 >= span && room / 16 >= alignment && take_at(offset, span)) return offset;
+        taken = room / 16 >= span && room / 16 >= alignment && take_at(offset, span);
     }
-    return take(span, alignment);
+    if (!taken) offset = take(span, alignment);
+    note_end(offset + span);
+    return offset;
+}
+
+bool AddressSpace::take_range_at(uint64_t offset, uint64_t span) {
+    if (!take_at(offset, span)) return false;
+    note_end(offset + span);
+    return true;
+}
+
+bool AddressSpace::grow_range(uint64_t offset, uint64_t span, uint64_t more) {
+    if (!take_range_at(offset + span, more)) return false;
+    range_ends_.erase(offset + span);
+    return true;
+}
+
+void AddressSpace::give_range(uint64_t offset, uint64_t span) {
+    range_ends_.erase(offset + span);
+    give(offset, span);
 }
 
 void AddressSpace::give(uint64_t offset, uint64_t span) {

@@ -142,9 +142,12 @@ class AddressSpace {
     // The callers below hold the heap's lock.
     uint64_t take(uint64_t span, uint64_t alignment = kGranule);   // an offset; throws Refusal
     bool take_at(uint64_t offset, uint64_t span);            // false: it is not free
-    // With room behind it to grow into, as far as there is some.
-    uint64_t take_apart(uint64_t span, uint64_t alignment);   // throws Refusal
     void give(uint64_t offset, uint64_t span);
+    // Ranges have room behind them to grow into, as far as there is some: others take that last.
+    uint64_t take_range(uint64_t span, uint64_t alignment);   // throws Refusal
+    bool take_range_at(uint64_t offset, uint64_t span);       // false: it is not free
+    bool grow_range(uint64_t offset, uint64_t span, uint64_t more);
+    void give_range(uint64_t offset, uint64_t span);
     void set(uint64_t offset, uint64_t span, Extent* extent);
     void set(uint64_t offset, Slab* slab);
     void clear(uint64_t offset, uint64_t span);
@@ -152,12 +155,14 @@ class AddressSpace {
   private:
     void fill(uint64_t offset, uint64_t span, uint64_t entry);
     void insert_free(uint64_t offset, uint64_t span);
+    void note_end(uint64_t offset);
     void erase_free(std::map<uint64_t, uint64_t>::iterator where);
 
     uint64_t guard_ = 0, shadow_ = 0, window_ = 0;
     std::atomic<uint64_t>* table_ = nullptr;
     std::map<uint64_t, uint64_t> free_by_offset_;
     std::set<std::pair<uint64_t, uint64_t>> free_by_span_;   // (span, offset)
+    std::set<uint64_t> range_ends_;
 };
 
 }  // namespace peerlane

@@ -38,6 +38,11 @@ struct OfferHandle {
 }  // namespace
 
 void bind_sharing(nb::module_& m) {
+    pause_here.store([] {
+        if (!PyGILState_Check()) return std::this_thread::yield();
+        const GilReleased gil;
+        std::this_thread::yield();
+    });
     m.def(
         "start_time",
         [](int32_t pid) {
@@ -145,7 +150,12 @@ void bind_sharing(nb::module_& m) {
             if (range.end_offset > range.extent->offset + range.extent->size)
                 throw Refusal{.why = Why::seam, .address = held.address, .size = held.size, .device = range.device};
             uint64_t within;
-            auto block = std::make_unique<BlockHandle>(heap.share(range.extent, within));
+            Block* shared;
+            {
+                const GilReleased gil;   // it may wait for a copy of another thread, which ends with the GIL
+                shared = heap.share(range.extent, within);
+            }
+            auto block = std::make_unique<BlockHandle>(shared);
             return std::make_pair(block.release(), within + held.address - heap.address_of(range.extent));
         },
         "memory"_a, "Return (block, offset): where its bytes lie, in memory that other processes may have.");

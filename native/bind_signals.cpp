@@ -24,6 +24,7 @@ std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle
 }
 
 void bind_signals(nb::module_& m) {
+    m.attr("SHARED_RECORDS") = SharedSignal::kRecords;
     nb::class_<SignalHandle>(m, "Signal", "What processes share of a notify or an event.")
         .def(
             "__init__", [](SignalHandle* self, const LedgerHandle& ledger) { new (self) SignalHandle{created(ledger), true}; },

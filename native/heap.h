@@ -4,6 +4,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <new>
 #include <vector>
 
@@ -74,6 +75,9 @@ void or_lose(const Work& work) {
     }
 }
 
+// Let other threads run.  A thread that is waited for may need what this one has: the GIL.
+inline std::atomic<void (*)()> pause_here{std::this_thread::yield};
+
 class Heap {
   public:
     static Heap& get();   // leaked: late threads may still need it
@@ -93,7 +97,7 @@ class Heap {
     void unpin(Extent* extent) {
         if (extent->unpin()) reclaim(extent);
     }
-    // False, and nothing to undo, when the extent is no longer live.
+    // False, and nothing to undo, when the extent is no longer live.  While it moves it waits, calling `pause_here`.
     bool pin(Extent* extent) {
         if (extent->pin()) [[likely]] return true;
         return pin_slowly(extent);

@@ -46,14 +46,14 @@ PlacePtr Heap::reserve(uint64_t span, uint64_t alignment, uint32_t number, uint6
     span = round_up(span, kGranule);
     uint64_t offset;
     const bool hinted = space_.contains(wanted, offset) && offset % std::max(alignment, kGranule) == 0 &&
-                        span <= space_.window() - offset && space_.take_at(offset, span);
-    if (!hinted) offset = space_.take_apart(span, std::max(alignment, kGranule));
+                        span <= space_.window() - offset && space_.take_range_at(offset, span);
+    if (!hinted) offset = space_.take_range(span, std::max(alignment, kGranule));
     try {
         auto place = std::make_shared<Place>(next_id_.fetch_add(1), offset, number, span);
         places_[offset] = place;
         return place;
     } catch (const std::bad_alloc&) {
-        space_.give(offset, span);
+        space_.give_range(offset, span);
         throw;
     }
 }
@@ -70,7 +70,7 @@ bool Heap::grow(Place& place, uint64_t span) {
     span = round_up(span, kGranule);
     const uint64_t before = place.span.load(std::memory_order_relaxed);
     if (span <= before) return true;
-    if (!space_.take_at(place.offset + before, span - before)) return false;
+    if (!space_.grow_range(place.offset, before, span - before)) return false;
     place.span.store(span, std::memory_order_release);
     return true;
 }
@@ -91,7 +91,7 @@ void Heap::release(Place& place) {
 }
 
 void Heap::give_place(Place& place) {
-    or_lose([&] { space_.give(place.offset, place.span.load(std::memory_order_relaxed)); });
+    or_lose([&] { space_.give_range(place.offset, place.span.load(std::memory_order_relaxed)); });
     places_.erase(place.offset);
 }
 

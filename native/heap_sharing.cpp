@@ -9,7 +9,7 @@
 namespace peerlane {
 
 namespace {
-constexpr std::chrono::milliseconds kLongestCopy{2};   // of less than 2 MiB
+constexpr std::chrono::milliseconds kLongestCopy{20};   // of less than 2 MiB
 }
 
 Block* Heap::charged_block(uint32_t number, uint64_t size) {
@@ -150,7 +150,7 @@ bool Heap::pin_slowly(Extent* extent) {
         if (state & Extent::kLive) return true;   // the move ended since: what was counted then holds it
         unpin(extent);                            // who moves it waits for those who really use it
         if (!(state & Extent::kMoving)) return false;
-        while (extent->state.load(std::memory_order_acquire) & Extent::kMoving) std::this_thread::yield();
+        while (extent->state.load(std::memory_order_acquire) & Extent::kMoving) pause_here.load(std::memory_order_relaxed)();
         if (extent->pin()) return true;
     }
 }

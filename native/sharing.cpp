@@ -49,9 +49,8 @@ void forget_offer(uint64_t block, const uint64_t& nonce) {
     if (found->second.tickets.empty()) offers().of_block.erase(found);
 }
 
-// Whose it is, its id there, whether it may only be read, and for which device of this process: another stay in the
-// node has others.
-using Key = std::tuple<const Exporter*, uint64_t, bool, uint32_t>;
+// Whose it is, its id there, whether it may only be read, and in which stay in the node it was opened.
+using Key = std::tuple<const Exporter*, uint64_t, bool, const Ledger*>;
 struct Adopted {
     std::mutex mutex;
     std::map<Key, Block*> blocks;
@@ -136,7 +135,7 @@ Ticket offer_block(Block* block, Grant grant, bool everyone) {
 Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_ptr<Ledger> ledger) {
     const Grant& grant = offer.grant;
     const bool read_only = !(grant.rights & kMayWrite);
-    const Key key{opening.exporter(), grant.block, read_only, device};
+    const Key key{opening.exporter(), grant.block, read_only, ledger.get()};
     auto origin = std::make_unique<Import>(std::move(opening), key);
     Import& import = *origin;
     Block* const fresh = adopt_block(std::exchange(offer.fd, -1), grant.size, grant.block, device, read_only, std::move(origin));

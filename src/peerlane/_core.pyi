@@ -311,6 +311,8 @@ def copy_2d(dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, heig
 
 def fill(dst: int, value: int, width: int, count: int) -> None: ...
 
+SHARED_RECORDS: int = 32
+
 class Signal:
     """What processes share of a notify or an event."""
 

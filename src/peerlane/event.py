@@ -33,11 +33,22 @@ class Event:
         Unique in the process.
     """
 
-    __slots__ = ("__weakref__", "_is_closed", "_mark", "_mine", "_relay", "_signal", "device", "id")
+    __slots__ = (
+        "__weakref__",
+        "_is_closed",
+        "_mark",
+        "_mine",
+        "_places",
+        "_relays",
+        "_signal",
+        "device",
+        "id",
+    )
 
     _mark: _core.Mark | None
     _mine: int  # the number of this object's own record among those of all processes
-    _relay: Stream | None
+    _places: dict[int, tuple[int, int]]  # by place in the page: the own record that has it, and its stream
+    _relays: list[Stream]
     _signal: _core.Signal | None
     device: Device
     id: int
@@ -49,7 +60,7 @@ class Event:
     def _make(cls, device: Device, mark: _core.Mark | None) -> Event:
         made = cls.__new__(cls)
         made.device, made._mark, made._is_closed, made.id = device, mark, False, next(_numbers)
-        made._mine, made._relay, made._signal = 0, None, None
+        made._mine, made._places, made._relays, made._signal = 0, {}, [], None
         if observers.active:
             observers.created(made)
         return made
@@ -94,11 +105,8 @@ class Event:
         if signal is None:
             signal = _core.Signal(backend.ledger)
             if self._mark is not None:
-                relay = self.device.create_stream(on_error="continue")
-                relay._wait_mark(self._mark, 0)
                 self._mine = signal.issue()
-                relay._record_notify(signal.record_of(self._mine, self.device._native_number()))
-                self._relay = relay
+                self._relayed(self._mark)._record_notify(self._record(signal, self._mine))
             self._signal = signal
         return Handle._make(
             self, allow, lambda all_: backend.offer_signal(HandleKind.EVENT, signal, ordinal, 0, all_)
@@ -111,9 +119,29 @@ class Event:
 
     def _publish(self, stream: Stream) -> None:
         """Let other processes know of a record that was just submitted."""
-        if self._signal is not None:
-            self._mine = self._signal.issue()
-            stream._record_notify(self._signal.record_of(self._mine, self.device._native_number()))
+        signal, mark = self._signal, self._mark
+        if signal is None or mark is None:
+            return
+        self._mine = number = signal.issue()
+        place, before = number % _core.SHARED_RECORDS, number - _core.SHARED_RECORDS
+        is_ordered = self._places.get(place) == (before, stream.id)
+        if before > 0 and not is_ordered and not signal.is_done(before):
+            # The place in the page is still that of an earlier record, which this one must not end.
+            stream = self._relayed(mark)
+            stream._wait_notify(self._record(signal, before), 0)
+        self._places[place] = number, stream.id
+        stream._record_notify(self._record(signal, number))
+
+    def _relayed(self, mark: _core.Mark) -> Stream:
+        """Return a new stream that waits for a record."""
+        self._relays = [relay for relay in self._relays if not relay.is_done]
+        relay = self.device.create_stream(on_error="continue")
+        relay._wait_mark(mark, 0)
+        self._relays.append(relay)
+        return relay
+
+    def _record(self, signal: _core.Signal, number: int) -> _core.Notify:
+        return signal.record_of(number, self.device._native_number())
 
     @property
     def _foreign(self) -> int:
@@ -125,7 +153,7 @@ class Event:
 
     def _foreign_record(self, number: int) -> _core.Notify:
         assert self._signal is not None
-        return self._signal.record_of(number, self.device._native_number())
+        return self._record(self._signal, number)
 
     @property
     def is_closed(self) -> bool:

@@ -97,7 +97,7 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
     15: (
         OutOfMemory,
         Fault.OUT_OF_RESOURCES,
-        "process {maker} serves {first:,} connections of one process at a time, and has as many of this one; close some",
+        "process {maker} serves {first:,} connections of one process, and has as many of this one; close some",
     ),
     32: (
         BadHandle,

@@ -110,7 +110,7 @@ def test_an_exporter_that_lies(spec: str) -> None:
             ({"seals": 0}, "could cut"),
             ({"seals": 1}, "could cut"),
             ({"rights": 1}, "other rights"),
-            ({"rights": 7}, "is no answer"),
+            ({"rights": 9}, "is no answer"),
             ({"kind": 9}, "is no answer"),
             ({"status": 200}, "is no answer"),
             ({"cut": True}, "is no answer"),

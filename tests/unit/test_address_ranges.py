@@ -314,3 +314,14 @@ def test_memory_of_a_picky_profile_must_be_peer(node: Node, is_peer: bool) -> No
         found.map(pl.Physical.open(block))
         assert ("peer=True" in _refusal(target, found)) is not is_peer
         assert ("peer=True" in _refusal(target, pl.Buffer.open(buffer))) is not is_peer
+
+
+def test_allocations_leave_ranges_room_to_grow(node: Node) -> None:
+    device = node("devices=1,memory=256MiB")[0]
+    ranges = [pl.AddressRange(device, 8 * G) for _ in range(4)]
+    kept = [device.allocate(nbytes) for nbytes in (G, 8 * G, 3 * G, 1000) for _ in range(3)]
+    for rng in ranges:
+        rng.grow(16 * G)
+        kept.append(device.allocate(G))
+        rng.grow(64 * G)
+    assert len({rng.address for rng in ranges}) == 4 and not any(each.is_closed for each in kept)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import peerlane as pl
-from helpers.peers import Peer, peer
+from helpers.peers import Peer, PeerError, peer
 from helpers.promises import Node, parked
 from peerlane.errors import Fault
 
@@ -261,3 +261,83 @@ def test_event_sync_foreign(shared: Shared) -> None:
     stream = d0.create_stream()
     stream.record(event)
     event.sync(timeout=10)
+
+
+@pytest.mark.parametrize("records", [31, 32, 33, 100])
+def test_a_record_stands_for_itself_however_often_others_follow(shared: Shared, records: int) -> None:
+    d0, _, other = shared
+    event, source = d0.create_event(), d0.allocate(4096)
+    source.fill(0)
+    handles = int(event.export(allow=[other.pid])), int(source.export(allow=[other.pid]))
+    other.run(f"e=pl.Event.open({handles[0]}); b=pl.Buffer.open({handles[1]}); t=devices[0].allocate(4096)")
+    held_up, free, go = d0.create_stream(), d0.create_stream(), d0.create_notify()
+    held_up.wait(go)
+    source.fill(7, stream=held_up)
+    held_up.record(event)
+    other.run("s=devices[0].create_stream(); s.wait(e); t.copy_from(b, stream=s)")
+    for _ in range(records):
+        free.record(event)
+    free.sync(timeout=5)
+    assert event.is_done  # in this process the newest record counts
+    with pytest.raises(PeerError) as early:
+        other.run("s.sync(timeout=0.2)")
+    assert early.value.kind == "WaitTimeout"
+    go.record()
+    held_up.sync(timeout=5)
+    other.run("s.sync(timeout=5)")
+    assert other.run("result=bytes(t.view()) == bytes([7]) * 4096")
+    other.run("s.wait(e); s.sync(timeout=5)")  # all of them are over now
+    other.run("s.close(); e.close(); b.close(); t.close(); del s, e, b, t")
+
+
+@pytest.mark.parametrize("how", ["result", "pl.leave_node()"])
+def test_waits_for_who_left_are_given_up(shared: Shared, how: str) -> None:
+    """Whoever leaves in order is as lost to those who wait as who was killed."""
+    d0, _, other = shared
+    stream, back = d0.create_stream(), d0.create_stream()
+    made = int(other.run(f"n=devices[0].create_notify(); result=int(n.export(allow=[{os.getpid()}]))"))
+    mine = d0.create_notify()
+    given = int(mine.export(allow=[other.pid]))
+    other.run(f"m=pl.Notify.open({given}); result=1")
+    theirs = pl.Notify.open(made)
+    stream.wait(theirs)
+    back.wait(mine)
+    with pytest.raises(pl.WaitTimeout):
+        stream.sync(timeout=0.3)
+    began = time.monotonic()
+    if how == "result":
+        other.close()
+    else:
+        other.run(how)
+    for waiting in (stream, back):
+        with pytest.raises(pl.PeerLost, match=str(other.pid)):
+            waiting.sync(timeout=5)
+    assert time.monotonic() - began < 5 * LOST_SECONDS
+
+
+def test_who_let_go_and_lives_is_not_lost(shared: Shared) -> None:
+    d0, _, other = shared
+    mine, stream = d0.create_notify(), d0.create_stream()
+    number = int(mine.export(allow=[other.pid]))
+    other.run(f"n=pl.Notify.open({number}); n.close(); del n; import gc; gc.collect()")
+    stream.wait(mine)
+    with pytest.raises(pl.WaitTimeout):
+        stream.sync(timeout=0.5)
+    other.run(f"n=pl.Notify.open({number}); n.record(); n.close(); del n")
+    stream.sync(timeout=5)
+
+
+def test_a_process_counts_once_however_often_it_opens(shared: Shared) -> None:
+    d0, _, other = shared
+    event, notify = d0.create_event(), d0.create_notify()
+    numbers = [int(each.export(allow=[other.pid])) for each in (event, notify)]
+    other.run(
+        f"all = [pl.Event.open({numbers[0]}) for _ in range(100)] + [pl.Notify.open({numbers[1]}) for _ in range(100)]"
+    )
+    d0.create_stream().record(event)
+    other.run("s=devices[0].create_stream(); [s.wait(each) for each in all[:100]]; s.sync(timeout=5)")
+    other.run("all[150].record()")
+    stream = d0.create_stream()
+    stream.wait(notify)
+    stream.sync(timeout=5)
+    other.run("s.close(); all.clear()")
