@@ -331,9 +331,8 @@ def test_a_process_counts_once_however_often_it_opens(shared: Shared) -> None:
     d0, _, other = shared
     event, notify = d0.create_event(), d0.create_notify()
     numbers = [int(each.export(allow=[other.pid])) for each in (event, notify)]
-    other.run(
-        f"all = [pl.Event.open({numbers[0]}) for _ in range(100)] + [pl.Notify.open({numbers[1]}) for _ in range(100)]"
-    )
+    other.run(f"all = [pl.Event.open({numbers[0]}) for _ in range(100)]")
+    other.run(f"all += [pl.Notify.open({numbers[1]}) for _ in range(100)]")
     d0.create_stream().record(event)
     other.run("s=devices[0].create_stream(); [s.wait(each) for each in all[:100]]; s.sync(timeout=5)")
     other.run("all[150].record()")
