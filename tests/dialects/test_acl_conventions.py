@@ -54,6 +54,14 @@ def test_a_success_has_the_vendors_shape_and_no_message(
     assert acl.get_recent_err_msg() is None
 
 
+@pytest.mark.parametrize(("name", "args", "expected"), [case for case in named(GOOD) if "acl.rt" in case.id])
+def test_after_finalize_calls_work_as_before_init(
+    name: str, args: tuple[Any, ...], expected: Any, acl: ModuleType
+) -> None:
+    assert [acl.init(), acl.finalize()] == [0, 0]
+    assert function(name)(*args) == expected
+
+
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_a_bad_argument_list_is_the_vendors_type_error(name: str, acl: ModuleType) -> None:
     codes = SIGNATURES[name]

@@ -67,12 +67,15 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                 and 0 < count <= dest_max
                 and 0 <= kind <= 5
                 and dst != src
-                and ((to.device or source.device) if to and source else _streams_copy(dst, src))
+                and (
+                    ((to.device or source.device) if to and source else _streams_copy(dst, src))
+                    or (machine.registrations and not _is_pageable(dst, src, count, count))
+                )
                 and not context.node.is_closed
             ):
                 _submit_copy(found.neutral, dst, src, count, True)
                 return SUCCESS
-        except (Error, AttributeError, KeyError, TypeError, ValueError):
+        except (Refusal, Error, AttributeError, KeyError, TypeError, ValueError):
             pass  # nothing was queued: the other path does it, or gives the reason
         return checked(*args)
 

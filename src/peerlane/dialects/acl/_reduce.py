@@ -38,7 +38,7 @@ def reduce_async(
 
     Kinds: 10 sum, 11 maximum, 12 minimum.  Types: 0 float32, 1 float16, 2 int8, 3 int32, 6 int16, 8 uint32, 27
     bfloat16; sums of integers wrap.  The memory must not be freed before it has run: else the next synchronization
-    returns 107000.  It takes the interpreter's lock meanwhile, about 1 ms for a MiB.
+    returns 107000.  A MiB takes about 0.3 ms, of float16 3 ms, of bfloat16 7 ms.
 
     Refuses: 100000 NULL, `reserve`, no type; 107002; 107000 stream, kind, `count` 0 or no whole number of elements,
         addresses, memory of another device; 107003; 207000 kind 13, types of no chip; on the 310 family all but sums
