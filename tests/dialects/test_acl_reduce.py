@@ -91,7 +91,11 @@ def test_memory_that_was_freed_is_told_with_its_code(acl: ModuleType) -> None:
     ok(acl.rt.free(b))
     held.release()
     assert acl.rt.synchronize_stream(stream) == 107000
-    assert "freed by acl.rt.free" in acl.get_recent_err_msg()
+    text = acl.get_recent_err_msg()
+    assert (
+        f"operation 2 (reduction) of stream {ok(acl.rt.stream_get_id(stream))}: source address {b:#x}" in text
+    )
+    assert "freed by acl.rt.free" in text
     assert content(acl, a, 64) == bytes([1]) * 64
     ok(acl.rt.synchronize_stream(stream))
 

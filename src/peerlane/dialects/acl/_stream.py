@@ -133,7 +133,10 @@ class AclStream(Thing):
         """Return what failed on the stream, once the program's callback was told of it."""
         own = error.__cause__
         if error.fault is Fault.CALLBACK_FAILED and isinstance(own, Error):
-            own.operation, error = error.operation, own  # only the dialect's own callbacks are queued
+            operation = error.operation
+            what = f"operation {operation} (reduction) of stream {self.neutral.id}"  # no other call is queued
+            error = type(own)(f"{what}: {own}", fault=own.fault, device=own.device)
+            error.operation = operation
         when_one_fails.tell(self, error)
         return error
 
