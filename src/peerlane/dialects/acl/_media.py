@@ -12,7 +12,7 @@ def dvpp_malloc(size: Word) -> int:
     """Allocate memory of this thread's device, as ``acl.rt.malloc`` with policy 0.
 
     Gives: pointer
-    Refuses: as `acl.rt.malloc`
+    Refuses: as `malloc`
     Basis: D; C for the codes
     """
     return allocate(size, policy=0)
@@ -22,7 +22,7 @@ def dvpp_malloc(size: Word) -> int:
 def dvpp_free(dev_ptr: Address) -> None:
     """Free what ``dvpp_malloc`` returned.
 
-    Refuses: as `acl.rt.free`
+    Refuses: as `free`
     Basis: D; C for the codes
     """
     free_device(dev_ptr, "acl.media.dvpp_free")
