@@ -246,7 +246,7 @@ void bind_submissions(nb::module_& m) {
             wanted.release();
         },
         "stream"_a, "address"_a, "value"_a, "mask"_a, "compare"_a, "width"_a, "timeout_ns"_a,
-        "`compare`: 0 at least, 1 equal, 2 and, 3 nor.");
+        "`compare`: 0 at least, 1 equal, 2 and, 3 nor, 4 since.");
     m.def(
         "copy_batch",
         [](const StreamHandle* stream, nb::list dsts, nb::list srcs) {

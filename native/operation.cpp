@@ -12,8 +12,8 @@ const char* name_of(OpKind kind) {
     return kNames[static_cast<int>(kind)];
 }
 
-// Both vendors compare so: HIP's hipStreamWaitValue and acl's value_wait.
-bool ValueWait::is_satisfied(uint64_t word) const {
+// HIP's hipStreamWaitValue takes the first four, acl's value_wait `since` and the three behind `geq`.
+bool ValueWait::is_satisfied(uint64_t word, unsigned width) const {
     const uint64_t found = word & mask;
     switch (compare) {
         case Compare::geq:
@@ -22,6 +22,8 @@ bool ValueWait::is_satisfied(uint64_t word) const {
             return found == value;
         case Compare::mask_and:
             return (found & value) != 0;
+        case Compare::since:
+            return static_cast<int64_t>((found - value) << (64 - 8 * width)) >= 0;
         default:
             return (~(found | (value & mask)) & mask) != 0;
     }

@@ -23,14 +23,14 @@ struct Rectangle : Extra {
     uint64_t dst_pitch, src_pitch, width, height;
 };
 
-enum class Compare : uint8_t { geq, eq, mask_and, nor };
+enum class Compare : uint8_t { geq, eq, mask_and, nor, since };
 
 // Until a word of memory holds what is wanted.
 struct ValueWait : Extra {
     uint64_t value, mask, timeout_ns;   // 0: for ever
     Compare compare;
 
-    bool is_satisfied(uint64_t word) const;
+    bool is_satisfied(uint64_t word, unsigned width) const;
 };
 
 // A list of copies with what it holds pinned; each range once, in neighbouring entries of one allocation.

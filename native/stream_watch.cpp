@@ -245,7 +245,7 @@ bool has_value(const Op& op) {
     return guarded(guard, [&] {
                word = wide ? std::atomic_ref(*reinterpret_cast<uint64_t*>(op.dst)).load(std::memory_order_acquire)
                            : std::atomic_ref(*reinterpret_cast<uint32_t*>(op.dst)).load(std::memory_order_acquire);
-           }) && wanted.is_satisfied(word);
+           }) && wanted.is_satisfied(word, op.width);
 }
 
 // Nobody rings for plain memory: look, less and less often while nothing changes.

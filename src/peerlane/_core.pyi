@@ -504,7 +504,7 @@ def submit_fill_at(stream: Stream, dst: int, value: int, width: int, count: int)
 def submit_write_value(stream: Stream, address: int, value: int, width: int) -> None: ...
 
 def submit_wait_value(stream: Stream, address: int, value: int, mask: int, compare: int, width: int, timeout_ns: int) -> None:
-    """`compare`: 0 at least, 1 equal, 2 and, 3 nor."""
+    """`compare`: 0 at least, 1 equal, 2 and, 3 nor, 4 since."""
 
 def copy_batch(stream: Stream | None, dsts: list[Any], srcs: list[Any]) -> None:
     """

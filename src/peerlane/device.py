@@ -141,6 +141,13 @@ class Device:
         other = self._checked(peer, "Device.why_not")
         return self._backend.why_not(self._info.ordinal, other)
 
+    def link(self, peer: Device) -> str:
+        """Return what joins the two devices, as ``peerlane topo`` names it: ``"PIX"``, ``"HCCS"``, ``"SYS"``, ...
+
+        ``"X"`` for the device itself.
+        """
+        return self._backend.link(self._info.ordinal, self._checked(peer, "Device.link"))
+
     def allocate(self, nbytes: int, *, stream: Stream | None = None, peer: bool = False) -> Buffer:
         """Allocate device memory; usable at once.
 

@@ -70,9 +70,12 @@ class Error(Exception):
         The vendor's code, when a dialect was speaking.
     device : str or None
         The device it concerns (``"virtual:0"``).
+    operation : int or None
+        At a synchronization: the number, in its stream, of the operation that failed.
     """
 
     default_fault = Fault.DEVICE_FAULT
+    operation: int | None = None
 
     def __init__(
         self,
@@ -90,13 +93,29 @@ class Error(Exception):
         self.device = device
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), str(self), self.fault.name, self.call, self.code, self.device)
+        return _rebuild, (
+            type(self),
+            str(self),
+            self.fault.name,
+            self.call,
+            self.code,
+            self.device,
+            self.operation,
+        )
 
 
 def _rebuild(
-    cls: type[Error], message: str, fault: str, call: str | None, code: int | None, device: str | None
+    cls: type[Error],
+    message: str,
+    fault: str,
+    call: str | None,
+    code: int | None,
+    device: str | None,
+    operation: int | None,
 ) -> Error:
-    return cls(message, fault=Fault[fault], call=call, code=code, device=device)
+    made = cls(message, fault=Fault[fault], call=call, code=code, device=device)
+    made.operation = operation
+    return made
 
 
 class InvalidValue(Error, ValueError):

@@ -56,6 +56,12 @@ _FIELDS = {
 
 def as_error(failure: Failure) -> Error:
     """Return the exception that a synchronization raises for a failed operation."""
+    made = _made(failure)
+    made.operation = failure[2]
+    return made
+
+
+def _made(failure: Failure) -> Error:
     error, stream, operation, kind, token, cause = failure
     what = f"operation {operation} ({_KINDS.get(kind, kind)}) of stream {stream}"
     if cause is not None:

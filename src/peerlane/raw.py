@@ -28,7 +28,7 @@ _copy = _core.copy
 _submit_copy = _core.submit_copy_at
 _WORD = 1 << 64
 _LIST_HEADER = struct.Struct("<8sIIQQ")
-_COMPARES = ("geq", "eq", "and", "nor")
+_COMPARES = ("geq", "eq", "and", "nor", "since")
 
 
 def _checked(call: str, **values: object) -> list[int]:
@@ -186,7 +186,8 @@ def wait_value(
         Where it is queued.
     compare : str
         With ``w = word & mask``: ``"geq"`` w >= value; ``"eq"`` w == value; ``"and"`` w & value != 0; ``"nor"`` a
-        bit of the mask is neither in w nor in value (``spec`` hip 3.7, acl 2.7).
+        bit of the mask is neither in w nor in value; ``"since"`` w - value, as a signed number of ``width`` bytes, is
+        not negative, so that counters may wrap (``spec`` hip 3.7, acl 2.7).
     width : int
         4 or 8 bytes.
     timeout : float, optional

@@ -29,6 +29,7 @@ def enter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Enter]:
         peerlane.leave_node()
         peerlane.enter_node(spec)
         acl.get_recent_err_msg()
+        acl.rt.get_last_error(0)
         return acl
 
     yield enter

@@ -48,7 +48,7 @@ def content(acl: ModuleType, pointer: int, size: int = 64) -> bytes:
     return bytes(taken)
 
 
-NEEDS_DEVICE: list[tuple[str, tuple[int, ...], Any]] = [
+NEEDS_DEVICE: list[tuple[str, tuple[Any, ...], Any]] = [
     ("get_device", (), (0, 107002)),
     ("malloc", (8, 2), (0, 107002)),
     ("malloc_host", (8,), (0, 107002)),
@@ -58,6 +58,22 @@ NEEDS_DEVICE: list[tuple[str, tuple[int, ...], Any]] = [
     ("memcpy2d", (4096, 8, 8192, 8, 8, 1, 1), 107002),
     ("device_enable_peer_access", (1, 0), 107002),
     ("device_disable_peer_access", (1,), 107002),
+    ("malloc_align32", (8, 2), (0, 107002)),
+    ("malloc_cached", (8, 2), (0, 107002)),
+    ("malloc_with_cfg", (8, 2, {}), (0, 107002)),
+    ("malloc_for_task_scheduler", (8, 2, {}), (0, 107002)),
+    ("malloc_host_with_cfg", (8, {}), (0, 107002)),
+    ("mem_flush", (4096, 8), 107002),
+    ("mem_invalidate", (4096, 8), 107002),
+    ("host_register", (4097, 8, 0), (0, 107002)),
+    ("host_register_v2", (4097, 8, 2), 107002),
+    ("host_unregister", (4096,), 107002),
+    ("host_get_device_pointer", (4096, 0), (0, 107002)),
+    ("value_write", (4097, 1, 0, 0), 107002),
+    ("value_wait", (4097, 1, 9, 0), 107002),
+    ("reduce_async", (4097, 4097, 3, 9, 0, 0, 0), 107002),
+    ("set_stream_attribute", (0, 9, {}), 107002),
+    ("get_stream_attribute", (0, 1), ({"failureMode": 0}, 107002)),
 ]
 
 

@@ -50,6 +50,7 @@ def test_every_call_of_a_forked_child_that_touches_devices_says_so(acl: ModuleTy
     pointer, _ = rt.malloc(8, 2)
     host, _ = rt.malloc_host(8)
     stream, event, notify = rt.create_stream()[0], rt.create_event()[0], rt.create_notify(0)[0]
+    buffer = acl.create_data_buffer(pointer, 8)
     data, target = b"bytes of the program", bytearray(8)
     array = np.arange(4, dtype=np.uint8)
     into, out = peerlane.as_buffer(target).address, util.bytes_to_ptr(data)
@@ -88,6 +89,29 @@ def test_every_call_of_a_forked_child_that_touches_devices_says_so(acl: ModuleTy
         ("record_notify", lambda: rt.record_notify(notify, stream), BAD),
         ("set_memcpy_desc", lambda: rt.set_memcpy_desc(pointer, 6, 1, 2, 8, 0), (0, BAD)),
         ("process_report", lambda: rt.process_report(1), BAD),
+        ("malloc_with_cfg", lambda: rt.malloc_with_cfg(8, 0, {}), (0, BAD)),
+        ("malloc_host_with_cfg", lambda: rt.malloc_host_with_cfg(8, {}), (0, BAD)),
+        ("mem_flush", lambda: rt.mem_flush(pointer, 8), BAD),
+        ("dvpp_malloc", lambda: acl.media.dvpp_malloc(8), (0, BAD)),
+        ("dvpp_free", lambda: acl.media.dvpp_free(pointer), BAD),
+        ("host_register", lambda: rt.host_register(4096, 8, 0), (0, BAD)),
+        ("host_unregister", lambda: rt.host_unregister(4096), BAD),
+        ("host_get_device_pointer", lambda: rt.host_get_device_pointer(4096, 0), (0, BAD)),
+        ("attributes", lambda: rt.pointer_get_attributes(pointer)[1], BAD),
+        ("value_write", lambda: rt.value_write(pointer, 1, 0, stream), BAD),
+        ("value_wait", lambda: rt.value_wait(pointer, 1, 0, stream), BAD),
+        ("reduce_async", lambda: rt.reduce_async(pointer, pointer, 8, 10, 0, stream, 0), BAD),
+        ("set_stream_attribute", lambda: rt.set_stream_attribute(stream, 3, {}), BAD),
+        ("get_stream_attribute", lambda: rt.get_stream_attribute(stream, 1), ({"failureMode": 0}, BAD)),
+        ("capability", lambda: acl.get_device_capability(0, 0), (0, BAD)),
+        ("get_device_info", lambda: rt.get_device_info(0, 101), (0, BAD)),
+        ("query_device_status", lambda: rt.query_device_status(0), (0xFFFF, BAD)),
+        ("get_devices_topo", lambda: rt.get_devices_topo(0, 1), (0, BAD)),
+        ("get_mem_uce_info", lambda: rt.get_mem_uce_info(0, 1), ([], BAD)),
+        ("last error", lambda: [rt.get_last_error(0), rt.peek_at_last_error(0)], [BAD, 0]),
+        ("data buffer", lambda: [acl.create_data_buffer(1, 1), acl.get_data_buffer_addr(buffer)], [0, 0]),
+        ("get_cann_version", lambda: acl.get_cann_version(0)[1], 0),
+        ("a model", lambda: acl.mdl.load_from_file("x"), 200001),
         ("get_soc_name", acl.get_soc_name, None),
         ("get_version", acl.get_version, (1, 17, 0, 0)),
         ("message", lambda: "was forked after peerlane had started" in acl.get_recent_err_msg(), True),

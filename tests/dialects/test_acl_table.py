@@ -52,10 +52,22 @@ def documented(name: str, seen: frozenset[str] = frozenset()) -> set[int]:
     return codes
 
 
+def split(types: str) -> list[str]:
+    """Return the types between the commas that no bracket encloses."""
+    depth, parts = 0, [""]
+    for letter in types:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [each.strip() for each in parts]
+
+
 def fits(value: object, declared: str) -> bool:
     """Tell whether a value is of a declared type, as far as these are used."""
     if declared.startswith("tuple["):
-        parts = [each.strip() for each in re.split(r",(?![^\[]*\])", declared[6:-1])]
+        parts = split(declared[6:-1])
         return isinstance(value, tuple) and len(value) == len(parts) and all(map(fits, value, parts))
     if "|" in declared:
         return any(fits(value, each.strip()) for each in declared.split("|"))

@@ -327,6 +327,17 @@ def test_can_access_wrong_device(node: Node) -> None:
         d0.can_access(1)  # type: ignore[arg-type]
 
 
+def test_link_wrong_device(node: Node) -> None:
+    old, _ = node()
+    d0, d1 = node()
+    assert (d0.link(d1), d1.link(d0), d0.link(d0)) == ("PIX", "PIX", "X")
+    with pytest.raises(pl.InvalidValue, match="another node") as refused:
+        d0.link(old)
+    assert refused.value.fault is Fault.WRONG_DEVICE
+    with pytest.raises(TypeError, match="must be a Device, not str"):
+        d0.link("virtual:1")  # type: ignore[arg-type]
+
+
 def test_why_not_wrong_device(node: Node) -> None:
     old, _ = node()
     d0, _ = node()

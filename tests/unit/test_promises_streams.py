@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import time
 import weakref
 
@@ -156,6 +157,25 @@ def test_callback_not_callable(node: Node) -> None:
     del function
     gc.collect()
     assert alive() is None
+
+
+def test_a_failure_has_the_number_of_its_operation(node: Node) -> None:
+    d0, _ = node()
+    s, buffer = d0.create_stream(), d0.allocate(8)
+
+    def raises() -> None:
+        raise ZeroDivisionError
+
+    buffer.fill(1, stream=s)
+    s.launch_callback(raises)
+    with pytest.raises(pl.DeviceFault) as failed:
+        s.sync()
+    assert failed.value.operation == 2
+    assert pickle.loads(pickle.dumps(failed.value)).operation == 2
+    with pytest.raises(pl.Closed) as closed:
+        buffer.close()
+        buffer.fill(1)
+    assert closed.value.operation is None
 
 
 def test_callback_failed(node: Node) -> None:

@@ -16,19 +16,20 @@ pytestmark = pytest.mark.timeout(60)
 PATIENCE = 20.0
 
 
-def _wanted(word: int, compare: str, value: int, mask: int) -> bool:
+def _wanted(word: int, compare: str, value: int, mask: int, sign: int) -> bool:
     """What HIP's hipStreamWaitValue and acl's value_wait say, on the bits of the mask."""
     found = word & mask
     return {
         "geq": found >= value,
         "eq": found == value,
         "and": found & value != 0,
+        "since": (found - value) & sign == 0,
         "nor": any(not (found | value) >> bit & 1 for bit in range(64) if mask >> bit & 1),
     }[compare]
 
 
 @pytest.mark.parametrize("width", [4, 8])
-@pytest.mark.parametrize("compare", ["geq", "eq", "and", "nor"])
+@pytest.mark.parametrize("compare", ["geq", "eq", "and", "nor", "since"])
 def test_a_wait_ends_when_the_word_is_as_wanted(node: Node, compare: str, width: int) -> None:
     d0, _ = node()
     cases = [
@@ -51,7 +52,7 @@ def test_a_wait_ends_when_the_word_is_as_wanted(node: Node, compare: str, width:
             over.append(True)
         except pl.WaitTimeout:
             over.append(False)
-    assert over == [_wanted(word, compare, value, mask) for word, value, mask in cases]
+    assert over == [_wanted(word, compare, value, mask, 1 << 8 * width - 1) for word, value, mask in cases]
 
 
 def test_what_was_written_before_the_word_is_seen_behind_the_wait(node: Node) -> None:
@@ -108,7 +109,7 @@ def test_wait_value_bad(node: Node) -> None:
     word = d0.allocate(16)
     host = np.zeros(2, np.uint64)
     with d0.create_stream() as s:
-        with pytest.raises(pl.InvalidValue, match="compare is 'gt'; valid are geq, eq, and, nor"):
+        with pytest.raises(pl.InvalidValue, match="compare is 'gt'; valid are geq, eq, and, nor, since"):
             pl.raw.wait_value(word.address, 1, stream=s, compare="gt")
         with pytest.raises(pl.InvalidValue, match="width is 1"):
             pl.raw.wait_value(word.address, 1, stream=s, width=1)

@@ -204,6 +204,10 @@ class Backend(Protocol):
         """Return in words why ``can_access`` is False; empty if it is True."""
         ...
 
+    def link(self, ordinal: int, peer: int) -> str:
+        """Return what joins two devices, as ``peerlane topo`` names it; ``"X"`` for a device and itself."""
+        ...
+
     def peers(self, ordinal: int) -> Collection[int]:
         """Return the ordinals whose memory ``ordinal`` may reach now."""
         ...

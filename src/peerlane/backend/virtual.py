@@ -250,6 +250,9 @@ class VirtualBackend:
     def why_not(self, ordinal: int, peer: int) -> str:
         return "" if self.can_access(ordinal, peer) else self.config.topology.reason(ordinal, peer)
 
+    def link(self, ordinal: int, peer: int) -> str:
+        return self.config.topology.link(ordinal, peer).value
+
     def peers(self, ordinal: int) -> Collection[int]:
         return frozenset(self._peers[ordinal])
 

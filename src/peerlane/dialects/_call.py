@@ -264,7 +264,6 @@ class Convention:
         self._report = report
         self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
         self._table: dict[str, Declared] = {}
-        self._absent: list[str] = []
 
     def functions(self, module: str) -> Mapping[str, Callable[..., Any]]:
         """Return the declared calls of one of the vendor's modules, by their names there."""
@@ -275,13 +274,12 @@ class Convention:
         """The declared calls by name, in their order."""
         return MappingProxyType(self._table)
 
-    @property
-    def absences(self) -> Sequence[str]:
-        """The names of the calls that always refuse."""
-        return tuple(self._absent)
-
     def call(
-        self, name: str, *, out: int = 0, blank: tuple[object, ...] | None = None
+        self,
+        name: str,
+        *,
+        out: int = 0,
+        blank: tuple[object, ...] | Callable[..., tuple[object, ...]] | None = None,
     ) -> Callable[[_Body], Callable[..., Any]]:
         """Declare a call of the vendor.
 
@@ -291,10 +289,12 @@ class Convention:
             With its module: ``"acl.rt.malloc"``.
         out : int
             Outputs, which come before the code.  The body returns none, one, or a tuple of them.
-        blank : tuple, optional
-            The outputs of a call that failed; zeros by default.
+        blank : tuple or callable, optional
+            The outputs of a call that failed; zeros by default.  What a program may change is made anew for each
+            failure, by a function of the arguments.
         """
-        blanks = (0,) * out if blank is None else blank
+        made = blank if callable(blank) else None
+        blanks = (0,) * out if blank is None or callable(blank) else blank
 
         def declare(body: _Body) -> Callable[..., Any]:
             parameters = _Parameters.of(name, body)
@@ -306,6 +306,8 @@ class Convention:
                     result = body(*values)
                 except (Refusal, Error) as error:
                     code = self._fail(parameters, error, values)
+                    if made is not None:
+                        return (*made(*values), code)
                     return (*blanks, code) if blanks else code
                 if not blanks:
                     return self._success
@@ -315,8 +317,13 @@ class Convention:
 
         return declare
 
-    def value(self, name: str) -> Callable[[_Body], Callable[..., Any]]:
-        """Declare a call that answers with a bare value, without a code; its failures are exceptions."""
+    def value(
+        self, name: str, *, failed: Callable[[int], object] | None = None
+    ) -> Callable[[_Body], Callable[..., Any]]:
+        """Declare a call that answers with a bare value, without a code.
+
+        ``failed`` makes the answer of one that failed, of its code; by default failures are exceptions.
+        """
 
         def declare(body: _Body) -> Callable[..., Any]:
             parameters = _Parameters.of(name, body)
@@ -326,24 +333,26 @@ class Convention:
                 values = parameters.parse(args)
                 try:
                     return body(*values)
-                except Error as error:
+                except (Refusal, Error) as error:
+                    if failed is not None:
+                        return failed(self._fail(parameters, error, values))
                     raise ValueError(f"{name}: {error}") from None
 
             return self.serve(name, wrapper, body)
 
         return declare
 
-    def absent(self, name: str, answer: Callable[[int], object], refusal: Refusal) -> None:
-        """Declare a call of the vendor that this version does not have: it takes anything and refuses."""
+    def refusing(self, name: str, refusal: Refusal) -> Callable[..., int]:
+        """Return a call that takes anything and refuses, with its code alone; it is not in the table."""
 
-        def wrapper(*args: object) -> object:
+        def wrapper(*args: object) -> int:
             given = tuple((f"argument {number}", value, None) for number, value in enumerate(args, 1))
             self._report(Failure(name, refusal.code, str(refusal), refusal.remedy, given))
-            return answer(refusal.code)
+            return refusal.code
 
         wrapper.__doc__ = str(refusal)
-        self._absent.append(name)
-        self.serve(name, wrapper)
+        wrapper.__name__ = wrapper.__qualname__ = name.rpartition(".")[2]
+        return wrapper
 
     def serve(
         self, name: str, function: Callable[..., Any], body: Callable[..., Any] | None = None

@@ -23,6 +23,13 @@ MODULES: dict[str, Mapping[str, str]] = {
         "acl": "peerlane.dialects.acl",
         "acl.rt": "peerlane.dialects.acl.rt",
         "acl.util": "peerlane.dialects.acl.util",
+        "acl.blas": "peerlane.dialects.acl.blas",
+        "acl.fv": "peerlane.dialects.acl.fv",
+        "acl.himpi": "peerlane.dialects.acl.himpi",
+        "acl.mdl": "peerlane.dialects.acl.mdl",
+        "acl.media": "peerlane.dialects.acl.media",
+        "acl.op": "peerlane.dialects.acl.op",
+        "acl.prof": "peerlane.dialects.acl.prof",
     },
 }
 

@@ -32,15 +32,14 @@ def page(text: str, convention: Convention) -> str:
     return f"{head}{BEGIN}\n\n{tables(convention)}\n{END}{tail}"
 
 
-def stubs(convention: Convention) -> Mapping[str, str]:
-    """Return a type stub for each of the vendor's modules, by its name."""
+def stubs(convention: Convention, refusing: Iterable[str]) -> Mapping[str, str]:
+    """Return a type stub for each of the vendor's modules, by its name; ``refusing`` have any call besides."""
     modules: dict[str, list[str]] = {}
     for call in sorted(convention.table.values(), key=lambda call: call.name):
         module, _, name = call.name.rpartition(".")
         modules.setdefault(module, []).append(f"def {name}({_parameters(call)}) -> {call.returns}: ...\n")
-    for absent in convention.absences:
-        module, _, name = absent.rpartition(".")
-        modules.setdefault(module, []).append(f"def {name}(*args: Any) -> Any: ...\n")
+    for module in refusing:
+        modules.setdefault(module, []).append("def __getattr__(name: str) -> Callable[..., int]: ...\n")
     children: dict[str, str] = dict.fromkeys(modules, "")
     for module in sorted(modules):
         parent, _, name = module.rpartition(".")
@@ -76,13 +75,14 @@ def _parameters(call: Declared) -> str:
 
 def main() -> None:
     """Write the pages and stubs of every dialect."""
-    from peerlane.dialects.acl import rt, util  # noqa: F401
+    import peerlane.dialects.acl  # noqa: F401
+    from peerlane.dialects.acl._elsewhere import MODULES
     from peerlane.dialects.acl._state import acl
 
     root = Path(__file__).resolve().parents[3]
     found = root / "docs" / "reference" / "acl.md"
     found.write_text(page(found.read_text(), acl))
-    for module, text in stubs(acl).items():
+    for module, text in stubs(acl, MODULES).items():
         folder, *rest = module.split(".")
         (root / "src" / f"{folder}-stubs").mkdir(exist_ok=True)
         (root / "src" / f"{folder}-stubs" / f"{rest[-1] if rest else '__init__'}.pyi").write_text(text)

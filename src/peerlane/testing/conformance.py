@@ -220,6 +220,7 @@ class BackendConformance:
         assert backend.can_access(0, 1)
         assert not backend.can_access(0, 0)
         assert backend.why_not(0, 1) == ""
+        assert backend.link(0, 1) == backend.link(1, 0) != backend.link(0, 0) == "X"
         assert backend.why_not(0, 0)
         assert set(backend.peers(0)) == set()
         for _ in range(2):

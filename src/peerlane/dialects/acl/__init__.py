@@ -1,7 +1,15 @@
-"""``acl``: pyACL on virtual devices.  See ``docs/reference/acl.md`` for what works, refuses and is absent."""
+"""``acl``: pyACL on virtual devices.  See ``docs/reference/acl.md`` for what works and what refuses."""
 
-from peerlane.dialects.acl import _absent as _absent
+from peerlane.dialects.acl import _data_buffer as _data_buffer
+from peerlane.dialects.acl import _specification as _specification
 from peerlane.dialects.acl import _system as _system
+from peerlane.dialects.acl import blas as blas
+from peerlane.dialects.acl import fv as fv
+from peerlane.dialects.acl import himpi as himpi
+from peerlane.dialects.acl import mdl as mdl
+from peerlane.dialects.acl import media as media
+from peerlane.dialects.acl import op as op
+from peerlane.dialects.acl import prof as prof
 from peerlane.dialects.acl import rt as rt
 from peerlane.dialects.acl import util as util
 from peerlane.dialects.acl._state import acl as _acl

@@ -1,6 +1,6 @@
 """``acl.rt``: copies and fills on streams (spec acl 2.7, 4 "Copies").
 
-Pageable host memory cannot wait: such a copy waits for the stream, and is then made at once.
+Pageable host memory cannot wait, unless it is registered: such a copy waits for the stream, and is then made at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _declare(name: str, doc: str) -> None:
         if dst == src:
             return
         found = stream_of(stream)
-        if _is_pageable(dst, src):
+        if _is_pageable(dst, src, count, count):
             found.wait()
             with access_explained(dst, src):
                 raw.copy(dst, src, count, direct=True)
@@ -67,12 +67,15 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                 and 0 < count <= dest_max
                 and 0 <= kind <= 5
                 and dst != src
-                and ((to.device or source.device) if to and source else _streams_copy(dst, src))
+                and (
+                    ((to.device or source.device) if to and source else _streams_copy(dst, src))
+                    or (machine.registrations and not _is_pageable(dst, src, count, count))
+                )
                 and not context.node.is_closed
             ):
                 _submit_copy(found.neutral, dst, src, count, True)
                 return SUCCESS
-        except (Error, AttributeError, KeyError, TypeError, ValueError):
+        except (Refusal, Error, AttributeError, KeyError, TypeError, ValueError):
             pass  # nothing was queued: the other path does it, or gives the reason
         return checked(*args)
 
@@ -111,7 +114,7 @@ def memset_async(dev_ptr: Address, max_count: Word, value: Int32, count: Word, s
         return
     check_fill(dev_ptr, max_count, count)
     found = stream_of(stream)
-    refuse_ordinary(dev_ptr)
+    refuse_ordinary(dev_ptr, count)
     raw.fill(dev_ptr, value & 0xFF, count=count, stream=found.neutral)
 
 
@@ -143,7 +146,8 @@ def memcpy2d_async(
         )
     found = stream_of(stream)
     rectangle = (dst, dpitch, src, spitch, width, height)
-    if _is_pageable(dst, src):
+    extents = ((height - 1) * pitch + width for pitch in (dpitch, spitch))
+    if _is_pageable(dst, src, *extents):
         found.wait()
         with access_explained(dst, src):
             raw.copy_2d(*rectangle, direct=True)
@@ -151,8 +155,8 @@ def memcpy2d_async(
         raw.copy_2d(*rectangle, stream=found.neutral, direct=True)
 
 
-def _is_pageable(dst: int, src: int) -> bool:
-    """Tell whether an end is pageable; 207000 if both are the host's."""
+def _is_pageable(dst: int, src: int, to_bytes: int, from_bytes: int) -> bool:
+    """Tell whether an end is pageable, and not registered; 207000 if both are the host's."""
     kinds = raw.locate(dst).kind, raw.locate(src).kind
     if Kind.DEVICE not in kinds:
         raise Refusal(
@@ -160,4 +164,7 @@ def _is_pageable(dst: int, src: int) -> bool:
             f"{machine.describe(dst)} and {machine.describe(src)} are both the host's, which no stream copies",
             "copy on the host with acl.rt.memcpy, Python or numpy",
         )
-    return Kind.PAGEABLE in kinds
+    if Kind.PAGEABLE not in kinds:
+        return False
+    end = (dst, to_bytes) if kinds[0] is Kind.PAGEABLE else (src, from_bytes)
+    return machine.registrations.around(*end) is None

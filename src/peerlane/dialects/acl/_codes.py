@@ -50,6 +50,13 @@ class Code(enum.IntEnum):
     RT_DEVICE_MEM_ERROR = 507053
     RT_SUSPECT_REMOTE_ERROR = 507057
     RT_DRV_INTERNAL_ERROR = 507899
+    RT_HOST_MEMORY_ALREADY_REGISTERED = 507910
+    RT_HOST_MEMORY_NOT_REGISTERED = 507911
+
+    @property
+    def is_runtime(self) -> bool:
+        """Whether the vendor's runtime gives it, below the layer that checks arguments."""
+        return self.name.startswith("RT_")
 
 
 FAULTS: Mapping[Fault, int] = MappingProxyType(

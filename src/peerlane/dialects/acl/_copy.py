@@ -78,7 +78,7 @@ def memset(dev_ptr: Address, max_count: Word, value: Int32, count: Word) -> None
         return
     check_fill(dev_ptr, max_count, count)
     machine.context()
-    refuse_ordinary(dev_ptr)
+    refuse_ordinary(dev_ptr, count)
     raw.fill(dev_ptr, value & 0xFF, count=count)
 
 
@@ -132,9 +132,11 @@ def check_rectangle(dst: int, dpitch: int, src: int, spitch: int, width: int, he
             )
 
 
-def refuse_ordinary(dev_ptr: int) -> None:
-    """Refuse to fill host memory that acl did not allocate."""
+def refuse_ordinary(dev_ptr: int, count: int) -> None:
+    """Refuse to fill host memory that acl neither allocated nor registered."""
     if dev_ptr in machine.allocations or raw.locate(dev_ptr).kind is not Kind.PAGEABLE:
+        return
+    if machine.registrations.around(dev_ptr, count) is not None:
         return
     if not machine.is_mapped(dev_ptr):
         raise Refusal(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from peerlane import Kind, memory, raw
-from peerlane.dialects._call import Address, Int32, Refusal, Word
+from peerlane.dialects._call import Address, Dict, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import REMEDIES, Code
+from peerlane.dialects.acl._malloc_config import read_attributes, refuse_attributes
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import Error, OutOfMemory
 
 _P2P_POLICIES = frozenset({3, 4, 5, 7})
+_CACHED_POLICIES = frozenset({0, 1, 2, 6})
+_MEMORY_TYPES = 0x100 | 0x1000 | 0x10_0000
 _PADDING = 64
 _WORD = 1 << 64
 _LARGEST = (1 << 63) - 1
@@ -30,19 +33,70 @@ def malloc(size: Word, policy: Int32) -> int:
     Refuses: 100000 size 0 or not to be padded; 107002; 207001
     Basis: S
     """
+    return allocate(size, policy)
+
+
+@acl.call("acl.rt.malloc_align32", out=1)
+def malloc_align32(size: Word, policy: Int32) -> int:
+    """Allocate as ``malloc``: the padding in which the vendor's differ is not given here (spec acl 2.7).
+
+    Gives: pointer
+    Refuses: as `malloc`
+    Basis: S
+    """
+    return allocate(size, policy)
+
+
+@acl.call("acl.rt.malloc_cached", out=1)
+def malloc_cached(size: Word, policy: Int32) -> int:
+    """Allocate memory that a cache serves; it knows policies 0, 1, 2 and 6, another one means default pages.
+
+    So it is never for peer access.
+
+    Gives: pointer
+    Refuses: as `malloc`
+    Basis: S
+    """
+    return allocate(size, policy if policy in _CACHED_POLICIES else 0)
+
+
+@acl.call("acl.rt.malloc_with_cfg", out=1)
+def malloc_with_cfg(size: Word, policy: Int32, cfg: Dict) -> int:
+    """Allocate as ``malloc``; types of memory (0x100, 0x1000, 0x100000) may be added to the policy (spec acl 2.7).
+
+    In ``cfg``, attribute 1 (module) is for the vendor's own statistics, 2 names a device.
+
+    Gives: pointer
+    Refuses: as `malloc`; 107000 another device than this thread's, no attribute; `KeyError`, `TypeError`,
+        `ValueError` for `cfg`
+    Basis: S; C for 107000
+    """
+    return _configured(size, policy, cfg, "acl.rt.malloc_with_cfg")
+
+
+@acl.call("acl.rt.malloc_for_task_scheduler", out=1)
+def malloc_for_task_scheduler(size: Word, policy: Int32, cfg: Dict) -> int:
+    """Allocate as ``malloc_with_cfg``: what schedules tasks here reads all memory (spec acl 2.7).
+
+    Gives: pointer
+    Refuses: as `malloc_with_cfg`
+    Basis: S; C for 107000
+    """
+    return _configured(size, policy, cfg, "acl.rt.malloc_for_task_scheduler")
+
+
+@acl.call("acl.rt.malloc_host_with_cfg", out=1)
+def malloc_host_with_cfg(size: Word, cfg: Dict) -> int:
+    """Allocate as ``malloc_host``, with ``cfg`` as in ``malloc_with_cfg`` (spec acl 2.7).
+
+    Gives: pointer
+    Refuses: as `malloc_host`, and for `cfg` as `malloc_with_cfg`
+    Basis: S; C for 107000
+    """
+    attributes = read_attributes("acl.rt.malloc_host_with_cfg", cfg)
     _refuse_size(size)
-    if size + _PADDING > _WORD:
-        raise Refusal(
-            Code.INVALID_PARAM,
-            f"size {size:,} does not fit 64 bits once it is padded",
-            "pass a size that was not negative",
-        )
-    context = machine.context()
-    _refuse_enormous(size, f"device {context.device.ordinal}", context.device.total_bytes)
-    address = machine.allocate(context, size, peer=policy in _P2P_POLICIES)
-    if address is None:
-        raise machine.reset_meanwhile(context)
-    return address
+    refuse_attributes(attributes, machine.context().device.ordinal)
+    return _allocate_host(size)
 
 
 @acl.call("acl.rt.malloc_host", out=1)
@@ -55,21 +109,17 @@ def malloc_host(size: Word) -> int:
     """
     _refuse_size(size)
     machine.context()
-    _refuse_enormous(size, "the host", _LARGEST)
-    try:
-        return machine.allocate_host(size)
-    except OutOfMemory as error:  # whatever the host ran out of
-        raise Refusal(Code.RT_MEMORY_ALLOCATION, str(error), REMEDIES[error.fault]) from None
+    return _allocate_host(size)
 
 
 @acl.call("acl.rt.free")
 def free(dev_ptr: Address) -> None:
-    """Free what ``malloc`` returned, from any thread, with or without a device (spec acl 2.7).
+    """Free what ``malloc`` and its like returned, from any thread, with or without a device (spec acl 2.7).
 
     Refuses: 100000 NULL; 107000 anything that `malloc` did not return, or freed
     Basis: S, X
     """
-    _free(dev_ptr, host=False)
+    free_device(dev_ptr, "acl.rt.free")
 
 
 @acl.call("acl.rt.free_host")
@@ -79,7 +129,7 @@ def free_host(host_ptr: Address) -> None:
     Refuses: as `free`
     Basis: S, X
     """
-    _free(host_ptr, host=True)
+    _free(host_ptr, "acl.rt.free_host", host=True)
 
 
 @acl.call("acl.rt.get_mem_info", out=2)
@@ -99,6 +149,77 @@ def get_mem_info(attr: Int32) -> tuple[int, int]:
     return device.free_bytes, device.total_bytes
 
 
+@acl.call("acl.rt.mem_flush")
+def mem_flush(dev_ptr: Address, size: Word) -> None:
+    """Write a device's cache back to its memory: nothing to do, there is no cache (spec acl 2.7).
+
+    Refuses: 100000 NULL, size 0; 107002; 107000 not that much device memory
+    Basis: S; C for 107000
+    """
+    _check_cached(dev_ptr, size)
+
+
+@acl.call("acl.rt.mem_invalidate")
+def mem_invalidate(dev_ptr: Address, size: Word) -> None:
+    """Drop what a device's cache holds: nothing to do, there is no cache (spec acl 2.7).
+
+    Refuses: as `mem_flush`
+    Basis: S; C for 107000
+    """
+    _check_cached(dev_ptr, size)
+
+
+def allocate(size: int, policy: int) -> int:
+    """Allocate memory of this thread's device; refuses as ``acl.rt.malloc``."""
+    _refuse_size(size)
+    if size + _PADDING > _WORD:
+        raise Refusal(
+            Code.INVALID_PARAM,
+            f"size {size:,} does not fit 64 bits once it is padded",
+            "pass a size that was not negative",
+        )
+    context = machine.context()
+    _refuse_enormous(size, f"device {context.device.ordinal}", context.device.total_bytes)
+    address = machine.allocate(context, size, peer=policy in _P2P_POLICIES)
+    if address is None:
+        raise machine.reset_meanwhile(context)
+    return address
+
+
+def free_device(dev_ptr: int, call: str) -> None:
+    """Free device memory; refuses as ``acl.rt.free``."""
+    _free(dev_ptr, call, host=False)
+
+
+def _configured(size: int, policy: int, cfg: dict[Any, Any], call: str) -> int:
+    attributes = read_attributes(call, cfg)
+    _refuse_size(size)
+    refuse_attributes(attributes, machine.context().device.ordinal)
+    return allocate(size, policy & ~_MEMORY_TYPES)
+
+
+def _allocate_host(size: int) -> int:
+    _refuse_enormous(size, "the host", _LARGEST)
+    try:
+        return machine.allocate_host(size)
+    except OutOfMemory as error:  # whatever the host ran out of
+        raise Refusal(Code.RT_MEMORY_ALLOCATION, str(error), REMEDIES[error.fault]) from None
+
+
+def _check_cached(dev_ptr: int, size: int) -> None:
+    if not dev_ptr:
+        raise Refusal(Code.INVALID_PARAM, "dev_ptr is NULL (0)", "pass an address of device memory")
+    _refuse_size(size)
+    machine.context()
+    place = raw.locate(dev_ptr)
+    if place.kind is not Kind.DEVICE or dev_ptr + size > place.base + place.size:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"{machine.describe(dev_ptr)} and {size:,} bytes from there on are not all one piece of device memory",
+            "pass what acl.rt.malloc returned, and at most its size",
+        )
+
+
 def _refuse_size(size: int) -> None:
     if not size:
         raise Refusal(Code.INVALID_PARAM, "size is 0", "pass a size of at least 1 byte")
@@ -113,8 +234,7 @@ def _refuse_enormous(size: int, where: str, total: int) -> None:
         )
 
 
-def _free(address: int, *, host: bool) -> None:
-    call = "acl.rt.free_host" if host else "acl.rt.free"
+def _free(address: int, call: str, *, host: bool) -> None:
     if not address:
         raise Refusal(
             Code.INVALID_PARAM, "the pointer is NULL (0)", f"pass only what acl.rt.{_maker(host)} gave"

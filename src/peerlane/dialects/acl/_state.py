@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import reprlib
+import threading
 from typing import Any, TypeVar
 
 from peerlane import Handle
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
+from peerlane.dialects.acl._registrations import Registrations
 from peerlane.dialects.acl._reservations import Reservations
 
 _LIKE_AN_ADDRESS = 1 << 32
@@ -40,6 +42,12 @@ class Shared:
         self.taken_keys: dict[str, Any] = {}
 
 
+class LastError(threading.local):
+    """The newest code of the runtime in this thread; 0 if there is none, or it was taken."""
+
+    code = 0
+
+
 class AclMachine(Machine):
     """The machine, with the peer references of each direction (spec acl 4, "P2P").
 
@@ -47,6 +55,8 @@ class AclMachine(Machine):
     ----------
     op_wait_timeout : float or None
         Seconds that a stream waits for an event; None is for ever.
+    registrations : Registrations
+        The host memory that the program registered.
     reports : dict
         By thread: the callbacks that it has to run.
     reservations : Reservations
@@ -62,6 +72,7 @@ class AclMachine(Machine):
         super().forget()
         self.peer_references: dict[tuple[int, int], int] = {}
         self.op_wait_timeout: float | None = None
+        self.registrations = Registrations()
         self.reports: dict[int, Any] = {}
         self.reservations = Reservations()
         self.shared = Shared()
@@ -153,6 +164,8 @@ def _named(context: Context) -> str:
 
 
 def _report(failure: Failure) -> None:
+    if Code(failure.code).is_runtime:
+        last_error.code = failure.code
     messages.add(_text(failure))
 
 
@@ -184,4 +197,5 @@ def _shown(value: object, is_address: bool | None) -> str:
 
 machine = AclMachine()
 messages = Messages()
+last_error = LastError()
 acl = Convention(success=SUCCESS, codes=FAULTS, remedies=REMEDIES, report=_report)

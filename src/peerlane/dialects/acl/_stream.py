@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
@@ -16,8 +16,23 @@ from peerlane.errors import Error, Fault, WaitTimeout
 
 _FLAGS = 1 | 2 | 4 | 8
 _PRIORITIES = range(8)
+PRIORITY = 5  # the number of the attribute
 _MODES = {0: "continue", 1: "stop"}
 _READY, _NOT_READY = 0, 1
+
+
+class WhenOneFails:
+    """What is told of the failures on streams: ``callback(stream, error)``, or None."""
+
+    callback: Callable[[AclStream, Error], None] | None = None
+
+    def tell(self, stream: AclStream, error: Error) -> None:
+        """Tell of a failure that is no consequence of another, nor of what the program did to the stream."""
+        if self.callback is not None and error.operation is not None and error.fault is not Fault.CANCELLED:
+            self.callback(stream, error)
+
+
+when_one_fails = WhenOneFails()
 
 
 class AclStream(Thing):
@@ -27,12 +42,14 @@ class AclStream(Thing):
     ----------
     is_default : bool
         Whether 0 means it, in its context.
+    attributes : dict
+        What a program set and nothing here depends on, by its number.
     neutral : peerlane.Stream
     subscription : Subscription or None
         The thread that runs its callbacks, and those that it has not run; it may have ended.
     """
 
-    __slots__ = ("_aborts", "_ending", "_is_ending", "is_default", "neutral", "subscription")
+    __slots__ = ("_aborts", "_ending", "_is_ending", "attributes", "is_default", "neutral", "subscription")
 
     name = "stream"
 
@@ -41,6 +58,7 @@ class AclStream(Thing):
         self.is_default = is_default
         self.neutral = context.device.create_stream(on_error="continue")
         self.subscription: Subscription | None = None
+        self.attributes: dict[int, int] = {}
         self._aborts = 0
         self._ending = threading.Lock()
         self._is_ending = False
@@ -57,14 +75,14 @@ class AclStream(Thing):
         aborts = self._aborts
         try:
             self.neutral.sync(timeout)
-        except WaitTimeout as error:
-            if error.call != "Stream.sync":  # an operation's own timeout
-                raise
-            raise Refusal(
-                Code.RT_STREAM_SYNC_TIMEOUT,
-                str(error),
-                "wait longer, or look at why the stream does not go on",
-            ) from None
+        except Error as error:
+            if isinstance(error, WaitTimeout) and error.call == "Stream.sync":
+                raise Refusal(
+                    Code.RT_STREAM_SYNC_TIMEOUT,
+                    str(error),
+                    "wait longer, or look at why the stream does not go on",
+                ) from None
+            raise self._failure(error) from None
         if self._is_ending:
             with self._ending:  # it knows then whether something was cancelled
                 pass
@@ -101,7 +119,7 @@ class AclStream(Thing):
             except Error as error:
                 if error.fault is Fault.CANCELLED:
                     self._aborts += 1
-                first = first or error
+                first = first or self._failure(error)
         if first is not None:
             raise first
 
@@ -110,6 +128,17 @@ class AclStream(Thing):
         self.abort(close=True)
         if self.subscription is not None:
             self.subscription.end(wait=False)
+
+    def _failure(self, error: Error) -> Error:
+        """Return what failed on the stream, once the program's callback was told of it."""
+        own = error.__cause__
+        if error.fault is Fault.CALLBACK_FAILED and isinstance(own, Error):
+            operation = error.operation
+            what = f"operation {operation} (reduction) of stream {self.neutral.id}"  # no other call is queued
+            error = type(own)(f"{what}: {own}", fault=own.fault, device=own.device)
+            error.operation = operation
+        when_one_fails.tell(self, error)
+        return error
 
 
 def stream_of(handle: int) -> AclStream:
@@ -152,7 +181,7 @@ def _default(context: Context) -> AclStream:
     return found
 
 
-def _create() -> int:
+def _create(priority: int = 0) -> int:
     context = machine.context()
     info = context.device.info
     with machine.lock:
@@ -162,7 +191,9 @@ def _create() -> int:
                 f"device {info.ordinal} has {info.max_streams:,} streams of this process, the most for {info.name}",
                 "destroy streams that are not needed any more",
             )
-        return machine.give(AclStream(context))
+        made = AclStream(context)
+        made.attributes[PRIORITY] = priority
+        return machine.give(made)
 
 
 def _available(context: Context) -> int:
@@ -196,7 +227,7 @@ def create_stream_with_config(priority: UInt32, flag: UInt32) -> int:
             f"priority is {priority}, flag {flag:#x}; valid are 0 to 7, and a combination of 1, 2, 4 and 8",
             "pass 0 and 0 for an ordinary stream",
         )
-    return _create()
+    return _create(priority)
 
 
 @acl.call("acl.rt.destroy_stream")
@@ -328,9 +359,24 @@ def set_stream_failure_mode(stream: Address, mode: UInt32) -> None:
     Refuses: 107000 mode, stream; 107002; 107003
     Basis: D; C for the values
     """
+    _refuse_mode(mode)
+    stream_of(stream).neutral.on_error = _MODES[mode]
+
+
+def set_failure_mode(stream: AclStream, mode: int) -> None:
+    """Set what a failure does to what is queued behind it; 107000 for no mode."""
+    _refuse_mode(mode)
+    stream.neutral.on_error = _MODES[mode]
+
+
+def failure_mode_of(stream: AclStream) -> int:
+    """Return what was set, as its number."""
+    return next(mode for mode, name in _MODES.items() if name == stream.neutral.on_error)
+
+
+def _refuse_mode(mode: int) -> None:
     if mode not in _MODES:
         raise Refusal(Code.RT_PARAM_INVALID, f"mode is {mode}", "pass 0 to go on after a failure, 1 to stop")
-    stream_of(stream).neutral.on_error = _MODES[mode]
 
 
 def in_seconds(milliseconds: int) -> float | None:

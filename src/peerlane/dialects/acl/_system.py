@@ -7,13 +7,15 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from peerlane.dialects._call import Refusal, Text
+from peerlane.dialects._call import Int32, Refusal, Text, UInt32
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine, messages
 from peerlane.errors import Error
 
 _VERSION = (1, 17, 0)
 _LARGEST_FILE = 10 << 20
+_CANN = "9.0.0"
+_PACKAGES, _CANN_ATTRIBUTES = range(2), range(3)
 
 
 @dataclass
@@ -102,6 +104,56 @@ def get_version() -> tuple[int, int, int]:
     Basis: S
     """
     return _VERSION
+
+
+@acl.call("acl.get_cann_version", out=1, blank=lambda _: (_cann_version(""),))
+def get_cann_version(package: UInt32) -> dict[str, str]:
+    """Return the vendor's version whose calls this dialect follows: package 0 (CANN) and 1 (runtime) (spec acl 2.1).
+
+    Gives: dict: `version` 9.0.0, and its parts
+    Refuses: 100000 other packages, which are not here
+    Basis: S; C for the values and 100000
+    """
+    if package not in _PACKAGES:
+        raise Refusal(
+            Code.INVALID_PARAM, f"there is no package {package} here", "pass 0 (CANN) or 1 (runtime)"
+        )
+    return _cann_version(_CANN)
+
+
+def _cann_version(version: str) -> dict[str, str]:
+    major, minor, release = version.split(".") if version else ("", "", "")
+    return {
+        "version": version,
+        "major_version": major,
+        "minor_version": minor,
+        "release_version": release,
+        "patch_version": "",
+        "reserved": "",
+    }
+
+
+@acl.call("acl.get_cann_attribute_list", out=2, blank=lambda: ([], 0))
+def get_cann_attribute_list() -> tuple[list[int], int]:
+    """Return which features of computing there are, and how many: none (spec acl 2.1).
+
+    Gives: `[]`, 0
+    Basis: S; C for the values
+    """
+    return [], 0
+
+
+@acl.call("acl.get_cann_attribute", out=1)
+def get_cann_attribute(cann_attr: Int32) -> int:
+    """Tell whether there is a feature: 0 INF/NAN, 1 BF16, 2 JIT_COMPILE; none (spec acl 2.1).
+
+    Gives: 0
+    Refuses: 100000 others
+    Basis: S; C for the values
+    """
+    if cann_attr not in _CANN_ATTRIBUTES:
+        raise Refusal(Code.INVALID_PARAM, f"there is no attribute {cann_attr}", "pass 0, 1 or 2")
+    return 0
 
 
 @acl.value("acl.get_soc_name")

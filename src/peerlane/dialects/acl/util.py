@@ -1,6 +1,5 @@
 """``acl.util``: pointers to host objects, host objects from pointers, and threads."""
 
-from peerlane.dialects.acl import _absent as _absent
 from peerlane.dialects.acl import _host as _host
 from peerlane.dialects.acl import _thread as _thread
 from peerlane.dialects.acl._state import acl as _acl

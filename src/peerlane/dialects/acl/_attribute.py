@@ -1,0 +1,82 @@
+"""``acl.rt``: attributes of streams (spec acl 2.4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane.dialects._call import Address, Dict, Int32, Refusal
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._specification import refuse_older_chip
+from peerlane.dialects.acl._state import acl
+from peerlane.dialects.acl._stream import PRIORITY, failure_mode_of, set_failure_mode, stream_of
+
+_FAILURE_MODE, _OVERFLOW, _TAG = 1, 2, 3
+_ATTRIBUTES = range(1, 6)
+_KEYS = {_FAILURE_MODE: "failureMode", _OVERFLOW: "overflowSwitch", _TAG: "userCustomTag"}
+_MOST = {_OVERFLOW: 1, 4: 1, PRIORITY: 7}
+_BITS_32 = 0xFFFF_FFFF
+
+
+@acl.call("acl.rt.set_stream_attribute")
+def set_stream_attribute(stream: Address, stm_attr_type: Int32, value: Dict) -> None:
+    """Set an attribute (spec acl 2.4): 1 as ``set_stream_failure_mode``; the others are kept and change nothing.
+
+    ``value`` is a dict with ``failureMode`` (1), ``overflowSwitch`` (2), ``userCustomTag`` (3), or ``reserved``, a
+    list whose first number counts (4 operator information, 5 priority).  A key that is missing, or no int, is 0 [S].
+
+    Refuses: 107002; 107000 attribute, value, stream; 107003; 207000 attribute 5 on the 310 family;
+        `TypeError` no dict
+    Basis: S, D; C for the codes
+    """
+    given = _given(stm_attr_type, value)
+    found = stream_of(stream)
+    _refuse_unknown(stm_attr_type)
+    if stm_attr_type == _FAILURE_MODE:
+        set_failure_mode(found, given)
+        return
+    if stm_attr_type == PRIORITY:
+        refuse_older_chip(found.context.device, "has streams of one priority")
+    most = _MOST.get(stm_attr_type, _BITS_32)
+    if given > most:
+        raise Refusal(Code.RT_PARAM_INVALID, f"the value is {given:,}", f"pass a value from 0 to {most:,}")
+    found.attributes[stm_attr_type] = given
+
+
+@acl.call("acl.rt.get_stream_attribute", out=1, blank=lambda _, stm_attr_type: (_shown(stm_attr_type, 0),))
+def get_stream_attribute(stream: Address, stm_attr_type: Int32) -> dict[str, Any]:
+    """Return an attribute in the form in which it is set (spec acl 2.4).
+
+    Gives: dict
+    Refuses: 107002; 107000 attribute, stream; 107003
+    Basis: S; C for the codes
+    """
+    found = stream_of(stream)
+    _refuse_unknown(stm_attr_type)
+    if stm_attr_type == _FAILURE_MODE:
+        return _shown(stm_attr_type, failure_mode_of(found))
+    return _shown(stm_attr_type, found.attributes.get(stm_attr_type, 0))
+
+
+def _given(kind: int, value: dict[Any, Any]) -> int:
+    key = _KEYS.get(kind)
+    found = value.get(key) if key is not None else next(iter(_list(value.get("reserved"))), 0)
+    number = found if isinstance(found, int) else 0
+    return number if kind == _FAILURE_MODE else number & _BITS_32
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _shown(kind: int, value: int) -> dict[str, Any]:
+    key = _KEYS.get(kind)
+    return {key: value} if key is not None else {"reserved": [value, 0, 0, 0]}
+
+
+def _refuse_unknown(kind: int) -> None:
+    if kind not in _ATTRIBUTES:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"there is no attribute {kind} of streams",
+            "pass 1 (failure mode), 2 (overflow check), 3 (tag), 4 (operator information) or 5 (priority)",
+        )

@@ -1,0 +1,159 @@
+"""``acl.rt``: the last failure of a thread, and a callback for failures on streams (spec acl 2.2, 2.10)."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from peerlane.dialects._call import Address, Int32, Object, Refusal
+from peerlane.dialects.acl._codes import FAULTS, Code
+from peerlane.dialects.acl._state import acl, last_error, messages
+from peerlane.dialects.acl._stream import AclStream, when_one_fails
+from peerlane.errors import Error
+
+_THREAD_LEVEL = 0
+_FIRST_INFO = 1 << 61
+
+
+@dataclass(frozen=True, slots=True)
+class _Info:
+    code: int
+    task: int
+    stream: int
+    thread: int
+    device: int
+
+
+_numbers = itertools.count(_FIRST_INFO, 64)
+_told: dict[int, _Info] = {}
+
+
+@acl.value("acl.rt.peek_at_last_error", failed=int)
+def peek_at_last_error(level: Int32) -> int:
+    """Return the newest code of the runtime in this thread, and keep it (spec acl 2.2).
+
+    Codes of the layer that checks arguments (1000xx, 2000xx) are not the runtime's.
+
+    Gives: bare int, 0 if there is none
+    Refuses: 100000 level not 0
+    Basis: S; X for which codes count
+    """
+    _refuse_level(level)
+    return last_error.code
+
+
+@acl.value("acl.rt.get_last_error", failed=int)
+def get_last_error(level: Int32) -> int:
+    """Return the newest code of the runtime in this thread, and forget it (spec acl 2.2).
+
+    Gives: bare int, 0 if there is none
+    Refuses: 100000 level not 0
+    Basis: S; X for which codes count
+    """
+    _refuse_level(level)
+    code, last_error.code = last_error.code, 0
+    return code
+
+
+def _refuse_level(level: int) -> None:
+    if level != _THREAD_LEVEL:
+        raise Refusal(
+            Code.INVALID_PARAM, f"level is {level}", "pass 0, the level of threads: there is no other"
+        )
+
+
+@acl.call("acl.rt.set_exception_info_callback")
+def set_exception_info_callback(fn: Object = None) -> None:
+    """Have ``fn(info)`` called for each failure on a stream; None, or no argument, ends that (spec acl 2.10).
+
+    It is called by the thread that synchronizes, before the call returns.  What it raises becomes a message, and
+    ends it as well [S].  ``info`` is good for the five calls below until ``fn`` returns.
+
+    Refuses: `TypeError` not callable
+    Basis: S, D; C for when it is called
+    """
+    if fn is not None and not callable(fn):
+        raise TypeError("acl.rt.set_exception_info_callback args parse failed")
+    when_one_fails.callback = None if fn is None else lambda stream, error: _tell(fn, stream, error)
+
+
+@acl.value("acl.rt.get_task_id_from_exception_info", failed=lambda _: 0)
+def get_task_id_from_exception_info(info: Address) -> int:
+    """Return the number of the operation in its stream (spec acl 2.10).
+
+    Gives: bare int, 0 for another `info`
+    Basis: S, D; C for another `info`
+    """
+    return _of(info).task
+
+
+@acl.value("acl.rt.get_stream_id_from_exception_info", failed=lambda _: 0)
+def get_stream_id_from_exception_info(info: Address) -> int:
+    """Return what ``stream_get_id`` gives for the stream (spec acl 2.10).
+
+    Gives: bare int, 0 for another `info`
+    Basis: S, D; C for another `info`
+    """
+    return _of(info).stream
+
+
+@acl.value("acl.rt.get_thread_id_from_exception_info", failed=lambda _: 0)
+def get_thread_id_from_exception_info(info: Address) -> int:
+    """Return the thread that synchronized, as the system numbers it (spec acl 2.10).
+
+    Gives: bare int, 0 for another `info`
+    Basis: S, D; C for which thread it is
+    """
+    return _of(info).thread
+
+
+@acl.value("acl.rt.get_device_id_from_exception_info", failed=lambda _: 0)
+def get_device_id_from_exception_info(info: Address) -> int:
+    """Return the device of the stream (spec acl 2.10).
+
+    Gives: bare int, 0 for another `info`
+    Basis: S, D; C for another `info`
+    """
+    return _of(info).device
+
+
+@acl.value("acl.rt.get_error_code_from_exception_info", failed=lambda _: 0)
+def get_error_code_from_exception_info(info: Address) -> int:
+    """Return the code of the failure, which the synchronization returns too (spec acl 2.10).
+
+    Gives: bare int, 0 for another `info`
+    Basis: S, D; C for another `info`
+    """
+    return _of(info).code
+
+
+def _of(info: int) -> _Info:
+    found = _told.get(info)
+    if found is None:
+        raise Refusal(
+            Code.INVALID_PARAM,
+            f"{info:#x} is no failure that is being told",
+            "pass what acl.rt.set_exception_info_callback's function was called with, before it returns",
+        )
+    return found
+
+
+def _tell(fn: Callable[[int], Any], stream: AclStream, error: Error) -> None:
+    number = next(_numbers)
+    _told[number] = _Info(
+        code=int(FAULTS[error.fault]),
+        task=error.operation or 0,
+        stream=stream.neutral.id,
+        thread=threading.get_native_id(),
+        device=stream.context.device.ordinal,
+    )
+    try:
+        fn(number)
+    except Exception as raised:  # noqa: BLE001 - the vendor swallows it
+        when_one_fails.callback = None
+        messages.add(f"E19999: the exception callback raised {type(raised).__name__}: {raised}")
+    finally:
+        del _told[number]

@@ -1,0 +1,28 @@
+"""``acl.media``: memory for images and video, which is device memory."""
+
+from __future__ import annotations
+
+from peerlane.dialects._call import Address, Word
+from peerlane.dialects.acl._memory import allocate, free_device
+from peerlane.dialects.acl._state import acl
+
+
+@acl.call("acl.media.dvpp_malloc", out=1)
+def dvpp_malloc(size: Word) -> int:
+    """Allocate memory of this thread's device, as ``acl.rt.malloc`` with policy 0.
+
+    Gives: pointer
+    Refuses: as `malloc`
+    Basis: D; C for the codes
+    """
+    return allocate(size, policy=0)
+
+
+@acl.call("acl.media.dvpp_free")
+def dvpp_free(dev_ptr: Address) -> None:
+    """Free what ``dvpp_malloc`` returned.
+
+    Refuses: as `free`
+    Basis: D; C for the codes
+    """
+    free_device(dev_ptr, "acl.media.dvpp_free")

@@ -1,0 +1,167 @@
+"""``acl.rt``: host memory that a program registers, and what an address points at (spec acl 2.7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane import Kind, raw
+from peerlane.dialects._call import Address, Int32, Refusal, UInt32, Word
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._copy import refuse_null
+from peerlane.dialects.acl._registrations import Registration
+from peerlane.dialects.acl._state import acl, machine
+
+_PAGE = 4096
+_IO_MEMORY, _READ_ONLY = 0x4, 0x8
+_MAPPED, _PINNED = 0x2, 0x1000_0000
+_END = 1 << 64
+_HOST, _DEVICE, _UNREGISTERED = 0, 1, 2
+
+
+@acl.call("acl.rt.host_register", out=1)
+def host_register(ptr: Address, size: Word, type: Int32) -> int:
+    """Let devices use memory of the host; copies on streams do not wait for the stream then (spec acl 2.7).
+
+    The vendor's documentation forbids copies with the pointer that it returns [D]; here it is the host's own.
+
+    Gives: pointer
+    Refuses: 100000 NULL, size 0; 207000 type not 0; 107002; 107000 not all host memory; 507899 no multiple of 4 KiB;
+        507910 registered already
+    Basis: S, R; C for 107000 and the pointer
+    """
+    refuse_null(ptr=ptr)
+    _refuse_empty(size)
+    if type:
+        raise _not_for_io("type", type, "0, ACL_HOST_REGISTER_MAPPED")
+    _register(ptr, size, is_mapped=True)
+    return ptr
+
+
+@acl.call("acl.rt.host_register_v2")
+def host_register_v2(ptr: Address, size: Word, flag: UInt32) -> None:
+    """Register as ``host_register``: flag MAPPED 2, PINNED 0x10000000, or both (spec acl 2.7).
+
+    Refuses: as `host_register`; 107000 flag; 207000 flags 4, 8
+    Basis: S
+    """
+    refuse_null(ptr=ptr)
+    _refuse_empty(size)
+    known = _MAPPED | _PINNED | _IO_MEMORY | _READ_ONLY
+    if not flag or flag & ~known:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"flag is {flag:#x}",
+            f"pass {_MAPPED} to have an address for devices, {_PINNED:#x} to pin, or both",
+        )
+    if flag & (_IO_MEMORY | _READ_ONLY):
+        raise _not_for_io("flag", flag, f"{_MAPPED}, {_PINNED:#x} or both")
+    _register(ptr, size, is_mapped=bool(flag & _MAPPED))
+
+
+@acl.call("acl.rt.host_unregister")
+def host_unregister(ptr: Address) -> None:
+    """End a registration: the memory is ordinary host memory again (spec acl 2.7).
+
+    Refuses: 100000 NULL; 107002; 507911 no start of a registration
+    Basis: S
+    """
+    refuse_null(ptr=ptr)
+    machine.context()
+    with machine.lock:
+        found = machine.registrations.remove(ptr)
+    if found is None:
+        raise _not_registered(ptr, "pass each pointer that was registered once, unchanged")
+
+
+@acl.call("acl.rt.host_get_device_pointer", out=1)
+def host_get_device_pointer(ptr: Address, flag: UInt32) -> int:
+    """Return a device's address for registered memory, which is the host's own here (spec acl 2.7).
+
+    Gives: pointer
+    Refuses: 100000 NULL; 107000 flag; 107002; 507911 not registered, or not as MAPPED
+    Basis: S; C for 507911 and the pointer
+    """
+    refuse_null(ptr=ptr)
+    if flag:
+        raise Refusal(Code.RT_PARAM_INVALID, f"flag is {flag:#x}; it is reserved", "pass 0")
+    machine.context()
+    found = machine.registrations.around(ptr)
+    if found is None or not found.is_mapped:
+        raise _not_registered(ptr, f"register it first: acl.rt.host_register_v2(ptr, size, {_MAPPED})")
+    return ptr
+
+
+@acl.call("acl.rt.pointer_get_attributes", out=1, blank=lambda ptr: (_attributes(0, 0, 0),))
+def pointer_get_attributes(ptr: Address) -> dict[str, Any]:
+    """Tell whose memory an address is (spec acl 2.7).
+
+    Location types: 0 host (of ``malloc_host``, or registered), 1 device, 2 other host memory.
+
+    Gives: `{'location': {'id', 'type'}, 'page_size', 'rsv'}`
+    Refuses: 100000 NULL; 107000 a device address where nothing lives
+    Basis: S; C for 107000 and the page size
+    """
+    refuse_null(ptr=ptr)
+    present = machine.devices()
+    place = raw.locate(ptr)
+    if place.kind is Kind.DEVICE:
+        return _attributes(_DEVICE, place.ordinal, present[place.ordinal].granularity)
+    is_known = place.kind is Kind.PINNED or machine.registrations.around(ptr) is not None
+    return _attributes(_HOST if is_known else _UNREGISTERED, 0, _PAGE)
+
+
+def _attributes(kind: int, ordinal: int, page: int) -> dict[str, Any]:
+    return {"location": {"id": ordinal, "type": kind}, "page_size": page, "rsv": [0] * 4}
+
+
+def _register(ptr: int, size: int, *, is_mapped: bool) -> None:
+    machine.context()
+    if ptr % _PAGE:
+        raise Refusal(
+            Code.RT_DRV_INTERNAL_ERROR,
+            f"ptr {ptr:#x} is no multiple of {_PAGE:,}",
+            f"register whole pages: allocate with mmap, or round ptr down and its end up to {_PAGE:,} bytes",
+        )
+    _refuse_no_host(ptr, size)
+    with machine.lock:
+        other = machine.registrations.overlapping(ptr, size)
+        if other is not None:
+            raise Refusal(
+                Code.RT_HOST_MEMORY_ALREADY_REGISTERED,
+                f"the {other.size:,} bytes at {other.start:#x} are registered already",
+                "end that with acl.rt.host_unregister first; ranges do not overlap",
+            )
+        machine.registrations.add(Registration(ptr, size, is_mapped))
+
+
+def _refuse_no_host(ptr: int, size: int) -> None:
+    last = ptr + size - 1
+    if last < _END:
+        ends = ptr, last
+        if all(raw.locate(end).kind is not Kind.DEVICE and machine.is_mapped(end) for end in ends):
+            return
+        cause = f"{machine.describe(ptr)} to {machine.describe(last)} is not all memory of the host"
+    else:
+        cause = f"{size:,} bytes from {ptr:#x} on reach beyond the address space"
+    raise Refusal(Code.RT_PARAM_INVALID, cause, "pass host memory that lives, and its size")
+
+
+def _refuse_empty(size: int) -> None:
+    if not size:
+        raise Refusal(Code.INVALID_PARAM, "size is 0", "pass a size of at least 1 byte")
+
+
+def _not_for_io(name: str, given: int, valid: str) -> Refusal:
+    return Refusal(
+        Code.RT_FEATURE_NOT_SUPPORT,
+        f"{name} is {given:#x}; memory of other devices (4) and read-only memory (8) are not registered",
+        f"pass {valid}",
+    )
+
+
+def _not_registered(ptr: int, remedy: str) -> Refusal:
+    found = machine.registrations.around(ptr)
+    inside = f"; it is inside the {found.size:,} bytes registered at {found.start:#x}" if found else ""
+    return Refusal(
+        Code.RT_HOST_MEMORY_NOT_REGISTERED, f"{ptr:#x} is not registered in that way{inside}", remedy
+    )

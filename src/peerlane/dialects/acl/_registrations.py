@@ -1,0 +1,57 @@
+"""The host memory that a program registered with ``acl.rt``."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One ``host_register``: ``is_mapped`` tells whether devices have an address for it."""
+
+    start: int
+    size: int
+    is_mapped: bool
+
+    @property
+    def end(self) -> int:
+        """The first address behind it."""
+        return self.start + self.size
+
+
+class Registrations:
+    """All registered ranges of the process, none of which overlap."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._by_start: dict[int, Registration] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
+    def add(self, registration: Registration) -> None:
+        """Enter a new one."""
+        self._by_start[registration.start] = registration
+        insort(self._starts, registration.start)
+
+    def remove(self, start: int) -> Registration | None:
+        """Take out the one that begins here; None if there is none."""
+        found = self._by_start.pop(start, None)
+        if found is not None:
+            self._starts.remove(start)
+        return found
+
+    def around(self, address: int, nbytes: int = 1) -> Registration | None:
+        """Return the one that all of these bytes are inside of."""
+        found = self._before(address)
+        return found if found is not None and address + nbytes <= found.end else None
+
+    def overlapping(self, address: int, nbytes: int) -> Registration | None:
+        """Return one that has some of these bytes."""
+        last = self._before(address + nbytes - 1)
+        return last if last is not None and address < last.end else None
+
+    def _before(self, address: int) -> Registration | None:
+        at = bisect_right(self._starts, address)
+        return self._by_start[self._starts[at - 1]] if at else None

@@ -1,0 +1,194 @@
+"""``acl.rt``: what a device is: its numbers, links, state and specification (spec acl 2.2, 2.7).
+
+A virtual device computes nothing, so what programs divide by is 1, and what they measure is 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane import Device
+from peerlane.dialects._call import Int32, Object, Refusal, UInt32, type_name
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._state import acl, machine
+
+_ONE_CORE = 1
+_NO_CACHE = 0
+_CORES = frozenset({1, 101, 102, 201})  # AI CPU, AI, cube and vector cores
+_TOTAL_MEMORY, _L2_CACHE, _CHIP, _SUPER_POD_DEVICE = 301, 302, 402, 403
+_ZEROS = frozenset({401, 404, 405, 406, 407, 501})  # one system, no super pod, no splitting
+_NOT_SUPPORTED = frozenset({202, 203, 204})  # by the vendor either
+_FEATURES = frozenset({1, 21})
+_STATUS_NORMAL, _STATUS_UNKNOWN = 0, 0xFFFF
+_LINKS = {
+    "X": 0,
+    "HCCS": 0x01,
+    "NV": 0x01,
+    "XGMI": 0x01,
+    "PIX": 0x02,
+    "PXB": 0x02,
+    "PHB": 0x08,
+    "NODE": 0x10,
+    "SYS": 0x10,
+}
+_UTILIZATIONS = ("cube_utilization", "vector_utilization", "aicpu_utilization")
+_OLDER_CHIPS = ("Ascend310",)
+
+
+def refuse_older_chip(device: Device, what: str) -> None:
+    """Refuse what the 310 family cannot: 207000."""
+    if device.info.name.startswith(_OLDER_CHIPS):
+        raise Refusal(
+            Code.RT_FEATURE_NOT_SUPPORT,
+            f"{device.info.name} (device {device.ordinal}) is not a chip that {what}",
+            "use events and notifies, or devices of another profile",
+        )
+
+
+@acl.call("acl.get_device_capability", out=1)
+def get_hardware_capability(device_id: UInt32, device_info: Int32) -> int:
+    """Return a device's hardware: 0 AI cores, 1 vector cores, 2 bytes of L2 cache (spec acl 2.1).
+
+    Gives: 1, 1, 0
+    Refuses: 107001; 100000 `device_info`
+    Basis: S; C for the values and 107001
+    """
+    machine.device(device_id)
+    if device_info not in (0, 1, 2):
+        raise Refusal(Code.INVALID_PARAM, f"device_info is {device_info}", "pass 0, 1 or 2")
+    return _NO_CACHE if device_info == 2 else _ONE_CORE
+
+
+@acl.call("acl.rt.get_device_info", out=1)
+def get_device_info(device_id: UInt32, attr: UInt32) -> int:
+    """Return an attribute by its number (spec acl 2.2), in full: the vendor's binding gives its low 32 bits.
+
+    301 is the device's memory; core counts (1, 101, 102, 201) are 1, 402 and 403 the device itself, 302 (L2 cache),
+    401 and 404 to 501 are 0.
+
+    Gives: value
+    Refuses: 107001; 207000 attributes 202 to 204; 107000 others
+    Basis: S, D; C for the values and 107000
+    """
+    device = machine.device(device_id)
+    if attr in _CORES:
+        return _ONE_CORE
+    if attr == _TOTAL_MEMORY:
+        return device.total_bytes
+    if attr in (_CHIP, _SUPER_POD_DEVICE):
+        return device.ordinal
+    if attr in _ZEROS or attr == _L2_CACHE:
+        return 0
+    code = Code.RT_FEATURE_NOT_SUPPORT if attr in _NOT_SUPPORTED else Code.RT_PARAM_INVALID
+    raise Refusal(code, f"attr is {attr}", "docs/reference/acl.md lists the attributes of devices")
+
+
+@acl.call("acl.rt.get_device_capability", out=1)
+def get_device_capability(device_id: Int32, feature: UInt32) -> int:
+    """Tell whether a device has a feature of hardware: none (spec acl 2.2).
+
+    Gives: 0
+    Refuses: 107001; 107000 feature not 1 or 21
+    Basis: S; C for 107000
+    """
+    machine.device(device_id)
+    if feature not in _FEATURES:
+        raise Refusal(Code.RT_PARAM_INVALID, f"there is no feature {feature}", "pass 1 or 21")
+    return 0
+
+
+@acl.call("acl.rt.query_device_status", out=1, blank=(_STATUS_UNKNOWN,))
+def query_device_status(device_id: Int32) -> int:
+    """Return 0: a virtual device is in order (spec acl 2.2).
+
+    Gives: 0 normal; 0xFFFF with a code
+    Refuses: 107001
+    Basis: S
+    """
+    machine.device(device_id)
+    return _STATUS_NORMAL
+
+
+@acl.call("acl.rt.get_device_utilization_rate", out=1, blank=lambda _: (_utilization(0),))
+def get_device_utilization_rate(device_id: Int32) -> dict[str, int]:
+    """Return in percent what is busy: nothing; of the memory -1, as the vendor does not know it either [D].
+
+    Gives: dict of 0, and -1
+    Refuses: 107001
+    Basis: S, D
+    """
+    machine.device(device_id)
+    return _utilization(-1)
+
+
+def _utilization(of_memory: int) -> dict[str, int]:
+    return {**dict.fromkeys(_UTILIZATIONS, 0), "memory_utilization": of_memory, "utilization_extend": 0}
+
+
+@acl.call("acl.rt.get_devices_topo", out=1)
+def get_devices_topo(device_id: UInt32, other_device_id: UInt32) -> int:
+    """Return what joins two devices: 1 HCCS, 2 one PCIe switch, 8 a host bridge, 0x10 across (spec acl 2.2).
+
+    Gives: link; 0 for one device
+    Refuses: 107001
+    Basis: S, D; C for one device, and for links that the vendor has not
+    """
+    return _LINKS[machine.device(device_id).link(machine.device(other_device_id))]
+
+
+@acl.call("acl.rt.device_get_uuid", out=1, blank=lambda _: (_uuid(bytes(16)),))
+def device_get_uuid(device_id: Int32) -> dict[str, list[int]]:
+    """Return the 16 bytes that mean the device in every process of the node (spec acl 2.2).
+
+    Gives: `{'bytes': [16 ints]}`
+    Refuses: 107001
+    Basis: S
+    """
+    return _uuid(machine.device(device_id).uuid)
+
+
+def _uuid(content: bytes) -> dict[str, list[int]]:
+    return {"bytes": list(content)}
+
+
+def _declare(name: str, parameter: str) -> None:
+    def body(device_id: Int32) -> int:
+        return machine.device(device_id).ordinal
+
+    body.__doc__ = f"""Return the same number: a node numbers its devices in one way (spec acl 2.2; {parameter}).
+
+    Gives: device
+    Refuses: 107001
+    Basis: S; C for 107001
+    """
+    acl.call(f"acl.rt.{name}", out=1)(body)
+
+
+_declare("get_logic_dev_id_by_user_dev_id", "from the user's")
+_declare("get_user_dev_id_by_logic_dev_id", "from the logical one")
+_declare("get_logic_dev_id_by_phy_dev_id", "from the physical one")
+_declare("get_phy_dev_id_by_logic_dev_id", "from the logical one")
+
+
+@acl.call("acl.rt.get_mem_uce_info", out=1, blank=lambda *_: ([],))
+def get_mem_uce_info(device_id: Int32, array_size: UInt32) -> list[dict[str, Any]]:
+    """Return where memory is broken: nowhere (spec acl 2.7).
+
+    Gives: `[]`
+    Refuses: 107001
+    Basis: S; C for 107001
+    """
+    machine.device(device_id)
+    return []
+
+
+@acl.call("acl.rt.mem_uce_repair")
+def mem_uce_repair(device_id: Int32, mem_uce_info: Object) -> None:
+    """Repair what ``get_mem_uce_info`` told, which is nothing (spec acl 2.7).
+
+    Refuses: 107001; `TypeError` no list of dicts
+    Basis: S; C for 107001
+    """
+    if not isinstance(mem_uce_info, list) or not all(isinstance(each, dict) for each in mem_uce_info):
+        raise TypeError(f"acl.rt.mem_uce_repair: needs a list of dicts, not {type_name(mem_uce_info)}")
+    machine.device(device_id)

@@ -1,0 +1,62 @@
+"""``acl.rt``: words of memory that streams write and wait for (spec acl 2.7)."""
+
+from __future__ import annotations
+
+from peerlane import Kind, Stream, raw
+from peerlane.dialects._call import Address, Refusal, UInt32, Word
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._copy import refuse_null
+from peerlane.dialects.acl._specification import refuse_older_chip
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._stream import stream_of
+
+_WORD = 8
+_COMPARES = ("since", "eq", "and", "nor")
+
+
+@acl.call("acl.rt.value_write")
+def value_write(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -> None:
+    """Store 64 bits when all that was submitted before is done (spec acl 2.7).
+
+    Refuses: 100000 NULL; 107002; 107000 stream, `flag`, alignment, no device memory; 107003; 207000 the 310 family
+    Basis: S, D; C for the codes
+    """
+    queue = _checked(dev_addr, stream)
+    if flag:
+        raise Refusal(Code.RT_PARAM_INVALID, f"flag is {flag:#x}; it is reserved", "pass 0")
+    raw.write_value(dev_addr, value, stream=queue, width=_WORD)
+
+
+@acl.call("acl.rt.value_wait")
+def value_wait(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -> None:
+    """Let what follows wait for 64 bits (spec acl 2.7).
+
+    Flags: 0 until word - value, as a signed number, is not negative; 1 word == value; 2 word & value != 0; 3
+    ~(word | value) != 0.  Who writes the word does not matter: a stream, another process, the host.
+
+    Refuses: as `value_write`
+    Basis: S, D; C for the codes
+    """
+    queue = _checked(dev_addr, stream)
+    if flag >= len(_COMPARES):
+        raise Refusal(
+            Code.RT_PARAM_INVALID, f"flag is {flag:#x}", "pass 0 (at least), 1 (equal), 2 (and) or 3 (nor)"
+        )
+    raw.wait_value(dev_addr, value, stream=queue, compare=_COMPARES[flag], width=_WORD)
+
+
+def _checked(dev_addr: int, stream: int) -> Stream:
+    refuse_null(dev_addr=dev_addr)
+    found = stream_of(stream)
+    refuse_older_chip(found.context.device, "waits for and writes no values on streams")
+    if dev_addr % _WORD:
+        raise Refusal(
+            Code.RT_PARAM_INVALID, f"dev_addr {dev_addr:#x} is no multiple of {_WORD}", "align the word"
+        )
+    if raw.locate(dev_addr).kind is Kind.PAGEABLE:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"dev_addr is {machine.describe(dev_addr)}, which no stream watches",
+            "keep the word in memory of acl.rt.malloc or acl.rt.malloc_host",
+        )
+    return found.neutral

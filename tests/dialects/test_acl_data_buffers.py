@@ -1,0 +1,144 @@
+"""``acl``: data buffers; ``acl.rt``: attributes of streams and what a device is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import peerlane
+from helpers.acl_calls import filled, in_thread, ok
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_a_data_buffer_keeps_an_address_and_a_size(acl: ModuleType) -> None:
+    pointer = filled(acl, 64, 1)
+    buffer = acl.create_data_buffer(pointer, (1 << 32) + 64)
+    assert type(buffer) is int and buffer
+    assert acl.get_data_buffer_addr(buffer) == pointer
+    assert (acl.get_data_buffer_size_v2(buffer), acl.get_data_buffer_size(buffer)) == ((1 << 32) + 64, 64)
+    ok(acl.update_data_buffer(buffer, pointer + 8, 16))
+    assert (acl.get_data_buffer_addr(buffer), acl.get_data_buffer_size_v2(buffer)) == (pointer + 8, 16)
+    empty = acl.create_data_buffer(0, 0)
+    assert empty not in (0, buffer)
+    assert (acl.get_data_buffer_addr(empty), acl.get_data_buffer_size(empty)) == (0, 0)
+    assert acl.get_recent_err_msg() is None
+    ok(acl.destroy_data_buffer(empty))
+    ok(acl.destroy_data_buffer(buffer))
+    ok(acl.rt.free(pointer))
+
+
+def test_a_data_buffer_needs_no_device_and_no_init(acl: ModuleType) -> None:
+    buffer = in_thread(acl.create_data_buffer, 8, 8)
+    ok(acl.rt.reset_device(0))
+    acl.finalize()
+    assert acl.get_data_buffer_addr(buffer) == 8
+    ok(acl.destroy_data_buffer(buffer))
+
+
+@pytest.mark.parametrize("call", ["get_data_buffer_addr", "get_data_buffer_size", "get_data_buffer_size_v2"])
+def test_what_is_no_data_buffer_has_nothing(acl: ModuleType, call: str) -> None:
+    over, stream = acl.create_data_buffer(1, 1), ok(acl.rt.create_stream())
+    ok(acl.destroy_data_buffer(over))
+    for wrong in (0, 4096, over, stream):
+        assert getattr(acl, call)(wrong) == 0
+        assert f"acl.{call} returned 100000" in acl.get_recent_err_msg()
+        if wrong:
+            assert acl.destroy_data_buffer(wrong) == acl.update_data_buffer(wrong, 1, 1) == 100000
+            assert "is no data buffer or was destroyed" in acl.get_recent_err_msg()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "given", "found"),
+    [
+        (1, {"failureMode": 1}, {"failureMode": 1}),
+        (1, {}, {"failureMode": 0}),
+        (1, {"failureMode": "1"}, {"failureMode": 0}),
+        (2, {"overflowSwitch": 1}, {"overflowSwitch": 1}),
+        (3, {"userCustomTag": (1 << 32) - 1}, {"userCustomTag": (1 << 32) - 1}),
+        (4, {"reserved": [1, 9, 9]}, {"reserved": [1, 0, 0, 0]}),
+        (5, {"reserved": [7]}, {"reserved": [7, 0, 0, 0]}),
+        (5, {"reserved": []}, {"reserved": [0, 0, 0, 0]}),
+    ],
+)
+def test_attributes_of_a_stream(acl: ModuleType, attribute: int, given: Any, found: Any) -> None:
+    stream, other = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
+    before = ok(acl.rt.get_stream_attribute(other, attribute))
+    ok(acl.rt.set_stream_attribute(stream, attribute, given))
+    assert ok(acl.rt.get_stream_attribute(stream, attribute)) == found
+    assert ok(acl.rt.get_stream_attribute(other, attribute)) == before
+    assert in_thread(acl.rt.set_stream_attribute, stream, attribute, given) == 107002
+    assert in_thread(acl.rt.get_stream_attribute, stream, attribute)[1] == 107002
+    ok(acl.rt.set_device(1))
+    assert acl.rt.set_stream_attribute(stream, attribute, given) == 107003
+
+
+def test_the_two_ways_to_set_the_failure_mode_are_one(acl: ModuleType) -> None:
+    stream = ok(acl.rt.create_stream())
+    ok(acl.rt.set_stream_failure_mode(stream, 1))
+    assert ok(acl.rt.get_stream_attribute(stream, 1)) == {"failureMode": 1}
+    ok(acl.rt.set_stream_attribute(stream, 1, {"failureMode": 0}))
+    assert acl.rt.set_stream_attribute(stream, 1, {"failureMode": 1 << 32}) == 107000
+    assert ok(acl.rt.get_stream_attribute(stream, 1)) == {"failureMode": 0}
+
+
+def test_the_priority_is_the_one_it_was_created_with(enter: Callable[[str], ModuleType]) -> None:
+    for profile, code in (("ascend-a2", 0), ("ascend-310p", 207000)):
+        acl = enter(f"devices=1,memory=64MiB,profile={profile}")
+        ok(acl.rt.set_device(0))
+        stream = ok(acl.rt.create_stream_with_config(3, 0))
+        assert ok(acl.rt.get_stream_attribute(stream, 5)) == {"reserved": [3, 0, 0, 0]}
+        assert acl.rt.set_stream_attribute(stream, 5, {"reserved": [8]}) == (code or 107000)
+        assert acl.rt.set_stream_attribute(stream, 5, {"reserved": [2]}) == code
+
+
+@pytest.mark.parametrize(
+    ("spec", "inside", "across"),
+    [
+        ("devices=4,switch=2,memory=64MiB", 0x02, 0x10),
+        ("devices=4,switch=2,memory=64MiB,profile=ascend-a2", 0x01, 0x10),
+        ("devices=4,switch=2,memory=64MiB,profile=ascend-310p", 0x02, 0x10),
+    ],
+)
+def test_links_are_those_of_the_node(
+    enter: Callable[[str], ModuleType], spec: str, inside: int, across: int
+) -> None:
+    acl = enter(spec)
+    found = [[ok(acl.rt.get_devices_topo(a, b)) for b in range(4)] for a in range(4)]
+    i, x = inside, across
+    assert found == [[0, i, x, x], [i, 0, x, x], [x, x, 0, i], [x, x, i, 0]]
+
+
+def test_the_uuid_is_the_devices(acl: ModuleType) -> None:
+    for device in peerlane.devices():
+        assert ok(acl.rt.device_get_uuid(device.ordinal)) == {"bytes": list(device.uuid)}
+    assert ok(acl.rt.device_get_uuid(0)) != ok(acl.rt.device_get_uuid(1))
+
+
+def test_every_documented_attribute_of_a_device_has_an_answer(acl: ModuleType) -> None:
+    expected = {1: 1, 101: 1, 102: 1, 201: 1, 301: 64 << 20, 302: 0, 402: 1, 403: 1}
+    expected |= dict.fromkeys((401, 404, 405, 406, 407, 501), 0)
+    assert {attribute: ok(acl.rt.get_device_info(1, attribute)) for attribute in expected} == expected
+
+
+def test_wrong_lists_of_broken_memory(acl: ModuleType) -> None:
+    for wrong in ((), {}, None, [1]):
+        with pytest.raises(TypeError, match="mem_uce_repair"):
+            acl.rt.mem_uce_repair(0, wrong)
+
+
+def test_answers_are_the_callers(acl: ModuleType) -> None:
+    for call, args in (
+        (acl.get_cann_version, (0,)),
+        (acl.rt.get_device_utilization_rate, (0,)),
+        (acl.rt.get_stream_attribute, (0, 1)),
+        (acl.get_cann_version, (9,)),
+    ):
+        first = call(*args)
+        first[0]["changed"] = 1
+        assert "changed" not in call(*args)[0]
+    acl.get_cann_attribute_list()[0].append(1)
+    assert acl.get_cann_attribute_list() == ([], 0, 0)

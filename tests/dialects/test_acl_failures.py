@@ -1,0 +1,120 @@
+"""``acl.rt``: the last failure of a thread, and the callback for failures on streams."""
+
+from __future__ import annotations
+
+import threading
+from types import ModuleType
+
+import pytest
+
+from helpers.acl_calls import Held, filled, in_thread, ok
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def failing(acl: ModuleType) -> tuple[int, int]:
+    """Return a stream on which the second operation will fail, and its number."""
+    stream, held = ok(acl.rt.create_stream()), None
+    held = Held(acl, stream)
+    a, b = filled(acl, 64, 1), filled(acl, 64, 2)
+    ok(acl.rt.reduce_async(a, b, 64, 10, 2, stream, 0))
+    ok(acl.rt.free(b))
+    held.release()
+    return stream, ok(acl.rt.stream_get_id(stream))
+
+
+def test_get_forgets_and_peek_does_not(acl: ModuleType) -> None:
+    assert acl.rt.peek_at_last_error(0) == 0
+    assert acl.rt.set_device(9) == 107001
+    assert acl.rt.malloc(65 << 20, 0) == (0, 207001)
+    assert [acl.rt.peek_at_last_error(0), acl.rt.peek_at_last_error(0)] == [207001, 207001]
+    assert acl.rt.get_last_error(0) == 207001
+    assert [acl.rt.get_last_error(0), acl.rt.peek_at_last_error(0)] == [0, 0]
+
+
+def test_a_success_keeps_it(acl: ModuleType) -> None:
+    assert acl.rt.set_device(9) == 107001
+    pointer = filled(acl, 64, 1)
+    ok(acl.rt.memcpy(pointer, 64, pointer, 64, 3))
+    assert acl.rt.get_last_error(0) == 107001
+
+
+def test_what_the_layer_of_arguments_refuses_is_not_the_runtimes(acl: ModuleType) -> None:
+    ok(acl.init())
+    assert acl.init() == 100002
+    assert acl.rt.free(0) == 100000
+    assert acl.mdl.load_from_file("x") == 200001
+    assert acl.rt.get_last_error(1) == 100000
+    assert acl.rt.get_last_error(0) == 0
+    acl.finalize()
+
+
+def test_each_thread_has_its_own(acl: ModuleType) -> None:
+    assert acl.rt.set_device(9) == 107001
+    assert in_thread(lambda: (acl.rt.get_device(), acl.rt.get_last_error(0))) == ((0, 107002), 107002)
+    assert in_thread(acl.rt.get_last_error, 0) == 0
+    assert acl.rt.get_last_error(0) == 107001
+
+
+def test_a_failure_of_a_stream_counts_where_it_is_told(acl: ModuleType) -> None:
+    stream, _ = failing(acl)
+    assert acl.rt.synchronize_stream(stream) == 107000
+    assert acl.rt.get_last_error(0) == 107000
+
+
+def info_of(acl: ModuleType, info: int) -> list[int]:
+    return [
+        getattr(acl.rt, f"get_{what}_from_exception_info")(info)
+        for what in ("error_code", "task_id", "stream_id", "thread_id", "device_id")
+    ]
+
+
+@pytest.mark.parametrize("tell", ["synchronize_stream", "synchronize_device", "destroy_stream"])
+def test_a_callback_is_told_of_a_failure_once(acl: ModuleType, tell: str) -> None:
+    told: list[list[int]] = []
+    ok(acl.rt.set_exception_info_callback(lambda info: told.append([info, *info_of(acl, info)])))
+    stream, number = failing(acl)
+    assert told == []
+    args = () if tell == "synchronize_device" else (stream,)
+    assert getattr(acl.rt, tell)(*args) == 107000
+    ((info, *facts),) = told
+    assert facts == [107000, 2, number, threading.get_native_id(), 0]
+    assert info_of(acl, info) == [0] * 5
+    assert "is no failure that is being told" in acl.get_recent_err_msg()
+    ok(acl.rt.synchronize_device())
+    assert len(told) == 1
+    ok(acl.rt.set_exception_info_callback(None))
+
+
+def test_it_is_not_told_of_what_is_no_failure_of_a_task(acl: ModuleType) -> None:
+    told: list[int] = []
+    ok(acl.rt.set_exception_info_callback(told.append))
+    stream = ok(acl.rt.create_stream())
+    held = Held(acl, stream)
+    assert acl.rt.synchronize_stream_with_timeout(stream, 20) == 507046
+    ok(acl.rt.stream_abort(stream))
+    assert acl.rt.synchronize_stream(stream) == 107023
+    held.release()
+    assert told == []
+    ok(acl.rt.set_exception_info_callback())
+
+
+def test_the_latest_counts_and_one_that_raises_is_the_last(acl: ModuleType) -> None:
+    told: list[int] = []
+
+    def bad(info: int) -> None:
+        told.append(info)
+        raise RuntimeError("no")
+
+    ok(acl.rt.set_exception_info_callback(told.append))
+    ok(acl.rt.set_exception_info_callback(bad))
+    for expected in (1, 1):
+        assert acl.rt.synchronize_stream(failing(acl)[0]) == 107000
+        assert len(told) == expected
+    assert "the exception callback raised RuntimeError: no" in acl.get_recent_err_msg()
+
+
+def test_no_callback(acl: ModuleType) -> None:
+    for args in ((5,), (print, print)):
+        with pytest.raises(TypeError, match=r"^acl\.rt\.set_exception_info_callback args parse failed$"):
+            acl.rt.set_exception_info_callback(*args)
