@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from peerlane import _core, failures, observers
+from peerlane import _core, failures, observers, origins
 from peerlane.backend.interface import HandleKind
 from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
 from peerlane.timeouts import checked_timeout
@@ -52,6 +52,8 @@ class Event:
         made._mine, made._relay, made._signal = 0, None, None
         if observers.active:
             observers.created(made)
+        if origins.active:
+            origins.made(made)
         return made
 
     @classmethod
@@ -97,6 +99,8 @@ class Event:
                 relay = self.device.create_stream(on_error="continue")
                 relay._wait_mark(self._mark, 0)
                 self._mine = signal.issue()
+                if origins.active:
+                    origins.disown(relay)
                 relay._record_notify(signal.record_of(self._mine, self.device._native_number()))
                 self._relay = relay
             self._signal = signal
