@@ -287,7 +287,8 @@ class Machine:
         return [
             origins.Living(
                 thing.name,
-                f"{thing.name} {thing.handle:#x} of device {thing.context.device.ordinal}",
+                f"{thing.name} {thing.handle:#x} of device {thing.context.device.ordinal}"
+                + (f", {thing.nbytes:,} bytes" if thing.nbytes else ""),
                 thing.nbytes,
                 thing.context.device.name,
                 self._origins.get(thing.handle),
