@@ -196,7 +196,7 @@ class Work:
         try:
             # pytest itself would drop what fixtures returned in the next moment.
             if self._fate != "ignore":
-                left = node.left(lambda: item.funcargs.clear())
+                left = node.left(getattr(item, "funcargs", {}).clear)
         finally:
             node.leave(left, kill=self._fate == "fail")
         if left:

@@ -90,6 +90,8 @@ class FreshNode:
 
         Queued operations that can run are run; processes have two seconds to end.
         """
+        if self._pid != os.getpid():
+            return Left()
         processes = tuple(self._processes.left())
         things = origins.living()
         if things or self._held():
