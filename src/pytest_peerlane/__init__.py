@@ -61,9 +61,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def _node_first(item: pytest.Item, names: list[str]) -> list[str]:
     """Put our fixtures before all others of a function's scope, those of ``setup_method`` too."""
-    known = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
-    ours = [name for name in ("acl",) if name in names and known[name][-1].func.__module__ == __name__]
-    ours.insert(0, "peerlane_node")
+    known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    ours = ["peerlane_node"]
+    if (
+        "acl" in names and "acl" in known and known["acl"][-1].func.__module__ == __name__
+    ):  # not the program's own
+        ours.append("acl")
     others = [name for name in names if name not in ours]
     of_function = (
         at for at, name in enumerate(others) if name in known and known[name][-1].scope == "function"

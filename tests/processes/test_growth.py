@@ -1,4 +1,4 @@
-"""Cycles of allocate, copy, free: no growth of memory, descriptors or threads."""
+"""Many cycles of calls, neutral and of pyACL: no growth of memory, descriptors or threads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import pytest
 
 from peerlane.testing.procs import run_python
 
-CYCLES = """
-import gc, json, os, sys, numpy as np, psutil, peerlane as pl
-d0, d1 = pl.devices()
+NEUTRAL = """
+import numpy as np
 d0.peers.add(d1)
-me = psutil.Process()
 source = np.arange(6 << 20, dtype=np.uint8)
 sizes = [1, 300, 5000, 70_000, 1 << 20, (2 << 20) + 1, 6 << 20]
 
@@ -26,23 +24,56 @@ def cycle(i):
         address = a.address
     try: pl.raw.copy(address, address, 1)
     except pl.BadAddress: pass
+"""
+
+# 20 calls, of which three fail.
+ACL = """
+import peerlane.dialects
+peerlane.dialects.install("acl")
+import acl
+from acl import rt
+assert acl.init() == rt.set_device(0) == 0
+kept, stream = rt.malloc(4096, 0)[0], rt.create_stream()[0]
+host = rt.malloc_host(4096)[0]
+
+def cycle(i):
+    pointer, event = rt.malloc(100 + i % 5000, 0)[0], rt.create_event()[0]
+    notify, other = rt.create_notify(0)[0], rt.create_stream()[0]
+    assert rt.memcpy(kept, 4096, host, 64, 1) == rt.memcpy_async(pointer, 64, kept, 64, 3, stream) == 0
+    assert rt.record_event(event, stream) == rt.stream_wait_event(other, event) == 0
+    assert rt.record_notify(notify, stream) == rt.wait_and_reset_notify(notify, other, 5) == 0
+    assert rt.memset_async(pointer, 64, i % 256, 64, other) == rt.synchronize_stream(other) == 0
+    assert rt.memcpy(host, 4096, pointer, 64, 2) == 0
+    assert rt.get_device() == (0, 0) and rt.stream_query(stream)[1] == 0
+    assert rt.memcpy(kept, 1, host, 64, 1) == 107000 and rt.free(12345) == 107000
+    assert rt.free(pointer) == rt.destroy_event(event) == rt.destroy_notify(notify) == rt.destroy_stream(other) == 0
+    assert rt.free(pointer) == 107000
+    if not i % 100: acl.get_recent_err_msg()
+"""
+
+CYCLES = """
+import gc, json, os, sys, psutil, peerlane as pl
+d0, d1 = pl.devices()
+me = psutil.Process()
+{work}
 
 def state():
     gc.collect()
-    return {"rss": me.memory_info().rss, "fds": me.num_fds(), "threads": me.num_threads(),
-            "maps": sum(1 for _ in open("/proc/self/maps"))}
+    return {{"rss": me.memory_info().rss, "fds": me.num_fds(), "threads": me.num_threads(),
+            "maps": sum(1 for _ in open("/proc/self/maps"))}}
 
+used = d0.free_bytes
 for i in range(5000): cycle(i)     # fills the caches and the memory of the dead
 before = state()
 for i in range(int(sys.argv[1])): cycle(i)
-print(json.dumps([before, state(), [d.free_bytes == d.total_bytes for d in (d0, d1)]]))
+print(json.dumps([before, state(), d0.free_bytes == used, d1.free_bytes == d1.total_bytes]))
 """
 
 
-def cycles(count: int, seconds: float) -> None:
-    done = run_python(["-c", CYCLES, str(count)], timeout=seconds)
+def cycles(work: str, count: int, seconds: float) -> None:
+    done = run_python(["-c", CYCLES.format(work=work), str(count)], timeout=seconds)
     assert done.returncode == 0, done.stderr
-    before, after, free = json.loads(done.stdout)
+    before, after, *free = json.loads(done.stdout)
     print(f"{count:,} cycles in {done.seconds:.1f} s: {before} -> {after}")
     assert free == [True, True]
     assert after["fds"] <= before["fds"]
@@ -51,10 +82,13 @@ def cycles(count: int, seconds: float) -> None:
     assert after["rss"] <= before["rss"] + (8 << 20)
 
 
-def test_no_growth_in_a_thousand_cycles() -> None:
-    cycles(1000, 100)
+@pytest.mark.parametrize("work", [NEUTRAL, ACL], ids=["neutral", "acl"])
+def test_no_growth_in_a_thousand_cycles(work: str) -> None:
+    cycles(work, 1000, 100)
 
 
 @pytest.mark.soak
-def test_no_growth_in_a_hundred_thousand_cycles() -> None:
-    cycles(100_000, 1800)
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("work", "count"), [(NEUTRAL, 100_000), (ACL, 50_000)], ids=["neutral", "acl"])
+def test_no_growth_in_many_cycles(work: str, count: int) -> None:
+    cycles(work, count, 3000)

@@ -413,7 +413,7 @@ def fuzz_and_look(rounds: int) -> None:
         gc.collect()
         assert is_served(server)
         assert server._loop.meeting._rounds == {} and server._loop.meeting._wanted == {}
-        until(lambda: len(os.listdir("/proc/self/fd")) == descriptors)  # noqa: PTH208
+        until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)  # noqa: PTH208
         assert threading.active_count() < 5
         grown = resident() - before
         print(f"{rounds} frames: grown by {grown:,} bytes")

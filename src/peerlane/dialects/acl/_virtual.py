@@ -156,7 +156,7 @@ def mem_get_allocation_granularity(prop: Dict, option: Int32) -> int:
     """Return of how many bytes sizes must be multiples: 2 MiB, or 1 GiB for its pages (spec acl 2.8).
 
     Gives: bytes
-    Refuses: 107000 `option`; as `malloc_physical` for `prop`
+    Refuses: 107000 `option`; 100000, 107001 what is wrong in `prop`; 207000 host memory; `TypeError` no dict
     Basis: S; C for `option`
     """
     if option not in _OPTIONS:

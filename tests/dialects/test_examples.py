@@ -1,0 +1,86 @@
+"""The examples, each run as a program under each schedule, and with what it cannot do."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from peerlane.testing.procs import Completed, run_python
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SCHEDULES = ("eager", "lazy", "seeded:5")
+SECONDS = 60.0
+
+PROGRAMS = {
+    "acl_memory": (["--rows", "300"], "300 rows of 3001 bytes to device 0 and back, every byte verified"),
+    "acl_contexts": (
+        [],
+        "8 workers on device 0, in contexts of their own and in a shared one, every byte verified",
+    ),
+    "acl_callbacks": ([], "20 blocks handed over by callbacks in order, every byte verified"),
+    "acl_notify_ping_pong": (
+        ["--devices", "1", "0", "--rounds", "200"],
+        "200 rounds between devices 1 and 0, every byte verified",
+    ),
+    "acl_growing_buffer": (
+        ["--device", "1", "--mib", "8"],
+        r"grown to 8\d+ bytes in 10 steps at one address, every byte verified",
+    ),
+    "acl_ipc_key": (
+        ["--device", "1"],
+        "3000000 bytes of device 1 shared by a key, every byte verified in both processes",
+    ),
+    "acl_kv_cache": (
+        ["--blocks", "1000"],
+        r"1,000 blocks of 4,096 bytes from device 0 to device 1, every byte verified: \d+\.\d\d GB/s",
+    ),
+}
+
+
+def run(*args: str, schedule: str = "eager") -> Completed:
+    env = {name: value for name, value in os.environ.items() if "PEERLANE" not in name}
+    env["PEERLANE_SCHEDULE"] = schedule
+    return run_python(list(args), timeout=SECONDS, env=env)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_of_pyacl(name: str, schedule: str) -> None:
+    args, told = PROGRAMS[name]
+    for profile in ["ascend-a2"] if schedule != "eager" else ["ascend-a2", "default"]:
+        done = run(
+            "-m",
+            "peerlane",
+            "run",
+            "--devices",
+            "2",
+            "--profile",
+            profile,
+            str(EXAMPLES / f"{name}.py"),
+            *args,
+            schedule=schedule,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert re.fullmatch(f"{told}\n", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_says_what_it_cannot_do(name: str) -> None:
+    options = (
+        ["--devices", "0", "7"] if name in ("acl_notify_ping_pong", "acl_kv_cache") else ["--device", "7"]
+    )
+    done = run("-m", "peerlane", "run", "--devices", "2", str(EXAMPLES / f"{name}.py"), *options)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "returned 107001" in done.stderr and "numbered 0 to 1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_neutral_cache(schedule: str) -> None:
+    done = run(str(EXAMPLES / "kv_cache.py"), "--blocks", "2000", schedule=schedule)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    told = r"3 x 2,000 blocks of 4,096 bytes moved by one launch each, every byte verified: \d+\.\d GB/s\n"
+    assert re.fullmatch(told, done.stdout), done.stdout
