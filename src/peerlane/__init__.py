@@ -1,4 +1,7 @@
-"""Peer-to-peer copies, shared device memory and one-sided writes, on virtual devices that need no hardware."""
+"""Peer-to-peer copies, shared device memory and one-sided writes, on virtual devices that need no hardware.
+
+PYTEST_DONT_REWRITE: the package of a plugin, of which pytest warns if it is imported already (``peerlane run``).
+"""
 
 from peerlane import _interpreter as _interpreter  # first: it may refuse
 from peerlane import failures as failures  # the texts of native refusals

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from peerlane import _core, memory, observers
+from peerlane import _core, memory, observers, origins
 from peerlane.backend.interface import Block, HandleKind
 from peerlane.device import Device, Host
 from peerlane.errors import BadAddress, Busy, Closed, Fault, InvalidValue, Unsupported
@@ -236,6 +236,8 @@ class Buffer(_core.Memory):
                 call="Buffer.view",
             )
         flat: npt.NDArray[Any] = np.frombuffer(memoryview(self), dtype=element)
+        if origins.active:
+            origins.viewed(flat, self)
         if shape is None:
             return flat
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from peerlane import _core, failures, observers, sharing_failures
+from peerlane import _core, failures, observers, origins, sharing_failures
 from peerlane.backend.interface import HandleKind
 from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
 from peerlane.timeouts import checked_timeout
@@ -63,6 +63,8 @@ class Event:
         made._mine, made._places, made._relays, made._signal = 0, {}, [], None
         if observers.active:
             observers.created(made)
+        if origins.active:
+            origins.made(made)
         return made
 
     @classmethod
@@ -136,6 +138,8 @@ class Event:
         """Return a new stream that waits for a record."""
         self._relays = [relay for relay in self._relays if not relay.is_done]
         relay = self.device.create_stream(on_error="continue")
+        if origins.active:
+            origins.disown(relay)
         relay._wait_mark(mark, 0)
         self._relays.append(relay)
         return relay

@@ -11,10 +11,10 @@ import os
 import resource
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from errno import EACCES, EIO
-from types import CodeType
+from types import FrameType
 
 from peerlane import _core
 from peerlane.backend import registry
@@ -37,30 +37,49 @@ _LEAVING = "leaving the node"
 
 
 class Site:
-    """A place in the user's program; the line is worked out only when somebody reads it."""
+    """A place in the user's program; the line is worked out only when somebody reads it.
 
-    __slots__ = ("_code", "_lasti")
+    Attributes
+    ----------
+    callers : tuple of Site
+        From where it was called, innermost first; empty unless :data:`callers_kept` says otherwise.
+    """
 
-    def __init__(self, code: CodeType, lasti: int) -> None:
-        self._code = code
-        self._lasti = lasti
+    __slots__ = ("_code", "_lasti", "callers")
 
-    def __str__(self) -> str:
+    def __init__(self, frame: FrameType, callers: tuple[Site, ...] = ()) -> None:
+        self._code, self._lasti = frame.f_code, frame.f_lasti
+        self.callers = callers
+
+    @property
+    def path(self) -> str:
+        """The file, as the interpreter names it."""
+        return self._code.co_filename
+
+    @property
+    def line(self) -> int:
+        """The line, from 1."""
         line = self._code.co_firstlineno
         for start, end, number in self._code.co_lines():
             if start <= self._lasti < end and number is not None:
                 line = number
-        return f"{os.path.basename(self._code.co_filename)}:{line}"  # noqa: PTH119 - no path is touched
+        return line
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.path)}:{self.line}"  # noqa: PTH119 - no path is touched
 
 
-def call_site() -> Site | None:
-    """Return the innermost place outside peerlane on this thread's stack."""
-    frame = sys._getframe(1)
+callers_kept = 0  #: how many callers each Site keeps
+
+
+def call_site(besides: Container[str] = ()) -> Site | None:
+    """Return the innermost place outside peerlane, and outside the packages ``besides``, on this thread's stack."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module != _PACKAGE and not module.startswith(_PACKAGE + "."):
-            return Site(frame.f_code, frame.f_lasti)
-        frame = frame.f_back  # type: ignore[assignment]
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package != _PACKAGE and package not in besides:
+            return Site(frame, _callers(frame)) if callers_kept else Site(frame)
+        frame = frame.f_back
     return None
 
 
@@ -73,6 +92,15 @@ class Sort(enum.Enum):
 
     def __init__(self, noun: str, made: str, ended: str, closed: str) -> None:
         self.noun, self.made, self.ended, self.closed = noun, made, ended, closed
+
+
+def _callers(frame: FrameType) -> tuple[Site, ...]:
+    found: list[Site] = []
+    caller = frame.f_back
+    while caller is not None and len(found) < callers_kept:
+        found.append(Site(caller))
+        caller = caller.f_back
+    return tuple(found)
 
 
 @dataclass(slots=True)

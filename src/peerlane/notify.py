@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from peerlane import _core, observers
+from peerlane import _core, observers, origins
 from peerlane.backend.interface import HandleKind
 from peerlane.errors import Closed
 
@@ -53,6 +53,8 @@ class Notify(_core.Notify):
         made.device, made.kind, made._is_closed = device, kind, False
         if observers.active:
             observers.created(made)
+        if origins.active:
+            origins.made(made)
         return made
 
     @classmethod

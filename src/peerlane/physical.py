@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from peerlane import _core, observers
+from peerlane import _core, observers, origins
 from peerlane.backend.interface import HandleKind
 from peerlane.device import Device, checked_size
 from peerlane.errors import Closed, InvalidValue, Unsupported
@@ -65,6 +65,8 @@ class Physical:
 
     def _hold(self, block: _core.Block, device: Device) -> None:
         self._block, self.device, self.id, self.size = block, device, block.id, block.size
+        if origins.active:
+            origins.made(self)
 
     @classmethod
     def open(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, MutableSet
 from typing import TYPE_CHECKING
 
-from peerlane import _core, observers
+from peerlane import _core, observers, origins
 from peerlane.backend.interface import HandleKind
 from peerlane.device import Device, devices
 from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, InvalidValue
@@ -129,6 +129,8 @@ class Handle:
             raise
         if observers.active:
             observers.tell("export", source)
+        if origins.active:
+            origins.exported(made, source)
         return made
 
     @property
@@ -156,6 +158,8 @@ class Handle:
         """Let nobody open it any more; idempotent.  Who has opened it keeps the memory."""
         if not self._is_closed and self._is_mine:
             _core.withdraw(*self._ticket)
+            if origins.active:
+                origins.withdrawn(self)
         self._is_closed = True
 
     @property

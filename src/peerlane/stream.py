@@ -8,7 +8,7 @@ from operator import attrgetter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from peerlane import _core, callbacks, failures, observers, trace
+from peerlane import _core, callbacks, failures, observers, origins, trace
 from peerlane.errors import Closed, Error, Fault, InvalidValue, WaitTimeout
 from peerlane.event import Event
 from peerlane.notify import Notify
@@ -62,6 +62,8 @@ class Stream(_core.Stream):
         trace.created(made)
         if observers.active:
             observers.created(made)
+        if origins.active:
+            origins.made(made)
         return made
 
     @property

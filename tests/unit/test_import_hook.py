@@ -132,6 +132,19 @@ def test_uninstall_leaves_nothing() -> None:
         importlib.import_module("toy")
 
 
+def test_a_dialect_begins_anew_if_it_was_imported_and_keeps_state() -> None:
+    dialects.register(
+        Dialect("tidy", {"tidy": "served_toy.rt"}, PROBE, "served_toy.rt:memcpy.__globals__.clear")
+    )
+    dialects.begin_anew("toy")  # has no state
+    dialects.begin_anew("tidy")  # was not imported
+    assert "served_toy" not in sys.modules
+    memcpy = importlib.import_module("served_toy.rt").memcpy
+    dialects.begin_anew("tidy")
+    with pytest.raises(NameError):
+        memcpy()
+
+
 def test_another_module_of_the_name_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "toy.rt", ModuleType("mock"))
     with pytest.raises(errors.Busy, match=r"'toy\.rt' is imported already"):
@@ -139,7 +152,7 @@ def test_another_module_of_the_name_is_in_the_way(monkeypatch: pytest.MonkeyPatc
     assert dialects.installed() == () and finders() == 0
 
 
-@pytest.mark.parametrize("call", [dialects.install, dialects.uninstall])
+@pytest.mark.parametrize("call", [dialects.install, dialects.uninstall, dialects.begin_anew])
 def test_an_unknown_dialect_is_refused_with_the_known_ones(call: object) -> None:
     with pytest.raises(errors.InvalidValue, match=r"no dialect 'cuda'; valid are .*toy"):
         call("cuda")  # type: ignore[operator]

@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("backend",),
     (
         *("memory", "timeouts", "observers", "callbacks", "failures", "notify", "event", "trace", "stream"),
-        *("address_range", "physical", "sharing", "sharing_failures"),
+        *("origins", "address_range", "physical", "sharing", "sharing_failures"),
         *("device", "buffer", "copies", "descriptor", "raw", "rendezvous", ""),
     ),
     ("dialects", "cli", "testing", "__main__"),

@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from pkgutil import resolve_name
 
 from peerlane.errors import Busy, InvalidValue, Unsupported
 
 from ._hook import FINDER, MODULES, VARIABLE
 
-__all__ = ["Dialect", "install", "installed", "register", "registered", "uninstall"]
+__all__ = ["Dialect", "begin_anew", "install", "installed", "register", "registered", "uninstall"]
 
 PROBE_SECONDS = 20.0
 
@@ -39,11 +40,14 @@ class Dialect:
     probe : str
         Python source; run by itself it exits with 0 if and only if the vendor's own module is there and finds
         a device.
+    anew : str
+        ``"module:function"`` that puts the dialect back to how a new process finds it; empty if it keeps no state.
     """
 
     name: str
     modules: Mapping[str, str]
     probe: str
+    anew: str = ""
 
 
 # os._exit: the vendor's own shutdown must not decide the answer
@@ -54,7 +58,7 @@ count, ret = acl.rt.get_device_count()
 os._exit(0 if ret == 0 and count > 0 else 1)
 """
 
-_DIALECTS = {"acl": Dialect("acl", MODULES["acl"], _ACL_PROBE)}
+_DIALECTS = {"acl": Dialect("acl", MODULES["acl"], _ACL_PROBE, "peerlane.dialects.acl._system:begin_anew")}
 
 
 def register(dialect: Dialect) -> None:
@@ -136,6 +140,21 @@ def uninstall(name: str) -> None:
     if name in FINDER.installed:
         FINDER.uninstall(name)
         _export()
+
+
+def begin_anew(name: str) -> None:
+    """Put a dialect back to how a new process finds it; what the program imported goes on working.
+
+    For tests: nothing is initialised, no thread has a device, no message is kept.  It imports nothing.
+
+    Raises
+    ------
+    InvalidValue
+        No dialect has that name.
+    """
+    dialect = _known(name)
+    if dialect.anew.partition(":")[0] in sys.modules:
+        resolve_name(dialect.anew)()
 
 
 def _known(name: str) -> Dialect:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import peerlane
-from peerlane import Buffer, Device, Host, Kind, memory, raw
+from peerlane import Buffer, Device, Host, Kind, memory, origins, raw
 from peerlane.errors import Error, Fault, InvalidValue
 
 _REMEMBERED = 64
@@ -45,6 +45,11 @@ class Thing:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.handle = 0
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it stands for."""
+        return 0
 
     def end(self) -> None:
         """End it with its context, having waited for its work; raises Error for what failed."""
@@ -134,6 +139,7 @@ class Machine:
         self._node: tuple[Device, ...] = ()
         self._last_handle = _FIRST_HANDLE
         self.forget()
+        origins.add_source(self.living)
 
     def _begin_process(self) -> None:
         # A thread that held the lock during a fork does not exist in the child, which would wait for ever.
@@ -153,6 +159,13 @@ class Machine:
         self._counts: Counter[tuple[Device, type]] = Counter()
         self.allocations: dict[int, _Allocation] = {}
         self.things: dict[int, Thing] = {}
+        self._origins: dict[int, memory.Site | None] = {}
+
+    def begin_anew(self) -> None:
+        """Be as in a new process, which has not asked for devices yet."""
+        with self.lock:
+            self._node = ()
+            self.forget()
 
     def devices(self) -> tuple[Device, ...]:
         """Return the devices of this process's node, having forgotten another one's state."""
@@ -253,6 +266,8 @@ class Machine:
             self._last_handle += _HANDLE_STEP
             thing.handle = self._last_handle
             self.things[thing.handle] = thing
+            if origins.active:
+                self._origins[thing.handle] = memory.call_site()
             self._counts[thing.context.device, type(thing)] += thing.is_counted
         return True
 
@@ -261,8 +276,26 @@ class Machine:
         with self.lock:
             if self.things.pop(thing.handle, None) is None:
                 return False
+            self._origins.pop(thing.handle, None)
             self._counts[thing.context.device, type(thing)] -= thing.is_counted
         return True
+
+    def living(self) -> list[origins.Living]:
+        """Return what a program was given and has to give back: no primary context and no default stream."""
+        with self.lock:
+            held = [] if self._node and self._node[0].is_closed else list(self.things.values())
+        return [
+            origins.Living(
+                thing.name,
+                f"{thing.name} {thing.handle:#x} of device {thing.context.device.ordinal}"
+                + (f", {thing.nbytes:,} bytes" if thing.nbytes else ""),
+                thing.nbytes,
+                thing.context.device.name,
+                self._origins.get(thing.handle),
+            )
+            for thing in held
+            if thing is not thing.context.default_stream and not getattr(thing, "is_primary", False)
+        ]
 
     def count(self, device: Device, kind: type[Thing]) -> int:
         """Return how many things of a kind this process has on a device, of those that count."""
@@ -369,6 +402,12 @@ class Messages:
         kept = self._kept()
         if next(iter(kept), None) != text:
             kept.appendleft(text)
+
+    def forget(self) -> None:
+        """Forget the texts of all threads, and keep them per thread."""
+        self.shared = False
+        self._local = threading.local()
+        self._common.clear()
 
     def take(self) -> Iterable[str]:
         """Return the texts, newest first, and forget them."""

@@ -179,6 +179,14 @@ def get_recent_err_msg() -> str | None:
     return "\n".join(messages.take()) or None
 
 
+def begin_anew() -> None:
+    """Be as a new process finds ``acl``: not initialised, no device set, no message kept."""
+    _end()
+    _started.was_finalized = False
+    machine.begin_anew()
+    messages.forget()
+
+
 def _end() -> None:
     _started.references, _started.was_finalized, _started.config = 0, True, None
     machine.default_device, messages.shared = None, False

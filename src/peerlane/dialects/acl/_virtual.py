@@ -73,6 +73,11 @@ class AclPhysical(Thing):
         self.handle_given: Handle | None = None
 
     @property
+    def nbytes(self) -> int:
+        """Its bytes, mapped or not."""
+        return self.neutral.size
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing of this process holds the bytes any more."""
         return self.neutral.is_closed and not self.mappings

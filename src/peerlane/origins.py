@@ -1,0 +1,193 @@
+"""What lives and where the program made it: for whoever asks what a test, or a long-running program, left behind.
+
+Memory and reserved addresses are always known with the place of their allocation.  Streams, events, notifies,
+physical memory, exported handles and views are noted between :func:`begin` and :func:`end` only; else their creation
+pays one branch.  Nothing is kept alive by being noted: what Python drops is gone, and is not listed.
+
+Examples
+--------
+>>> origins.begin()
+>>> stream = device.create_stream()
+>>> for each in origins.living():
+...     print(each.text, each.site)
+stream 1 on virtual:0: idle program.py:2
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from peerlane import memory
+from peerlane.memory import Site
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from peerlane.buffer import Buffer
+    from peerlane.sharing import Handle
+
+active = False  #: whether what is made is noted
+
+_CALLERS = 32
+_DIALECTS = "peerlane.dialects."
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """Something that was made and has not ended.
+
+    Attributes
+    ----------
+    kind : str
+        What to call several of it: ``memory``, ``pinned memory``, ``address range``, ``stream``, ``view``, ...
+    text : str
+        Which one it is, and in what state.
+    nbytes : int
+        How large it is, in bytes; 0 for what has no size.
+    where : str
+        Its device, or ``host``.
+    site : Site or None
+        Where the program made it, with its callers; None where that is not known.
+    """
+
+    kind: str
+    text: str
+    nbytes: int
+    where: str
+    site: Site | None
+
+
+Source = Callable[[], Iterable[Living]]
+
+
+@dataclass(slots=True)
+class _Noted:
+    reference: weakref.ref[Any]
+    site: Site | None
+    text: str = ""  # else it describes itself
+    kind: str = ""
+    nbytes: int = 0
+    where: str = ""
+    allocation: int = 0  # of a view
+
+    def look(self) -> Living | None:
+        what = self.reference()
+        if what is None or (not self.allocation and _is_over(what)):
+            return None
+        name = type(what).__name__
+        text = self.text or repr(what).strip("<>")
+        return Living(
+            self.kind or name.lower(),
+            text[:1].lower() + text[1:],
+            self.nbytes or getattr(what, "size", 0),
+            self.where or what.device.name,
+            self.site,
+        )
+
+
+_noted: dict[object, _Noted] = {}
+_sources: list[Source] = []
+
+
+def begin() -> None:
+    """Note from now on what is made; what was noted before is forgotten."""
+    global active
+    _noted.clear()
+    memory.callers_kept = _CALLERS
+    active = True
+
+
+def end() -> None:
+    """Note nothing any more, and forget what was noted; idempotent."""
+    global active
+    active = False
+    memory.callers_kept = 0
+    _noted.clear()
+
+
+def add_source(source: Source) -> None:
+    """Let :func:`living` ask for more: a dialect knows what it gave out by number."""
+    _sources.append(source)
+
+
+def living() -> tuple[Living, ...]:
+    """Return what lives now, memory first.
+
+    What belongs to a node that was left has ended.  A view is listed only if the buffer that it looks into was
+    closed: it then holds the bytes by itself.
+    """
+    found = [*_memory(), *_others()]
+    for source in _sources:
+        found += source()
+    return tuple(found)
+
+
+def made(what: Any) -> None:
+    """Note a new object of the neutral API.
+
+    A dialect's own streams and events serve something that it gave out by number, or that a program never asked for:
+    they are not noted.
+    """
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("peerlane."):
+        if frame.f_globals["__name__"].startswith(_DIALECTS):
+            return
+        frame = frame.f_back  # type: ignore[assignment]
+    _note(id(what), what)
+
+
+def disown(what: object) -> None:
+    """Forget something: it serves another object, and the program did not ask for it."""
+    _noted.pop(id(what), None)
+
+
+def exported(handle: Handle, source: Any) -> None:
+    """Note a new handle.  Dropping it does not end it; closing it does, or closing what it stands for."""
+    text = f"{repr(handle).strip('<>')} of {repr(source).strip('<>')}"
+    _note(handle._ticket, source, text=text, kind="exported handle", nbytes=getattr(source, "size", 0))
+
+
+def withdrawn(handle: Handle) -> None:
+    """Note that a handle was closed."""
+    _noted.pop(handle._ticket, None)
+
+
+def viewed(array: npt.NDArray[Any], buffer: Buffer) -> None:
+    """Note a new view; every array that is made of it keeps its base."""
+    if buffer.id:
+        nbytes, where = array.nbytes, buffer.device.name
+        text = f"view of {nbytes:,} bytes on {where}, whose buffer was closed"
+        more = {"kind": "view", "nbytes": nbytes, "where": where, "allocation": buffer.id}
+        _note(id(array.base), array.base, text=text, **more)
+
+
+def _note(key: object, what: Any, **more: Any) -> None:
+    def gone(_: object) -> None:
+        _noted.pop(key, None)
+
+    _noted[key] = _Noted(weakref.ref(what, gone), memory.call_site(), **more)
+
+
+def _is_over(what: Any) -> bool:
+    return bool(what.is_closed or what.device.is_closed)
+
+
+def _memory() -> Iterator[Living]:
+    for record in memory.live_records():
+        kind = (
+            "address range" if record.is_range else "pinned memory" if record.device == "host" else "memory"
+        )
+        text = f"{kind}: {record.size:,} bytes on {record.device}"
+        yield Living(kind, text, record.size, record.device, record.made_at)
+
+
+def _others() -> Iterator[Living]:
+    live = {record.id for record in memory.live_records()}
+    for noted in list(_noted.values()):
+        found = None if noted.allocation in live else noted.look()
+        if found is not None:
+            yield found

@@ -1,0 +1,157 @@
+"""A node for one test: entered before it, left behind it, with a list of what the test did not end."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from peerlane import _core, dialects, origins
+from peerlane.backend import registry
+from peerlane.device import Device, enter_node, leave_node
+from peerlane.node import schedule
+from peerlane.node.config import NodeConfig
+from peerlane.node.node_file import SUFFIX
+from peerlane.node.runtime import runtime_directory
+from peerlane.origins import Living
+from peerlane.testing.started import LeftProcess, StartedProcesses
+
+_VARIABLE = "PEERLANE_NODE"
+_SETTLE_SECONDS = 2.0  # for memory that another process, which is just ending, had as well
+_PAUSE = 0.005
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a test did not end."""
+
+    things: tuple[Living, ...] = ()
+    processes: tuple[LeftProcess, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.things or self.processes)
+
+
+class FreshNode:
+    """A node that nobody else is in, and the dialects as a new process finds them.
+
+    Children that are started meanwhile find it in their ``PEERLANE_NODE``.
+
+    Parameters
+    ----------
+    config : NodeConfig
+        What it is.
+    keep_name : bool
+        Meet under the name of ``config``; else under one that is used for this node only.
+
+    Attributes
+    ----------
+    config : NodeConfig
+        With the name that it has.
+    devices : tuple of Device
+    lost : tuple of Living
+        What lived in the node that this process was in before; it has ended.
+
+    Raises
+    ------
+    Error
+        As :func:`peerlane.enter_node`; this process is in no node then.
+    """
+
+    def __init__(self, config: NodeConfig, *, keep_name: bool = False) -> None:
+        self._unique = not keep_name
+        if self._unique:
+            config = config.replace(name=f"pytest-{os.getpid()}-{next(_numbers)}")
+        self.config = config
+        self.lost = origins.living() if registry.is_entered() else ()
+        self._pid = os.getpid()
+        self._directory = runtime_directory()
+        self._before = os.environ.get(_VARIABLE)
+        self._processes = StartedProcesses()
+        _begin_dialects_anew()
+        leave_node()
+        self.devices: tuple[Device, ...] = enter_node(config.spec)
+        os.environ[_VARIABLE] = config.spec
+        origins.begin()
+        self._processes.begin()
+
+    @property
+    def schedule(self) -> str:
+        """When queued operations run, as it can be given again: ``seeded:17``."""
+        return schedule.present()
+
+    def left(self, release: Callable[[], object]) -> Left:
+        """Return what lives and runs still; ``release`` is called if something does, and drops what holds it no more.
+
+        Queued operations that can run are run; processes have two seconds to end.
+        """
+        if self._pid != os.getpid():
+            return Left()
+        processes = tuple(self._processes.left())
+        things = origins.living()
+        if things or self._held():
+            release()
+            gc.collect()
+            things = origins.living()
+        return Left((*things, *self._held_by_nothing(things)), processes)
+
+    def leave(self, left: Left = Left(), *, kill: bool = True) -> None:
+        """Leave the node, whatever lives there; kill the processes that were left, if they are not to go on."""
+        origins.end()
+        self._processes.end()
+        if self._pid != os.getpid():
+            return
+        if kill:
+            self._processes.kill(left.processes)
+        if not self.devices[0].is_closed:
+            self.devices[0].free_bytes  # noqa: B018 - clears away what ended processes left in the directory
+        leave_node()
+        _begin_dialects_anew()
+        if self._before is None:
+            os.environ.pop(_VARIABLE, None)
+        else:
+            os.environ[_VARIABLE] = self._before
+        if self._unique:
+            (self._directory / f"{self.config.name}{SUFFIX}").unlink(missing_ok=True)
+
+    def _held(self) -> dict[Device, int]:
+        """Return the bytes that are in use, by device."""
+        held: dict[Device, int] = {}
+        for device in self.devices:
+            if not device.is_closed and device.backend.ledger.used(device.ordinal):
+                nbytes = device.total_bytes - device.free_bytes  # which forgets what ended processes had
+                if nbytes:
+                    held[device] = nbytes
+        return held
+
+    def _held_by_nothing(self, things: tuple[Living, ...]) -> list[Living]:
+        """Return memory that nothing listed accounts for."""
+        known = {each.where for each in things if each.nbytes}
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        held = {device: nbytes for device, nbytes in self._held().items() if device.name not in known}
+        if held:
+            _core.drain()
+        while held and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+            held = {device: nbytes for device, nbytes in self._held().items() if device in held}
+        return [
+            Living(
+                "held memory",
+                f"{nbytes:,} bytes on {device.name} that were freed and are still held: by a memoryview or a DLPack "
+                "capsule, by what is queued and cannot run, or by another process",
+                nbytes,
+                device.name,
+                None,
+            )
+            for device, nbytes in held.items()
+        ]
+
+
+def _begin_dialects_anew() -> None:
+    for name in dialects.registered():
+        dialects.begin_anew(name)

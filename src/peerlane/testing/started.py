@@ -1,0 +1,181 @@
+"""Processes that a test started: which of them still run when it is over, and where they were started."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import multiprocessing.process
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from peerlane import _core, memory
+from peerlane.memory import Site
+from peerlane.testing.procs import KILL_SECONDS, SETTLE_SECONDS
+
+_STARTERS = frozenset({"subprocess", "multiprocessing", "concurrent", "asyncio"})
+_LONGEST_COMMAND = 100
+_PROC = Path("/proc")
+_HAS_CHILDREN = Path("/proc/thread-self/children").exists()  # a kernel may be built without it
+
+
+@dataclass(frozen=True, slots=True)
+class LeftProcess:
+    """A process that still runs: its pid, its command line, and where it was started, if that was seen."""
+
+    pid: int
+    command: str
+    site: Site | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    began: int  # a pid is used again
+    site: Site | None
+    owner: weakref.ref[Any]
+
+
+class StartedProcesses:
+    """Notes, between ``begin`` and ``end``, where this process starts others.
+
+    Seen are ``subprocess`` and ``multiprocessing``, and what stands on them; a child that was started otherwise is
+    found all the same, without its place.  Helpers of ``multiprocessing`` that outlive what they serve are none.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, _Seen] = {}
+        self._before: set[tuple[int, int]] = set()
+        self._exit = contextlib.ExitStack()
+
+    def begin(self) -> None:
+        """Note from now on; children that run already are not of interest."""
+        self._before = {(pid, _core.start_time(pid)) for pid in _children(os.getpid())}
+        self._watch(subprocess.Popen, "__init__")
+        self._watch(multiprocessing.process.BaseProcess, "start")
+
+    def end(self) -> None:
+        """Note nothing any more; idempotent."""
+        self._exit.close()
+
+    def left(self) -> list[LeftProcess]:
+        """Return those that still run, having given them two seconds to end by themselves."""
+        running = _await_end(self._running(), SETTLE_SECONDS)
+        return [LeftProcess(pid, _command(pid), self._site(pid)) for pid in sorted(running)]
+
+    def kill(self, processes: Iterable[LeftProcess]) -> None:
+        """Kill them and what they started, and let their owners know."""
+        pids = {each.pid for each in processes}
+        deadline = time.monotonic() + KILL_SECONDS
+        while pids and time.monotonic() < deadline:
+            pids = _await_end(pids | _descendants(pids), 0.0)
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            pids = _await_end(pids, 0.1)
+        for seen in self._seen.values():
+            owner = seen.owner()
+            if isinstance(owner, subprocess.Popen):
+                owner.poll()
+            elif owner is not None and owner._popen is not None:
+                owner.join(0)
+
+    def _watch(self, owner: type, name: str) -> None:
+        original: Callable[..., None] = getattr(owner, name)
+
+        @functools.wraps(original)
+        def start(process: Any, *args: Any, **options: Any) -> None:
+            original(process, *args, **options)
+            pid = process.pid
+            site = memory.call_site(_STARTERS)
+            self._seen[pid] = _Seen(_core.start_time(pid), site, weakref.ref(process))
+
+        setattr(owner, name, start)
+        self._exit.callback(setattr, owner, name, original)
+
+    def _site(self, pid: int) -> Site | None:
+        seen = self._seen.get(pid)
+        return seen.site if seen is not None else None
+
+    def _running(self) -> set[int]:
+        found = {pid for pid, seen in self._seen.items() if _core.start_time(pid) == seen.began}
+        for pid in _children(os.getpid()):
+            if (pid, _core.start_time(pid)) not in self._before:
+                found.add(pid)
+        return found - _helpers()
+
+
+def _helpers() -> set[int]:
+    tracker = sys.modules.get("multiprocessing.resource_tracker")
+    server = sys.modules.get("multiprocessing.forkserver")
+    return {
+        getattr(getattr(tracker, "_resource_tracker", None), "_pid", None) or 0,
+        getattr(getattr(server, "_forkserver", None), "_forkserver_pid", None) or 0,
+    }
+
+
+def _await_end(pids: Iterable[int], seconds: float) -> set[int]:
+    """Return those that still run after so many seconds."""
+    deadline = time.monotonic() + seconds
+    with contextlib.ExitStack() as stack:
+        running: dict[int, int] = {}
+        poll = select.poll()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(pid)
+                stack.callback(os.close, descriptor)
+                poll.register(descriptor, select.POLLIN)
+                running[descriptor] = pid
+        while running:
+            left = max(0.0, deadline - time.monotonic())
+            ended = poll.poll(left * 1000)
+            for descriptor, _ in ended:
+                poll.unregister(descriptor)
+                del running[descriptor]
+            if not ended and left <= 0:
+                break
+        return set(running.values())
+
+
+def _children(pid: int) -> set[int]:
+    """Return the children of a process, those that have ended and were not waited for included."""
+    if not _HAS_CHILDREN:
+        return {child for child, parent in _parents() if parent == pid}
+    found: set[int] = set()
+    with contextlib.suppress(OSError):  # it has ended
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - this is done twice a test: no Path
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as file:  # noqa: PTH123
+                found.update(map(int, file.read().split()))
+    return found
+
+
+def _parents() -> Iterable[tuple[int, int]]:
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                rest = (entry / "stat").read_text(errors="replace").rpartition(")")[2]
+                yield int(entry.name), int(rest.split()[1])
+
+
+def _descendants(pids: Iterable[int]) -> set[int]:
+    found: set[int] = set()
+    level = set(pids)
+    while level := {child for pid in level for child in _children(pid)} - found:
+        found |= level
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        words = (_PROC / str(pid) / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return ""
+    text = " ".join(word.decode(errors="backslashreplace") for word in words)
+    return text if len(text) <= _LONGEST_COMMAND else text[:_LONGEST_COMMAND] + "..."

@@ -1,0 +1,91 @@
+"""The pytest plugin of peerlane: ``docs/guides/ci-without-devices.md`` tells how to use it.
+
+A package of its own, and small: pytest imports it whenever it starts, and ``peerlane`` would bring NumPy along.
+What works is in ``pytest_peerlane.work``, imported by the first test that uses a fixture of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from peerlane import Device
+
+_OPTIONS = (
+    ("node", "SPEC_OR_FILE", "the node of each test: a TOML file, or inline such as 'devices=8,switch=4'"),
+    ("devices", "N", "number of devices of each test's node"),
+    ("profile", "P", "what machine each test's node is, such as ascend-a2"),
+    ("schedule", "S", "when queued operations run: eager, lazy, seeded or seeded:SEED"),
+    ("leaks", "WHAT", "what a test gets that leaves something behind: fail (the default), warn or ignore"),
+)
+_MARKER = (
+    "peerlane(devices=..., switch=..., ...): give the test a fresh node with these settings (those of PEERLANE_NODE, "
+    "and leaks='fail', 'warn' or 'ignore')"
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options, each with an ini setting of its name."""
+    group = parser.getgroup("peerlane", "virtual devices")
+    for name, metavar, text in _OPTIONS:
+        group.addoption(f"--peerlane-{name}", metavar=metavar, help=text)
+        parser.addini(f"peerlane_{name}", text, default="")
+    text = "use virtual devices even where the vendor's own module finds real ones"
+    group.addoption("--peerlane-shadow-real", action="store_true", help=text)
+    text = "vendors' modules that can be imported from the start, not by tests with their fixture only: acl"
+    parser.addini("peerlane_dialects", text, type="args", default=[])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker; see at once whether the options make sense."""
+    config.addinivalue_line("markers", _MARKER)
+    dialects = config.getini("peerlane_dialects")
+    if dialects or any(config.getoption(f"peerlane_{name}") is not None for name, _, _ in _OPTIONS):
+        from pytest_peerlane import work
+
+        work.check_options(config)
+        for name in dialects:
+            work.install(config, name)
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let a test that is marked use the node; let the node come before, and go after, all else of the test."""
+    names = getattr(item, "fixturenames", None)
+    if names is not None and ("peerlane_node" in names or item.get_closest_marker("peerlane") is not None):
+        item.fixturenames = _node_first(item, names)  # type: ignore[attr-defined]  # a list of its own: it may be shared
+
+
+def _node_first(item: pytest.Item, names: list[str]) -> list[str]:
+    """Put our fixtures before all others of a function's scope, those of ``setup_method`` too."""
+    known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    ours = ["peerlane_node"]
+    if (
+        "acl" in names and "acl" in known and known["acl"][-1].func.__module__ == __name__
+    ):  # not the program's own
+        ours.append("acl")
+    others = [name for name in names if name not in ours]
+    of_function = (
+        at for at, name in enumerate(others) if name in known and known[name][-1].scope == "function"
+    )
+    at = next(of_function, len(others))
+    return [*others[:at], *ours, *others[at:]]
+
+
+@pytest.fixture
+def peerlane_node(request: pytest.FixtureRequest) -> tuple[Device, ...]:
+    """The devices of a fresh node, which the test and its children are in; what the test leaves behind fails it."""
+    from pytest_peerlane import work
+
+    return work.begin(request)
+
+
+@pytest.fixture
+def acl(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
+    """pyACL on the devices of ``peerlane_node``, as a new process finds it; the test can ``import acl``."""
+    from pytest_peerlane import work
+
+    yield from work.serve(request.config, "acl")

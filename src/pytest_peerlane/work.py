@@ -1,0 +1,248 @@
+"""What the plugin does once a test uses it: nodes for tests, and the fate of tests that leave something behind."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+from collections.abc import Generator, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from peerlane import Device, dialects
+from peerlane.errors import Error
+from peerlane.node import schedule
+from peerlane.node.config import KEYS, NodeConfig
+from peerlane.testing.fresh_node import FreshNode, Left
+from peerlane.testing.leaks import describe
+
+_FATES = ("fail", "warn", "ignore")
+_SETTINGS = (*KEYS, "leaks")
+_OVERRIDES = ("devices", "profile", "schedule")
+_PLUGIN = "peerlane-work"
+_ACL_REMEDY = (
+    "Memory of acl.rt.malloc ends with acl.rt.free, or when its device was reset as often as it was set;\n"
+    "streams, events and notifies with their destroy calls, or with that reset. Contexts, host memory,\n"
+    "physical memory and reserved addresses have calls of their own, and no reset ends them."
+)
+_REMEDY = "Close each, leave its `with` block, or drop the last reference to it."
+
+
+def check_options(config: pytest.Config) -> None:
+    """Refuse options that make no sense, before the first test runs."""
+    try:
+        base_node(config)
+        _fate(config, None)
+    except Error as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def base_node(config: pytest.Config) -> NodeConfig:
+    """Return the node of a test without a marker.
+
+    ``--peerlane-node`` or else the ini settings or else ``PEERLANE_NODE``, then the other options.
+    """
+    text: str | None = config.getoption("peerlane_node")
+    if text is not None:
+        base = NodeConfig.resolve(text, source="--peerlane-node")
+    else:
+        text = config.getini("peerlane_node")
+        base = (
+            NodeConfig.resolve(_beside_ini(config, text), source="peerlane_node")
+            if text
+            else NodeConfig.from_environment()
+        ).replace(
+            source="ini-file",
+            **{key: _number(key, config.getini(f"peerlane_{key}") or None) for key in _OVERRIDES},
+        )
+    return base.replace(
+        source="command line",
+        **{key: _number(key, config.getoption(f"peerlane_{key}")) for key in _OVERRIDES},
+    )
+
+
+def _beside_ini(config: pytest.Config, text: str) -> str:
+    folder = config.inipath.parent if config.inipath else config.rootpath
+    return str(folder / text) if text.endswith(".toml") else text
+
+
+def _number(key: str, text: str | None) -> object:
+    return int(text) if key == "devices" and text is not None and text.isdecimal() else text
+
+
+def _fate(config: pytest.Config, marked: object) -> str:
+    found = marked or config.getoption("peerlane_leaks") or config.getini("peerlane_leaks") or "fail"
+    if found not in _FATES:
+        raise pytest.UsageError(f"peerlane: leaks is {found!r}; valid are {', '.join(_FATES)}")
+    return str(found)
+
+
+def install(config: pytest.Config, name: str) -> None:
+    """Serve a dialect until pytest ends."""
+    before = dialects.installed()
+    try:
+        dialects.install(name, shadow_real=config.getoption("peerlane_shadow_real"))
+    except Error as error:
+        raise pytest.UsageError(f"peerlane_dialects: {error}") from None
+    if name not in before:
+        config.add_cleanup(lambda: dialects.uninstall(name))
+
+
+def serve(config: pytest.Config, name: str) -> Iterator[ModuleType]:
+    """Serve a dialect while a test runs; one that is served already stays."""
+    is_new = name not in dialects.installed()
+    problem = ""
+    try:
+        dialects.install(name, shadow_real=config.getoption("peerlane_shadow_real"))
+    except Error as error:
+        problem = str(error).replace("--shadow-real", "--peerlane-shadow-real")
+    if problem:
+        pytest.fail(problem, pytrace=False)
+    _work(config).remedy = _ACL_REMEDY
+    yield importlib.import_module(name)
+    if is_new:
+        dialects.uninstall(name)
+
+
+def begin(request: pytest.FixtureRequest) -> tuple[Device, ...]:
+    """Enter a fresh node for a test."""
+    return _work(request.config).begin(request)
+
+
+def _work(config: pytest.Config) -> Work:
+    found = config.pluginmanager.get_plugin(_PLUGIN)
+    if found is None:
+        found = Work(config)
+        config.pluginmanager.register(found, _PLUGIN)
+    assert isinstance(found, Work)
+    return found
+
+
+class Work:
+    """The node of the test that runs, if it has one, and what becomes of the test.
+
+    Attributes
+    ----------
+    remedy : str
+        What a test should have done that left something behind.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._node: FreshNode | None = None
+        self._item: Any = None
+        self._fate = "fail"
+        self._failed = False
+        self._note = ""
+        self._described = ""
+        self.remedy = _REMEDY
+
+    def begin(self, request: pytest.FixtureRequest) -> tuple[Device, ...]:
+        """Enter a fresh node, as the test's markers and the options want it."""
+        item, problem = request.node, ""
+        self.pytest_unconfigure()  # a test whose teardown never came
+        try:
+            config, named, self._fate = self._wanted(item)
+            node = FreshNode(config, keep_name=named)
+        except (Error, pytest.UsageError) as error:
+            problem = str(error)
+        if problem:
+            pytest.fail(problem, pytrace=False)
+        self._node, self._item, self._failed, self._note, self.remedy = node, item, False, "", _REMEDY
+        self._described = f"{node.config.describe()}; schedule {node.schedule}"
+        if node.schedule.startswith("seeded"):
+            self._described += f" (repeat it with --peerlane-schedule={node.schedule})"
+        if node.lost:
+            item.warn(pytest.PytestWarning(self._text("the fresh node for this test ended", Left(node.lost))))
+        return node.devices
+
+    def _wanted(self, item: pytest.Item) -> tuple[NodeConfig, bool, str]:
+        """Return the node, whether the test gave it its name, and what leaks do."""
+        given: dict[str, Any] = {}
+        for marker in reversed(list(item.iter_markers("peerlane"))):
+            unknown = [f"{key}=" for key in marker.kwargs if key not in _SETTINGS]
+            if unknown or marker.args:
+                wrong = (*unknown, *map(repr, marker.args))[0]
+                raise pytest.UsageError(
+                    f"@pytest.mark.peerlane: {wrong} is not a setting; write settings as devices=4, switch=2; valid: "
+                    + ", ".join(_SETTINGS)
+                )
+            given.update(marker.kwargs)
+        fate = _fate(self._config, given.pop("leaks", None))
+        base = base_node(self._config)
+        config = base.replace(source="@pytest.mark.peerlane", **given)
+        return _with_seed(config, base), "name" in given, fate
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Look, when all of the test is torn down, what it left behind."""
+        try:
+            result = yield
+        except BaseException:
+            self._failed = True
+            self._end(item)
+            raise
+        self._end(item)
+        return result
+
+    def _end(self, item: pytest.Item) -> None:
+        node = self._node
+        if node is None or item is not self._item:
+            return
+        self._node = None
+        left = Left()
+        try:
+            # pytest itself would drop what fixtures returned in the next moment.
+            if self._fate != "ignore":
+                left = node.left(getattr(item, "funcargs", {}).clear)
+        finally:
+            node.leave(left, kill=self._fate == "fail")
+        if left:
+            self._tell(item, f"{self._text('the test left behind', left)}\n{self.remedy}")
+
+    def _text(self, head: str, left: Left) -> str:
+        path, root = str(self._item.path), str(self._config.rootpath)
+        return describe(left, head=head, test_file=path, root=root, killed=self._fate == "fail")
+
+    def _tell(self, item: pytest.Item, text: str) -> None:
+        if self._failed:
+            self._note = f"{text}\nIt did not run to its end: what it would have closed may be among these."
+        elif self._fate == "warn":
+            item.warn(pytest.PytestWarning(text))
+        else:
+            pytest.fail(text, pytrace=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Add to a failure the node, with the seed of its schedule, and what the failed test left behind."""
+        report = yield
+        if item is self._item:
+            only_leaks = report.when == "teardown" and not self._failed
+            if report.outcome != "passed" or hasattr(report, "wasxfail"):
+                self._failed = True
+            if report.failed and not only_leaks:
+                report.sections.append(("peerlane: the node of this test", self._described))
+            if report.when == "teardown" and self._note:
+                report.sections.append(("peerlane: left behind, seen at teardown", self._note))
+        return report
+
+    def pytest_unconfigure(self) -> None:
+        """Leave the node of a test that was interrupted."""
+        node, self._node = self._node, None
+        if node is not None:
+            node.leave()
+
+
+def _with_seed(config: NodeConfig, base: NodeConfig) -> NodeConfig:
+    """Draw the seed here, where it can be told with a failure; one that was given to all tests is taken."""
+    wanted = config.schedule or os.environ.get(schedule.VARIABLE, "")
+    if wanted != "seeded":
+        return config
+    given = base.schedule or os.environ.get(schedule.VARIABLE, "")
+    if not given.startswith("seeded:"):
+        given = f"seeded:{random.SystemRandom().randrange(1 << 32)}"
+    return config.replace(schedule=given)

@@ -1,0 +1,24 @@
+"""A pytest inside a test: a file of tests run in a process of its own, which has a deadline."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+SECONDS = 120.0
+FILE = "test_it.py"
+
+
+def run(pytester: pytest.Pytester, source: str, *words: str) -> pytest.RunResult:
+    """Run a test file."""
+    pytester.makepyfile(test_it=textwrap.dedent(source))
+    return pytester.runpytest_subprocess("-p", "no:cacheprovider", *words, timeout=SECONDS)
+
+
+def here(pytester: pytest.Pytester, mark: str = "here") -> str:
+    """Return the place of the line of that file whose comment is ``mark``, alone or before a semicolon."""
+    lines = (pytester.path / FILE).read_text().splitlines()
+    comments = [line.partition("# ")[2].partition(";")[0] for line in lines]
+    assert comments.count(mark) == 1
+    return f"{FILE}:{comments.index(mark) + 1}"

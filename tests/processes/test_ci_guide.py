@@ -1,0 +1,76 @@
+"""The guide to tests without devices: its files are run as they stand, and say what it shows."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from helpers.inner_pytest import SECONDS
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.timeout(180)
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "guides" / "ci-without-devices.md").read_text()
+FILES = {
+    text.split()[1]: text
+    for text in re.findall(r"```(?:python|toml)\n(# \w+\.\w+\n.*?)```", GUIDE, re.DOTALL)
+}
+(LEAKS,) = re.findall(r"```text\n(.*?)```", GUIDE, re.DOTALL)
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    for name, text in FILES.items():
+        (pytester.path / name).write_text(text)
+    return pytester
+
+
+def run(project: pytest.Pytester, *words: str) -> pytest.RunResult:
+    return project.runpytest_subprocess("-p", "no:cacheprovider", *words, timeout=SECONDS)
+
+
+def test_every_file_is_here() -> None:
+    assert set(FILES) == {
+        *(
+            "pyproject.toml",
+            "conftest.py",
+            "exchange.py",
+            "test_exchange.py",
+            "test_neutral.py",
+            "test_leaky.py",
+        )
+    }
+    assert len(FILES) == len(re.findall("```(?:python|toml)", GUIDE))
+
+
+def test_it_is_ten_lines() -> None:
+    new = [*FILES["pyproject.toml"].splitlines(), *FILES["conftest.py"].splitlines()]
+    assert len([line for line in new if line and not line.startswith("#")]) <= 10
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
+def test_the_tests_pass(project: pytest.Pytester, schedule: str) -> None:
+    done = run(project, "test_exchange.py", "test_neutral.py", "-n", "2", f"--peerlane-schedule={schedule}")
+    done.assert_outcomes(passed=4)
+
+
+def test_the_tests_find_the_mistake_that_a_mock_does_not(project: pytest.Pytester) -> None:
+    wrong = FILES["exchange.py"].replace("(second, spare)", "(second, first)")
+    assert wrong != FILES["exchange.py"]
+    (project.path / "exchange.py").write_text(wrong)
+    run(project, "test_exchange.py").assert_outcomes(passed=1, failed=1)
+
+
+def test_the_list_is_what_the_guide_shows(project: pytest.Pytester) -> None:
+    done = run(project, "test_leaky.py")
+    done.assert_outcomes(passed=1, errors=1)
+    shown = re.sub(r"process \d+ \(python", "process * (*python", LEAKS)
+    done.stdout.fnmatch_lines(shown.splitlines())
+
+
+@pytest.mark.parametrize("link", re.findall(r"\]\(((?!http)[^)#]+)", GUIDE))
+def test_links_lead_somewhere(link: str) -> None:
+    assert (ROOT / "docs" / "guides" / link).exists()
