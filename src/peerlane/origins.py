@@ -178,9 +178,9 @@ def _is_over(what: Any) -> bool:
 
 def _memory() -> Iterator[Living]:
     for record in memory.live_records():
-        kind = (
-            "address range" if record.is_range else "pinned memory" if record.device == "host" else "memory"
-        )
+        kind = record.sort.noun
+        if record.sort is memory.Sort.ALLOCATION:
+            kind = "pinned memory" if record.device == "host" else "memory"
         text = f"{kind}: {record.size:,} bytes on {record.device}"
         yield Living(kind, text, record.size, record.device, record.made_at)
 
