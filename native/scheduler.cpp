@@ -309,6 +309,7 @@ void Scheduler::use_bell(std::shared_ptr<Ledger> node) {
     if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);
     wake_watch();   // who sleeps there moves, once this lock is free
     bell_node_ = std::move(node);
+    if (bell_node_ && schedule() == Schedule::seeded) ensure_watch();   // others wait for what nobody here asks for
 }
 
 void Scheduler::promise(Notify& notify) {

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import peerlane as pl
-from helpers.peers import Peer
+from helpers.peers import Peer, peer
 from helpers.promises import Node, parked
 from peerlane.errors import Fault
 
@@ -126,6 +126,20 @@ def test_what_is_queued_runs_though_nobody_here_asks(shared: Shared) -> None:
     )
     stream.notify(notify)
     other.run("s.wait(n); s.sync(timeout=20)")
+
+
+@pytest.mark.parametrize("seed", [3, 17, 99])
+def test_a_seeded_process_that_waits_for_nothing_goes_on(node: Node, seed: int) -> None:
+    spec = f"name=seeded-{os.getpid()},devices=2"
+    stream = node(spec)[0].create_stream()
+    with peer(spec, PEERLANE_SCHEDULE=f"seeded:{seed}") as other:
+        number = other.run(
+            f"n=devices[0].create_notify(); s=devices[0].create_stream(); result=int(n.export(allow=[{os.getpid()}]))"
+        )
+        notify = pl.Notify.open(number)
+        other.run("s.notify(n)")
+        stream.wait(notify)
+        stream.sync(timeout=20)
 
 
 def test_closing_a_stream_waits_for_other_processes(shared: Shared) -> None:
