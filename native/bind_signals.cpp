@@ -51,6 +51,9 @@ void bind_signals(nb::module_& m) {
         .def(
             "time_ns", [](const SignalHandle& self, uint64_t number) { return self.signal->record_line(number).time_ns.load(); },
             "number"_a)
+        .def_prop_ro(
+            "lost_to", [](const SignalHandle& self) { return self.signal->lost_to(); },
+            "The pid of a process that has ended, when no other one that had it lives; else 0.")
         .def(
             "record_of",
             [](const SignalHandle& self, uint64_t number, uint32_t device) {

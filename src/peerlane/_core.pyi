@@ -322,6 +322,12 @@ class Signal:
 
     def time_ns(self, number: int) -> int: ...
 
+    @property
+    def lost_to(self) -> int:
+        """
+        The pid of a process that has ended, when no other one that had it lives; else 0.
+        """
+
     def record_of(self, number: int, device: int) -> Notify:
         """What stands for one record of an event."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from peerlane import _core, failures, observers
+from peerlane import _core, failures, observers, sharing_failures
 from peerlane.backend.interface import HandleKind
 from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
 from peerlane.timeouts import checked_timeout
@@ -134,7 +134,7 @@ class Event:
 
     @property
     def is_done(self) -> bool:
-        """Whether the record is over, by success, failure or cancellation; does not block.
+        """Whether the record is over, by success, failure, cancellation or the end of its process; does not block.
 
         Raises
         ------
@@ -144,8 +144,7 @@ class Event:
         foreign = self._foreign
         if foreign:
             self._check_open("Event.is_done")
-            assert self._signal is not None
-            return self._signal.is_done(foreign)
+            return self._foreign_end(foreign)[0]
         mark = self._recorded("Event.is_done")
         done = mark.query()
         if done and observers.active:
@@ -160,6 +159,8 @@ class Event:
         ------
         InvalidValue, Busy, Cancelled
             ``NOT_RECORDED``, ``NOT_READY``; what was before it failed or was cancelled.
+        PeerLost
+            The process whose record it is has ended before it was over.
         """
         foreign = self._foreign
         if foreign:
@@ -252,13 +253,27 @@ class Event:
         self.close()
 
     def _foreign_time(self, number: int) -> int:
-        self._check_open("Event.time_ns")
+        call = "Event.time_ns"
+        self._check_open(call)
         assert self._signal is not None
-        if not self._signal.is_done(number):
+        is_over, lost = self._foreign_end(number)
+        if lost:
+            raise sharing_failures.recorder_lost(lost, self.device.name, call)
+        if not is_over:
             raise self._not_ready()
         if self._signal.has_failed(number):
-            raise Cancelled(f"{self!r}: the record of another process was cancelled", call="Event.time_ns")
+            raise Cancelled(f"{self!r}: the record of another process was cancelled", call=call)
         return self._signal.time_ns(number)
+
+    def _foreign_end(self, number: int) -> tuple[bool, int]:
+        """Return whether a record of another process is over, and the process by whose end it is, or 0."""
+        assert self._signal is not None
+        signal = self._signal
+        if signal.is_done(number):
+            return True, 0
+        lost = signal.lost_to
+        # Again: it may have been recorded between the two looks.
+        return (True, 0) if signal.is_done(number) else (lost != 0, lost)
 
     def _sync_foreign(self, number: int, timeout: float | None) -> None:
         self._check_open("Event.sync")

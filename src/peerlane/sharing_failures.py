@@ -134,10 +134,7 @@ def explain(why: str, role: str, address: int, size: int, allocation: int, devic
     where = memory.label(device)
     match why:
         case "waits_for_lost":
-            return PeerLost(
-                f"process {allocation} has ended, and no other one could still record what is waited for",
-                device=where,
-            )
+            return recorder_lost(allocation, where)
         case "no_access":
             doing, needed = ("written", "rw") if role == "dst" else ("read", "r")
             actor = f" or {memory.label(other)}, whose stream it is," if other not in (0, device) else ""
@@ -181,6 +178,15 @@ def explain(why: str, role: str, address: int, size: int, allocation: int, devic
                 "imported memory",
                 fault=Fault.OUT_OF_RESOURCES,
             )
+
+
+def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
+    """Return the exception for a record that only processes which have ended could have made."""
+    return PeerLost(
+        f"process {pid} has ended, and no other one could still record what is waited for",
+        call=call,
+        device=device,
+    )
 
 
 def explain_handle(

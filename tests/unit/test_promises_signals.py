@@ -252,6 +252,9 @@ def test_event_sync_foreign(shared: Shared) -> None:
         event.fileno()
     other.kill()
     began = time.monotonic()
+    with pytest.raises(pl.PeerLost, match=f"process {other.pid} has ended"):
+        _ = event.time_ns
+    assert event.is_done
     with pytest.raises(pl.PeerLost, match=str(other.pid)):
         event.sync(timeout=30)
     assert time.monotonic() - began < 5 * LOST_SECONDS
