@@ -123,6 +123,10 @@ class Memory:
         """Whether it was allocated for peer access."""
 
     @property
+    def homes(self) -> set[tuple[int, bool]]:
+        """(device, whether for peer access) of each block that its bytes lie in."""
+
+    @property
     def spans(self, /) -> list[Any]:
         """(block, offset, size, False): where its bytes lie."""
 

@@ -260,6 +260,23 @@ def test_open_unreachable(node: Node) -> None:
             pl.Physical.open(number, device="virtual:0")  # type: ignore[arg-type]
 
 
+def test_what_was_opened_for_another_device_is_where_it_was_made(shared: Shared) -> None:
+    d0, d1, other = shared
+    near, far = d0.allocate(8), d1.allocate(8)
+    buffer = pl.Buffer.open(_exported(other, what="devices[0].allocate(4096)"), device=d1)
+    with pl.Physical.open(_exported(other), device=d1) as block, pl.AddressRange(d1, G) as rng:
+        assert buffer.device is block.device is d0
+        assert f"on {d0.name}" in repr(block)
+        rng.map(block)
+        assert rng.access(d0) == rng.access(d1) == "rw"
+        with pl.AddressRange(d0, G) as another:
+            another.map(block)
+            assert another.access(d1) == "rw"
+        for part in (buffer[:8], rng[:8]):
+            assert pl.raw.locate(part.address).ordinal == d0.ordinal
+            assert [part.route_to(near).kind, part.route_to(far).kind] == ["local", "staged"]
+
+
 def test_buffer_export_in_use(node: Node) -> None:
     device = node()[0]
     buffer = filled(device, 5000, 3)
