@@ -381,6 +381,9 @@ class Notify:
     def _share(self, ledger: Ledger) -> Signal:
         """Let other processes record it and wait for it."""
 
+    def _let_go(self) -> None:
+        """This program does not use it any more."""
+
     @property
     def recorded(self) -> int: ...
 
