@@ -39,6 +39,8 @@ from peerlane.node.runtime import runtime_directory
 
 _LOCK_SECONDS = 5.0
 
+_claimed: set[tuple[int, int, int]] = set()  # by this program: device and number of the file, slot
+
 
 class NodeState:
     """This process's place in the shared state of a node.
@@ -95,10 +97,10 @@ class NodeState:
 
     def reap(self) -> int:
         """Free the slots of dead processes; return how many there were."""
-        if all(is_running(*fields) for _, fields in self._occupied()):
+        if all(_is_taken(self._fd, *each) for each in self._occupied()):
             return 0
         with _locked(self._fd, self._config, self._path):
-            dead = [slot for slot, fields in self._occupied() if not is_running(*fields)]
+            dead = [slot for slot, fields in self._occupied() if not _is_taken(self._fd, slot, fields)]
             for slot in dead:
                 self._unlink_socket(slot)
                 self._clear_slot(slot)
@@ -142,6 +144,7 @@ class NodeState:
     def _give_back(self) -> None:
         if self._pid == os.getpid():
             self._clear_slot(self.slot)
+            _claimed.discard(_claim_of(self._fd, self.slot))
 
     def _leave_ledger(self) -> None:
         if self._pid == os.getpid():  # a child's copy may be locked by a thread that it has not
@@ -158,6 +161,10 @@ class NodeState:
             os.ftruncate(self._fd, max(size, present))
             return
         _refuse_shape(self._config, _other_shape(self._fd, besides=0))
+        header = read_header(self._fd)
+        if header is not None and header.devices <= MAX_DEVICES:
+            for slot, _ in owners(self._fd, header.devices):
+                self._unlink_socket(slot)
         # Never shrunk: a process that is unknown here may have it mapped, and would get a SIGBUS.
         # What lies behind the slots means nothing without an owner.
         _write(self._fd, bytes(min(present, self._offset(SLOTS))), 0)
@@ -165,7 +172,7 @@ class NodeState:
         _write(self._fd, ours, 0)
 
     def _claim(self) -> int:
-        taken = {slot for slot, fields in self._occupied() if is_running(*fields)}
+        taken = {slot for slot, fields in self._occupied() if _is_taken(self._fd, slot, fields)}
         free = next((slot for slot in range(SLOTS) if slot not in taken), None)
         if free is None:
             raise OutOfMemory(
@@ -177,10 +184,14 @@ class NodeState:
         # The pages must be there before native code counts in them: a full directory is found out here.
         os.posix_fallocate(self._fd, self._offset(free), slot_stride(self._config.devices))
         os.posix_fallocate(self._fd, *self._holdings(free))
-        for slot in {slot for slot, _ in self._occupied()} - taken:
-            self._unlink_socket(slot)
+        for slot, owner in list(self._occupied()):
+            if slot not in taken:
+                self._unlink_socket(slot)
+                if is_running(*owner):  # no other process would ever see that it is left
+                    self._clear_slot(slot)
         self._clear_slot(free)
         _write(self._fd, fields, self._offset(free))
+        _claimed.add(_claim_of(self._fd, free))
         return free
 
     def _occupied(self) -> Iterator[tuple[int, tuple[int, int]]]:
@@ -196,6 +207,17 @@ class NodeState:
         _write(self._fd, bytes(size), start)
         _write(self._fd, bytes(slot_stride(self._config.devices) - SLOT.size), self._offset(slot) + SLOT.size)
         _write(self._fd, bytes(SLOT.size), self._offset(slot))
+
+
+def _is_taken(fd: int, slot: int, fields: tuple[int, int]) -> bool:
+    """Whether a slot is a live process's, and not one that this one had as another program, before `exec`."""
+    is_ours = fields[0] & 0xFFFFFFFF == os.getpid() and fields[1] == pid_namespace()
+    return is_running(*fields) and (not is_ours or _claim_of(fd, slot) in _claimed)
+
+
+def _claim_of(fd: int, slot: int) -> tuple[int, int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino, slot
 
 
 def refuse_other_shape(config: NodeConfig, directory: Path | None = None) -> None:
@@ -230,8 +252,8 @@ def _other_shape(fd: int, besides: int) -> str | None:
     version = header.magic[-1] if header.magic[:-1] == MAGIC[:-1] else None
     if version is None:
         return None
-    for _, fields in owners(fd, header.devices):
-        if fields[0] & 0xFFFFFFFF != besides and is_running(*fields):
+    for slot, fields in owners(fd, header.devices):
+        if fields[0] & 0xFFFFFFFF != besides and _is_taken(fd, slot, fields):
             if version != MAGIC[-1]:
                 return f"layout {version} of another release of peerlane"
             return header.shape or f"digest {header.digest.decode(errors='replace')}"
