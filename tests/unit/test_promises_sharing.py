@@ -7,6 +7,7 @@ import pickle
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import peerlane as pl
 from helpers.peers import Peer, PeerError, peer
 from helpers.promises import Node, filled, parked, untouched
 from peerlane.errors import Fault
+from peerlane.node import handles
 
 G = 2 << 20
 LOST_SECONDS = 0.5
@@ -153,6 +155,14 @@ def test_open_guessed(shared: Shared) -> None:
     number = _exported(shared[2])
     for guess in (number ^ 1, number ^ (1 << 27), number ^ (1 << 28), number ^ (1 << 44)):
         _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda guess=guess: pl.Physical.open(guess))
+    with peer(f"name=shared-{os.getpid()},devices=2") as idle:
+        slot = idle.run("result=devices[0].backend._state.slot")
+        guess = handles.encode_int(replace(handles.decode(number), slot=slot))
+        for _ in range(2):
+            text = _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda: pl.Physical.open(guess))
+            assert f"process {idle.pid}" in text and "gives no handles" in text
+        _exported(idle)
+        _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda: pl.Physical.open(guess))
     pl.Physical.open(number).close()
 
 

@@ -129,6 +129,14 @@ class NodeState:
         """Return the name, in :attr:`directory`, of the socket on which a slot's process serves handles."""
         return socket_name(self._config.name, slot)
 
+    def serves(self, slot: int) -> bool:
+        """Whether a slot's process serves handles, or has ended without removing its socket."""
+        try:
+            os.stat(self.socket_name(slot), dir_fd=self.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
     def _unlink_socket(self, slot: int) -> None:
         with suppress(OSError):
             os.unlink(self.socket_name(slot), dir_fd=self.directory)
