@@ -1,4 +1,6 @@
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/set.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
@@ -222,6 +224,15 @@ void bind_memory(nb::module_& m) {
         .def_prop_ro("is_live", &Memory::is_live)
         .def_prop_ro("is_read_only", &Memory::is_read_only)
         .def_prop_ro("is_peer", &Memory::is_peer, "Whether it was allocated for peer access.")
+        .def_prop_ro(
+            "homes",
+            [](const Memory& self) {
+                const Operand held("address", self.last_address(), self.size(), self.pin());
+                std::set<std::pair<uint32_t, bool>> found;
+                Heap::get().each_extent(held.range(), [&](const Extent* each) { found.emplace(each->device, each->peer); });
+                return found;
+            },
+            "(device, whether for peer access) of each block that its bytes lie in.")
         .def_prop_ro(
             "spans",
             [](const Memory& self) {

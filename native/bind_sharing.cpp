@@ -35,6 +35,15 @@ struct OfferHandle {
     OfferHandle(const OfferHandle&) = delete;
 };
 
+std::shared_ptr<SharedSignal> open_page(const OfferHandle& offered, const LedgerHandle& ledger) {
+    try {
+        return open_signal(offered.offer, ledger);
+    } catch (const Refusal& refusal) {
+        if (refusal.error != EBADF) throw;   // the memory has another size than a signal's
+        throw refuse_handle(Status::bad_answer, {.exporter = offered.opening.exporter()->pid()});
+    }
+}
+
 }  // namespace
 
 void bind_sharing(nb::module_& m) {
@@ -47,7 +56,7 @@ void bind_sharing(nb::module_& m) {
         "start_time",
         [](int32_t pid) {
             const uint64_t start = start_time(pid);
-            if (start == kUnknownStart) throw Refusal{.why = Why::descriptors, .error = EMFILE};
+            if (start == kUnknownStart) throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
             return start;
         },
         "pid"_a, "The kernel's start time of a process in clock ticks, 0 if there is none.");
@@ -110,7 +119,7 @@ void bind_sharing(nb::module_& m) {
             "signal",
             [](OfferHandle& self, const LedgerHandle& ledger) {
                 if (self.offer.fd < 0) throw Refusal{.why = Why::closed};
-                auto signal = open_signal(self.offer, ledger);
+                auto signal = open_page(self, ledger);
                 ::close(std::exchange(self.offer.fd, -1));
                 signal->keep(std::make_shared<Opening>(std::move(self.opening)));
                 return new SignalHandle{std::move(signal), true};

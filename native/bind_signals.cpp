@@ -38,8 +38,7 @@ void bind_signals(nb::module_& m) {
             },
             "kind"_a, "device"_a, "detail"_a, "everyone"_a, nb::call_guard<GilReleased>(), "Return (index, nonce).")
         .def(
-            "abandon", [](const SignalHandle& self) { self.signal->abandon(); }, nb::call_guard<GilReleased>(),
-            "This process does not use it any more.")
+            "abandon", [](const SignalHandle& self) { let_go_of(*self.signal); }, "This process does not use it any more.")
         .def("issue", [](const SignalHandle& self) { return self.signal->issue(); }, "The number of a new record of an event.")
         .def_prop_ro("issued", [](const SignalHandle& self) { return self.signal->issued(); })
         .def(

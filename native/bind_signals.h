@@ -17,5 +17,14 @@ struct SignalHandle {
     SignalHandle(const SignalHandle&) = delete;
 };
 
+// This process offers it to nobody any more and has opened it no longer; what is queued with it goes on.  With the GIL.
+inline void let_go_of(peerlane::SharedSignal& signal) {
+    {
+        const GilReleased gil;
+        signal.abandon();
+    }
+    signal.keep(nullptr);
+}
+
 // The signal of an offer, whose descriptor stays the caller's.
 std::shared_ptr<peerlane::SharedSignal> open_signal(const peerlane::Offer& offer, const LedgerHandle& ledger);

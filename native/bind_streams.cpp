@@ -292,6 +292,12 @@ static void bind_marks(nb::module_& m) {
                 return new SignalHandle{self.shared->sharing(), false};
             },
             "ledger"_a, nb::rv_policy::take_ownership, "Let other processes record it and wait for it.")
+        .def(
+            "_let_go",
+            [](const HeldNotify& self) {
+                if (SharedSignal* const with = self.shared->shared()) let_go_of(*with);
+            },
+            "This program does not use it any more.")
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
         .def("_record", &record_now, "Record now, outside of any stream.")

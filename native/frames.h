@@ -52,7 +52,6 @@ enum class Status : uint16_t {
     no_seals = 34,           // first: the seals there are
     false_rights = 35,       // first: rights that were claimed, second: mode of the descriptor
     too_many_members = 36,   // first: how many processes may have it
-    not_serving = 37,        // the process lives, and made no handle in this node
 };
 
 struct Asked {   // what an error text can name

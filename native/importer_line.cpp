@@ -88,7 +88,6 @@ void ExporterLine::dial(int directory, const std::string& name, int32_t pid, Pat
     while (::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
         const int error = errno;
         if (error == EACCES || error == EPERM) throw refuse_handle(Status::other_user, patience.asked());
-        if (error == ENOENT && start_time(pid) != 0) throw refuse_handle(Status::not_serving, patience.asked());
         if (error != EAGAIN && error != EINTR) refuse_lost(pid, start_time(pid) == 0 ? 0 : error);
         // More than the backlog want in.
         if (start_time(pid) == 0) refuse_lost(pid, 0);

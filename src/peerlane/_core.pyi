@@ -123,6 +123,10 @@ class Memory:
         """Whether it was allocated for peer access."""
 
     @property
+    def homes(self) -> set[tuple[int, bool]]:
+        """(device, whether for peer access) of each block that its bytes lie in."""
+
+    @property
     def spans(self, /) -> list[Any]:
         """(block, offset, size, False): where its bytes lie."""
 
@@ -390,6 +394,9 @@ class Notify:
 
     def _share(self, ledger: Ledger) -> Signal:
         """Let other processes record it and wait for it."""
+
+    def _let_go(self) -> None:
+        """This program does not use it any more."""
 
     @property
     def recorded(self) -> int: ...

@@ -139,7 +139,7 @@ class AddressRange:
             )
         others = _rights(call, access) if isinstance(access, str) else 0
         if access is None:
-            own = {block.device, physical.device._native_number(), self.device._native_number()}
+            own = {block.device, physical._user._native_number(), self.device._native_number()}
             named = [(number, 1 if block.is_read_only else 3) for number in sorted(own)]
         else:
             named = [] if isinstance(access, str) else self._named(call, access)

@@ -15,7 +15,7 @@ import numpy as np
 
 from peerlane import _core, memory, observers, origins
 from peerlane.backend.interface import Block, HandleKind
-from peerlane.device import Device, Host
+from peerlane.device import Device, Host, devices
 from peerlane.errors import BadAddress, Busy, Closed, Fault, InvalidValue, Unsupported
 from peerlane.sharing import Handle, checked_rights, open_offer
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _HOST = Host()
 _DLPACK_CPU = (1, 0)
+_SLOWER = ("local", "peer", "staged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Buffer(_core.Memory):
     size : int
         Bytes.
     device : Device or Host
-        Where it lives.
+        Where it lives; of a part of an address range: the range's, whatever is mapped there.
     """
 
     __slots__ = ("_imported", "_owner", "_owns", "_stream", "device", "__weakref__")
@@ -136,7 +137,7 @@ class Buffer(_core.Memory):
         offer, home = open_offer("Buffer.open", handle, HandleKind.BUFFER, device, timeout)
         start, nbytes = offer.part
         with Physical._adopt(offer, home, device) as physical:
-            imported = AddressRange(physical.device, physical.size)
+            imported = AddressRange(home, physical.size)
             try:
                 imported._map(physical, 0, "r" if physical.is_read_only else "rw", max(start + nbytes, 1))
                 return imported._lend(start, nbytes)
@@ -250,21 +251,33 @@ class Buffer(_core.Memory):
             ) from None
 
     def route_to(self, dst: Buffer) -> Route:
-        """Tell how a copy from here to ``dst`` would go, and why."""
+        """Tell how a copy from here to ``dst`` would go, and why.
+
+        What counts is where the bytes are: of an address range, each block that is mapped there.  A copy is staged as
+        a whole if that is needed between any two blocks of the two ends.
+
+        Raises
+        ------
+        InvalidValue
+            ``WRONG_DEVICE``: it is of another node.
+        Closed, BadAddress
+            As for the copy: an end was closed, or nothing is mapped there.
+        """
         if not isinstance(dst, Buffer):
             raise TypeError(f"Buffer.route_to: the destination must be a Buffer, not {type(dst).__name__}")
-        a, b = self.device, dst.device
-        if isinstance(a, Host) or isinstance(b, Host):
+        if isinstance(self.device, Host) or isinstance(dst.device, Host):
             return Route("host", "one end is host memory")
-        if a is b:
-            return Route("local", f"both ends are on {a.name}")
-        a._checked(b, "Buffer.route_to")
-        if b not in a.peers and a not in b.peers:
-            hint = a.why_not(b) or f"enable it with {a.name}.peers.add({b.name})"
-            return Route("staged", f"no peer access between {a.name} and {b.name}: {hint}")
-        if a.info.routes_peer_memory_only and not (self.is_peer and dst.is_peer):
-            return Route("staged", "this profile routes only memory allocated with peer=True")
-        return Route("peer", f"peer access between {a.name} and {b.name} is enabled")
+        self.device._checked(dst.device, "Buffer.route_to")
+        routes = {_route(*home, *end) for home in self._homes() for end in dst._homes()}
+        return max(routes, key=lambda route: (_SLOWER.index(route.kind), route.reason))
+
+    def _homes(self) -> list[tuple[Device, bool]]:
+        """Return the device of each block that the bytes lie in, and whether it is for access from other devices."""
+        assert isinstance(self.device, Device)
+        if not self.size:
+            return [(self.device, True)]
+        numbered = {device._native_number(): device for device in devices()}
+        return [(numbered[number], is_peer) for number, is_peer in self.homes]
 
     def __getitem__(self, index: slice) -> Buffer:
         """Return a part, ``buffer[start:stop]``, without a copy.  Unlike a list it is not clipped."""
@@ -307,6 +320,17 @@ class Buffer(_core.Memory):
     def __repr__(self) -> str:
         state = " closed" if self.is_closed else ""
         return f"<Buffer {self.size:,} bytes at {self.last_address:#x} on {self.device.name}{state}>"
+
+
+def _route(a: Device, a_is_peer: bool, b: Device, b_is_peer: bool, /) -> Route:
+    if a is b:
+        return Route("local", f"both ends are on {a.name}")
+    if b not in a.peers and a not in b.peers:
+        hint = a.why_not(b) or f"enable it with {a.name}.peers.add({b.name})"
+        return Route("staged", f"no peer access between {a.name} and {b.name}: {hint}")
+    if a.info.routes_peer_memory_only and not (a_is_peer and b_is_peer):
+        return Route("staged", "this profile routes only memory allocated with peer=True")
+    return Route("peer", f"peer access between {a.name} and {b.name} is enabled")
 
 
 def checked_part(what: str, index: object, size: int, device: Device | Host) -> tuple[int, int]:

@@ -203,12 +203,12 @@ class Device:
         self._native_number()
         return Event._make(self, None)
 
-    def create_notify(self, kind: str = "binary") -> Notify:
+    def create_notify(self, kind: NotifyKind | str = NotifyKind.BINARY) -> Notify:
         """Return a signal that one stream records and another one waits for.
 
         Parameters
         ----------
-        kind : str
+        kind : NotifyKind or str
             ``"binary"``: records count as one until they are consumed; ``"fifo"``: each counts; ``"strict"``:
             recording again before the last was consumed is a failure.
 
@@ -217,11 +217,13 @@ class Device:
         Closed, InvalidValue
         """
         kinds = {each.name.lower(): each for each in NotifyKind}
-        if not isinstance(kind, str) or kind not in kinds:
+        found = kind if isinstance(kind, NotifyKind) else kinds.get(kind) if isinstance(kind, str) else None
+        if found is None:
             raise InvalidValue(
-                f"create_notify: kind is {kind!r}; valid are {', '.join(kinds)}", call="Device.create_notify"
+                f"create_notify: kind is {kind!r}; valid are {', '.join(kinds)}, or a NotifyKind",
+                call="Device.create_notify",
             )
-        return Notify._make(self, kinds[kind], self._native_number())
+        return Notify._make(self, found, self._native_number())
 
     def _native_number(self) -> int:
         return self._backend.number(self._info.ordinal)

@@ -263,7 +263,10 @@ class Event:
         return self._recorded("Event.fileno").fileno()
 
     def close(self) -> None:
-        """End the event; idempotent.  Who waits for it goes on waiting for its record."""
+        """End it and its handles, or let go of what was opened; idempotent.  Waits for its record go on.
+
+        Its handles can be opened as long as another process has opened it.
+        """
         self._is_closed = True
         if self._signal is not None:
             self._signal.abandon()

@@ -414,6 +414,7 @@ def _no_route(why: str, device: int, other: int) -> Error:
 _DESCRIPTORS = {
     "event": "an event: each whose fileno() was asked for holds one",
     "signals": "signals: 63 notifies hold one, and so do all streams together",
+    "handle": "handles: serving them holds some, and so does each process with which some are opened",
     "": "{size:,} bytes of device memory: every allocation of 2 MiB or more holds one",
 }
 
@@ -421,6 +422,11 @@ _DESCRIPTORS = {
 def _system(why: str, role: str, size: int, errno: int, device: int) -> Error:
     reason = f" ({os.strerror(errno)})" if errno else ""
     match why:
+        case "descriptors" if role == "handle" and size:
+            return OutOfMemory(
+                f"this process has given out {size:,} handles, the most at a time; close some",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
         case "descriptors":
             what = _DESCRIPTORS.get(role, _DESCRIPTORS[""]).format(size=size)
             most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -139,8 +139,12 @@ class Notify(_core.Notify):
         self._promise()
 
     def close(self) -> None:
-        """End it; idempotent.  What is queued already goes on."""
+        """End it and its handles, or let go of what was opened; idempotent.  What is queued already goes on.
+
+        Its handles can be opened as long as another process has opened it.
+        """
         self._is_closed = True
+        self._let_go()
         if observers.active:
             observers.closed(self)
 

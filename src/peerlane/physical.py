@@ -42,9 +42,10 @@ class Physical:
         Nothing is allocated then.
     """
 
-    __slots__ = ("__weakref__", "_block", "device", "id", "size")
+    __slots__ = ("__weakref__", "_block", "_user", "device", "id", "size")
 
     _block: _core.Block
+    _user: Device  # what it was opened for
     device: Device
     id: int
     size: int
@@ -61,10 +62,10 @@ class Physical:
                 call="Physical",
                 device=device.name,
             )
-        self._hold(device.backend.create_physical(device.ordinal, nbytes, bool(peer)), device)
+        self._hold(device.backend.create_physical(device.ordinal, nbytes, bool(peer)), device, device)
 
-    def _hold(self, block: _core.Block, device: Device) -> None:
-        self._block, self.device, self.id, self.size = block, device, block.id, block.size
+    def _hold(self, block: _core.Block, device: Device, user: Device) -> None:
+        self._block, self.device, self._user, self.id, self.size = block, device, user, block.id, block.size
         if origins.active:
             origins.made(self)
 
@@ -102,7 +103,7 @@ class Physical:
     @classmethod
     def _adopt(cls, offer: _core.Offer, home: Device, device: Device | None) -> Physical:
         made = cls.__new__(cls)
-        made._hold(home.backend.adopt(offer), device or home)
+        made._hold(home.backend.adopt(offer), home, device or home)
         if observers.active:
             observers.tell("import", made)
         return made

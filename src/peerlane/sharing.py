@@ -247,6 +247,12 @@ def _home(call: str, offer: _core.Offer, device: Device | None, present: tuple[D
             call=call,
         )
     home = present[offer.device]
+    if not offer.size:
+        raise BadHandle(
+            f"{call}: the process that made the handle claims memory of 0 bytes",
+            fault=Fault.FALSE_CLAIM,
+            call=call,
+        )
     if offer.size > home.total_bytes:  # it would count, and leave nothing for anybody
         raise BadHandle(
             f"{call}: the process that made the handle claims {offer.size:,} bytes on {home.name}, which has "

@@ -124,11 +124,6 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
         Fault.OUT_OF_RESOURCES,
         "{first:,} processes have the event or notify, and more cannot; close it in one of them",
     ),
-    37: (
-        BadHandle,
-        Fault.BAD_HANDLE,
-        "process {maker} has given out no handle in this node; pass on int(handle) or bytes(handle) unchanged",
-    ),
 }
 
 REFUSALS = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from types import ModuleType
 
@@ -11,6 +12,7 @@ import pytest
 
 from helpers.acl_calls import MIB, content, filled, holding, ok
 from helpers.acl_peer import AclPeer
+from peerlane.dialects.acl._state import machine
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -147,6 +149,26 @@ def test_the_exporter_ends_it(acl: ModuleType, peer: AclPeer, end: str) -> None:
     peer.ok("rt.ipc_mem_close", taken)
     assert peer("rt.ipc_mem_import_by_key", untaken, 0) == (0, 507899)
     assert "is over" in peer("get_recent_err_msg")
+
+
+def test_keys_of_freed_memory_are_over_and_not_kept(acl: ModuleType, peer: AclPeer) -> None:
+    pointer = filled(acl, 100, 7)
+    taken, untaken = key_of(acl, pointer, 100, to=peer), key_of(acl, pointer, 100)
+    peer.ok("rt.ipc_mem_import_by_key", taken, 0)
+    ok(acl.rt.free(pointer))
+    ok(acl.rt.ipc_mem_set_import_pid(taken, [os.getppid()]))  # open to others while somebody has it
+    for key in (untaken, taken):
+        peer("rt.ipc_mem_close", key)
+        deadline = time.monotonic() + 10
+        while acl.rt.ipc_mem_set_import_pid(key, [os.getppid()]) == 0:
+            assert time.monotonic() < deadline
+        assert acl.rt.ipc_mem_set_import_pid(key, [os.getppid()]) == acl.rt.ipc_mem_close(key) == 507899
+        assert "was freed" in acl.get_recent_err_msg()
+    for _ in range(300):
+        pointer = ok(acl.rt.malloc(100, 0))
+        key_of(acl, pointer, 100)
+        ok(acl.rt.free(pointer))
+    assert len(machine.shared.given_keys) < 150
 
 
 def test_what_is_no_key(acl: ModuleType, peer: AclPeer) -> None:

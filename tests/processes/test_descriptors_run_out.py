@@ -65,3 +65,24 @@ def test_notifies_give_descriptors_back_and_say_when_none_is_left() -> None:
         assert "device memory" not in each
     assert "signals: 63 notifies hold one" in text
     assert "an event: each whose fileno()" in event
+
+
+SHARING = """
+import os, resource, sys, peerlane as pl
+block = pl.Physical(pl.devices()[0], 2 << 20)
+most = len(os.listdir("/proc/self/fd")) + int(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+try: block.export(allow=[os.getppid()])
+except pl.OutOfMemory as error: print(error.fault.name, error)
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("more", range(3))
+def test_an_export_without_descriptors_says_so(more: int) -> None:
+    done = run_python(["-c", SHARING, str(more)], timeout=50)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(
+        "OUT_OF_RESOURCES no file descriptor is left for handles: serving them holds some"
+    )
+    assert "ulimit -n" in done.stdout and "device memory" not in done.stdout

@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -273,7 +274,10 @@ def test_a_killed_launch_leaves_nothing(how: str, env: dict[str, str], start: St
     launched = start("-n", "2", "-c", program)
     launched.expect("ready")
     launched.send(signal.SIGKILL)
-    assert launched.end().returncode == -9
+    done = launched.end()
+    assert done.returncode == -9
+    assert "its first process has ended, so that these are killed: " in done.stderr
+    assert "still there" not in done.stderr
     until(lambda: sockets(env) == [])
 
 
@@ -292,6 +296,54 @@ def test_sigterm_does_not_wait_for_a_reader(start: Start) -> None:
     launched.send(signal.SIGTERM)
     assert launched.process.wait(20) == 143
     assert launched.left_after(5.0) == {}
+
+
+TIDIES_UP = READY + (
+    "try: ready(); time.sleep(100)\n"
+    "except KeyboardInterrupt: {}\n"
+    "os._exit(0)"  # no buffer is emptied: a pipe that nobody reads may be full
+)
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_an_interrupt_does_not_wait_for_a_reader(start: Start, interrupts: int) -> None:
+    grace = 2.0 if interrupts == 1 else 100.0
+    program = TIDIES_UP.format("os.write(1, b'x' * 200_000 + b'\\n')")
+    launched = start("-n", "2", "--grace", str(grace), "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGINT)
+    until(
+        lambda: len(launched.members()) == 2
+    )  # the ranks have ended, and the front and the supervisor are stuck
+    if interrupts == 2:
+        launched.send(signal.SIGINT)
+    assert launched.process.wait(20) == 0
+    assert launched.left_after(5.0) == {}
+
+
+def test_an_interrupt_ends_ranks_that_wait_for_a_reader(start: Start) -> None:
+    program = TIDIES_UP.format("os.write(1, b'x' * 20_000_000)")
+    launched = start("-n", "2", "--grace", "0.5", "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGINT)
+    assert launched.process.wait(20) == 143
+    assert launched.left_after(5.0) == {}
+
+
+def test_a_reader_that_is_slow_gets_all_after_an_interrupt(start: Start) -> None:
+    program = TIDIES_UP.format("os.write(1, (b'x' * 999 + b'\\n') * 1000)")
+    launched = start("-n", "1", "--grace", "1", "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGINT)
+    until(lambda: len(launched.members()) == 2)
+    assert launched.process.stdout is not None
+    count, began = 0, time.monotonic()
+    for line in launched.process.stdout:
+        count += len(line) == 1004
+        if count % 250 == 1:
+            time.sleep(0.6)
+    assert (count, launched.process.wait(20)) == (1000, 0)
+    assert time.monotonic() - began > 2
 
 
 def test_a_killed_supervisor_is_said_and_leaves_nothing(start: Start) -> None:

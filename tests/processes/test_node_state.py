@@ -73,6 +73,38 @@ def test_a_killed_process_gives_everything_back(node: Node) -> None:
     assert d0.free_bytes == 32 << 20
 
 
+TURNS = """
+import os, sys
+import peerlane as pl
+name, devices, turn = sys.argv[1:]
+d0 = pl.enter_node(f"name={name},devices={devices},memory=32MiB")[0]
+print(d0.free_bytes >> 20, len(list(os.scandir(os.environ["PEERLANE_RUNTIME_DIR"]))), flush=True)
+d0.allocate(30 << 20).export()
+if turn != "0":
+    again = [sys.executable, sys.argv[0], name, str(int(devices) + (turn == "2")), str(int(turn) - 1)]
+    os.execv(sys.executable, again)
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_process_held_before_exec_is_given_back(tmp_path: Path, runtime_directory: Path) -> None:
+    name, program = f"turns-{os.getpid()}", tmp_path / "turns.py"
+    program.write_text(TURNS)
+    done = run_python(
+        [str(program), name, "2", "2"], timeout=SECONDS
+    )  # the first exec asks for another shape
+    assert done.returncode == -9, done.stderr
+    free, files = zip(*(map(int, line.split()) for line in done.stdout.splitlines()), strict=True)
+    assert free == (32, 32, 32)
+    assert len(set(files)) == 1
+    d0 = pl.enter_node(f"name={name},devices=3,memory=32MiB")[0]
+    try:
+        assert d0.free_bytes == 32 << 20
+    finally:
+        pl.leave_node()
+    assert not list(runtime_directory.glob(f"{name}*.sock"))
+
+
 def test_two_shapes_of_one_name_do_not_mix(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     first = NodeState(NodeConfig.parse("name=n,devices=2"), tmp_path)

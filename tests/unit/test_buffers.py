@@ -234,6 +234,34 @@ def test_memory_of_a_picky_profile_must_be_peer(node: Node) -> None:
     pl.raw.copy(peer1.address, peer0.address, 64, direct=True)
 
 
+def test_a_route_is_what_a_copy_does_also_of_other_devices_blocks(node: Node) -> None:
+    d0, d1 = node()
+    size = d0.granularity
+    rng = pl.AddressRange(d0, 2 * size)
+    rng.map(pl.Physical(d1, size))
+    rng.map(pl.Physical(d0, size), at=size)
+    x0, x1 = d0.allocate(8), d1.allocate(8)
+
+    def is_direct(src: pl.Buffer, dst: pl.Buffer) -> bool:
+        try:
+            pl.raw.copy(dst.address, src.address, 8, direct=True)
+        except pl.AccessDenied:
+            return False
+        return True
+
+    ends = rng[:8], rng[size - 4 : size + 4], rng[size : size + 8], x0, x1
+    found = [[a.route_to(b).kind for b in (x0, x1)] for a in ends]
+    either = [["staged", "local"], ["local", "staged"]]
+    assert found == [either[0], ["staged"] * 2, either[1], *either[::-1]]
+    for _ in range(2):
+        assert all((a.route_to(b).kind != "staged") == is_direct(a, b) for a in ends for b in ends)
+        d1.peers.add(d0)
+    assert (
+        rng[:8].route_to(x0).kind == x0.route_to(rng[:8]).kind == rng[: 2 * size].route_to(x1).kind == "peer"
+    )
+    assert rng[:0].route_to(x0).kind == "local"
+
+
 def test_host_access_map_hands_out_touchable_addresses(node: Node) -> None:
     d0, _ = node("devices=2,profile=mi300x,memory=4MiB")
     a = d0.allocate(64)

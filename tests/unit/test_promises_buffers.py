@@ -148,6 +148,13 @@ def test_route_to_wrong(node: Node) -> None:
         d0.allocate(8).route_to(old)
     with pytest.raises(TypeError, match="must be a Buffer"):
         d0.allocate(8).route_to(bytearray(8))  # type: ignore[arg-type]
+    closed = d0.allocate(8)
+    closed.close()
+    with pytest.raises(pl.Closed):
+        d0.allocate(8).route_to(closed)
+    with pytest.raises(pl.BadAddress) as nowhere:
+        pl.AddressRange(d0, 2 << 20)[:8].route_to(d0.allocate(8))
+    assert nowhere.value.fault is Fault.UNKNOWN_ADDRESS
 
 
 def test_address_closed(node: Node) -> None:

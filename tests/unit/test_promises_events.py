@@ -26,9 +26,13 @@ def test_create_event_after_leaving(node: Node) -> None:
 
 def test_create_notify_bad(node: Node) -> None:
     d0, _ = node()
-    for bad in ("Binary", "", "counter", [], None):
+    for bad in ("Binary", "", "counter", [], None, 1, True):
         with pytest.raises(pl.InvalidValue, match="valid are binary, fifo, strict"):
             d0.create_notify(bad)  # type: ignore[arg-type]
+    for kind in pl.NotifyKind:
+        named = d0.create_notify(kind.name.lower())
+        assert named.kind is d0.create_notify(named.kind).kind is kind
+    assert d0.create_notify().kind is pl.NotifyKind.BINARY
     pl.leave_node()
     with pytest.raises(pl.Closed, match="left node"):
         d0.create_notify()

@@ -7,6 +7,7 @@ import pickle
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ import peerlane as pl
 from helpers.peers import Peer, PeerError, peer
 from helpers.promises import Node, filled, parked, untouched
 from peerlane.errors import Fault
+from peerlane.node import handles
 
 G = 2 << 20
 LOST_SECONDS = 0.5
@@ -153,6 +155,14 @@ def test_open_guessed(shared: Shared) -> None:
     number = _exported(shared[2])
     for guess in (number ^ 1, number ^ (1 << 27), number ^ (1 << 28), number ^ (1 << 44)):
         _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda guess=guess: pl.Physical.open(guess))
+    with peer(f"name=shared-{os.getpid()},devices=2") as idle:
+        slot = idle.run("result=devices[0].backend._state.slot")
+        guess = handles.encode_int(replace(handles.decode(number), slot=slot))
+        for _ in range(2):
+            text = _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda: pl.Physical.open(guess))
+            assert f"process {idle.pid}" in text and "gives no handles" in text
+        _exported(idle)
+        _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda: pl.Physical.open(guess))
     pl.Physical.open(number).close()
 
 
@@ -259,6 +269,23 @@ def test_open_unreachable(node: Node) -> None:
         assert pl.Physical.open(number, device=d0).device is d0
         with pytest.raises(TypeError):
             pl.Physical.open(number, device="virtual:0")  # type: ignore[arg-type]
+
+
+def test_what_was_opened_for_another_device_is_where_it_was_made(shared: Shared) -> None:
+    d0, d1, other = shared
+    near, far = d0.allocate(8), d1.allocate(8)
+    buffer = pl.Buffer.open(_exported(other, what="devices[0].allocate(4096)"), device=d1)
+    with pl.Physical.open(_exported(other), device=d1) as block, pl.AddressRange(d1, G) as rng:
+        assert buffer.device is block.device is d0
+        assert f"on {d0.name}" in repr(block)
+        rng.map(block)
+        assert rng.access(d0) == rng.access(d1) == "rw"
+        with pl.AddressRange(d0, G) as another:
+            another.map(block)
+            assert another.access(d1) == "rw"
+        for part in (buffer[:8], rng[:8]):
+            assert pl.raw.locate(part.address).ordinal == d0.ordinal
+            assert [part.route_to(near).kind, part.route_to(far).kind] == ["local", "staged"]
 
 
 def test_buffer_export_in_use(node: Node) -> None:

@@ -340,3 +340,51 @@ def test_a_process_counts_once_however_often_it_opens(shared: Shared) -> None:
     stream.wait(notify)
     stream.sync(timeout=5)
     other.run("s.close(); all.clear()")
+
+
+SIGNALS = {"event": pl.Event, "notify": pl.Notify}
+
+
+@pytest.mark.parametrize("what", SIGNALS)
+def test_signal_close_ends_handles(shared: Shared, what: str) -> None:
+    other = shared[2]
+    for is_open in (False, True):
+        number = other.run(f"t=devices[0].create_{what}(); h=t.export(allow=[{os.getpid()}]); result=int(h)")
+        opened = SIGNALS[what].open(number) if is_open else None
+        other.run("t.close()")
+        if opened is not None:
+            SIGNALS[what].open(number).close()  # another time: this process has it
+            opened.close()
+            until_let_go(other)
+        with pytest.raises(pl.BadHandle) as stale:
+            SIGNALS[what].open(number)
+        assert stale.value.fault is Fault.STALE_HANDLE
+        with pytest.raises(PeerError, match="Closed"):
+            other.run(f"h.allow.add({os.getpid()})")
+
+
+@pytest.mark.parametrize("what", SIGNALS)
+def test_signal_close_lets_go(shared: Shared, what: str) -> None:
+    d0, _, other = shared
+    number = other.run(f"t=devices[0].create_{what}(); h=t.export(allow=[{os.getpid()}]); result=int(h)")
+    opened, waiting = SIGNALS[what].open(number), d0.create_stream()
+    assert other.run("result=h.importers") == 1
+    if what == "event":
+        other.run("s=devices[0].create_stream(); g=devices[0].create_notify(); s.wait(g); s.record(t)")
+    waiting.wait(opened)
+    opened.close()
+    until_let_go(other)
+    assert not waiting.is_done
+    other.run("g.record(); s.sync()" if what == "event" else "t.record()")
+    waiting.sync(timeout=20)
+    opened.close()
+    again = SIGNALS[what].open(number)
+    assert other.run("result=h.importers") == 1
+    again.close()
+    until_let_go(other)
+
+
+def until_let_go(other: Peer) -> None:
+    deadline = time.monotonic() + 10
+    while other.run("result=h.importers") != 0:
+        assert time.monotonic() < deadline

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from peerlane import _core
 from peerlane.backend.interface import Block, Caps, DeviceInfo, HandleKind, Kind, Location
-from peerlane.errors import AccessDenied, Closed, Fault, OutOfMemory, PeerLost, Unsupported
+from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
 from peerlane.node import handles, schedule
 from peerlane.node.config import NodeConfig
 from peerlane.node.handles import HandleFields
@@ -159,6 +159,7 @@ class VirtualBackend:
                 "compared; run both in one container",
                 fault=Fault.FOREIGN_NAMESPACE,
             )
+        has_served = fields.slot in self._makers
         owner = self._owner_of(fields)
         if owner is None:
             _core.forget_lost()
@@ -170,6 +171,12 @@ class VirtualBackend:
             _core.forget_lost()
             self._makers.pop(fields.slot, None)
             fresh = self._owner_of(fields)
+            if fresh == owner and fields.pid is None and not has_served and not state.serves(fields.slot):
+                self._makers.pop(fields.slot, None)
+                raise BadHandle(
+                    f"process {owner[0]}, whose place in the node the number names, gives no handles; pass on "
+                    "int(handle) unchanged"
+                ) from None
             if fresh is None or fresh == owner:
                 raise
         return self._ask(fields, fresh, kind, timeout)

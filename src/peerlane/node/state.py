@@ -39,6 +39,8 @@ from peerlane.node.runtime import existing_runtime_directory, runtime_directory
 
 _LOCK_SECONDS = 5.0
 
+_claimed: set[tuple[int, int, int]] = set()  # by this program: device and number of the file, slot
+
 
 class NodeState:
     """This process's place in the shared state of a node.
@@ -124,6 +126,14 @@ class NodeState:
         """Return the name, in :attr:`directory`, of the socket on which a slot's process serves handles."""
         return socket_name(self._config.name, slot)
 
+    def serves(self, slot: int) -> bool:
+        """Whether a slot's process serves handles, or has ended without removing its socket."""
+        try:
+            os.stat(self.socket_name(slot), dir_fd=self.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
     def processes(self) -> tuple[int, ...]:
         """Return the pids of the live processes of the node."""
         return tuple(owner & 0xFFFFFFFF for _, (owner, ns) in self._places.taken() if is_running(owner, ns))
@@ -135,6 +145,7 @@ class NodeState:
     def _give_back(self) -> None:
         if self._pid == os.getpid():
             self._places.clear(self.slot)
+            _claimed.discard(_claim_of(self._fd, self.slot))
 
     def _leave_ledger(self) -> None:
         if self._pid == os.getpid():  # a child's copy may be locked by a thread that it has not
@@ -148,6 +159,10 @@ class NodeState:
             os.ftruncate(self._fd, max(size, present))
             return
         _refuse_shape(self._config, _other_shape(self._fd, besides=0))
+        header = read_header(self._fd)
+        if header is not None and header.devices <= MAX_DEVICES:
+            for slot, _ in owners(self._fd, header.devices):
+                self._places.unlink_socket(slot)
         # Never shrunk: a process that is unknown here may have it mapped, and would get a SIGBUS.
         # What lies behind the slots means nothing without an owner.
         _write(self._fd, bytes(min(present, self._places.offset(SLOTS))), 0)
@@ -156,7 +171,7 @@ class NodeState:
 
     def _claim(self) -> int:
         places = self._places
-        taken = {slot for slot, fields in places.taken() if is_running(*fields)}
+        taken = {slot for slot, fields in places.taken() if _is_lived_in(self._fd, slot, fields)}
         free = next((slot for slot in range(SLOTS) if slot not in taken), None)
         if free is None:
             raise OutOfMemory(
@@ -168,10 +183,14 @@ class NodeState:
         # The pages must be there before native code counts in them: a full directory is found out here.
         os.posix_fallocate(self._fd, places.offset(free), slot_stride(self._config.devices))
         os.posix_fallocate(self._fd, *places.holdings(free))
-        for slot in places.dead():
-            places.unlink_socket(slot)
+        for slot, owner in list(places.taken()):
+            if slot not in taken:
+                places.unlink_socket(slot)
+                if is_running(*owner):  # no other process would ever see that it is left
+                    places.clear(slot)
         places.clear(free)
         _write(self._fd, fields, places.offset(free))
+        _claimed.add(_claim_of(self._fd, free))
         return free
 
 
@@ -185,7 +204,7 @@ class _Places:
         yield from owners(self._fd, self._devices)
 
     def dead(self) -> list[int]:
-        return [slot for slot, fields in self.taken() if not is_running(*fields)]
+        return [slot for slot, fields in self.taken() if not _is_lived_in(self._fd, slot, fields)]
 
     def clear_dead(self) -> int:
         dead = self.dead()
@@ -241,6 +260,17 @@ def tidy(config: NodeConfig, directory: Path | None = None) -> int:
             return places.clear_dead() if os.pread(fd, AGREED_BYTES, 0) == agreed else 0
 
 
+def _is_lived_in(fd: int, slot: int, fields: tuple[int, int]) -> bool:
+    """Whether a slot is a live process's, and not one that this one had as another program, before `exec`."""
+    is_ours = fields[0] & 0xFFFFFFFF == os.getpid() and fields[1] == pid_namespace()
+    return is_running(*fields) and (not is_ours or _claim_of(fd, slot) in _claimed)
+
+
+def _claim_of(fd: int, slot: int) -> tuple[int, int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino, slot
+
+
 def refuse_other_shape(config: NodeConfig, directory: Path | None = None) -> None:
     """Raise ``NODE_MISMATCH`` if another live process uses the name for another shape."""
     path = _path(config, directory)
@@ -273,8 +303,8 @@ def _other_shape(fd: int, besides: int) -> str | None:
     version = header.magic[-1] if header.magic[:-1] == MAGIC[:-1] else None
     if version is None:
         return None
-    for _, fields in owners(fd, header.devices):
-        if fields[0] & 0xFFFFFFFF != besides and is_running(*fields):
+    for slot, fields in owners(fd, header.devices):
+        if fields[0] & 0xFFFFFFFF != besides and _is_lived_in(fd, slot, fields):
             if version != MAGIC[-1]:
                 return f"layout {version} of another release of peerlane"
             return header.shape or f"digest {header.digest.decode(errors='replace')}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -70,11 +71,14 @@ class Writer:
         What ended the writing; what comes after is dropped.
     failed_stdout : bool
         Whether that was standard output.
+    moved_at : float
+        When bytes were last taken, in seconds of the monotonic clock.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.error: OSError | None = None
         self.failed_stdout = False
+        self.moved_at = 0.0
         self._wake = wake
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._nbytes = 0
@@ -123,6 +127,7 @@ class Writer:
         try:
             while left:
                 left = left[os.write(descriptor, left) :]
+                self.moved_at = time.monotonic()
         except OSError as error:
             self.failed_stdout = descriptor == STDOUT
             self.error = error

@@ -72,6 +72,7 @@ class Supervisor:
         self._culprit: _Rank | None = None
         self._passed_on: set[int] = set()
         self._interrupted_at: float | None = None
+        self._is_urged = False
         self._kill_at: float | None = None
         self._is_alone = False
         self._has_killed = False
@@ -150,6 +151,7 @@ class Supervisor:
     def _pass_on(self, number: int) -> None:
         self._passed_on.add(number)
         if number in _INTERRUPTING:
+            self._is_urged = self._interrupted_at is not None
             self._interrupted_at = time.monotonic()
         # Only SIGSTOP stops a process whose session has no terminal.
         sent = signal.SIGSTOP if number == signal.SIGTSTP else number
@@ -195,6 +197,8 @@ class Supervisor:
             self._end_ranks()
         if self._has_children and all(rank.code is not None for rank in self._ranks.values()):
             self._end_leftovers(now)
+        if self._is_paused and self._kill_at is None and self._is_stuck(now):
+            self._end_ranks()  # they may be waiting for the reader, too
         if self._has_children and self._kill_at is not None and now >= self._kill_at:
             self._kill()
         if not self._has_children and not self._is_paused and now - self._last_byte > QUIET_SECONDS:
@@ -208,7 +212,11 @@ class Supervisor:
     def _kill(self) -> None:
         if not self._has_killed:
             self._has_killed = True
-            self._say(f"still there after {self._grace:g} s, and killed: {_listed(processes.children())}")
+            left = _listed(processes.children())
+            why = "its first process has ended, so that these are killed"
+            self._say(
+                f"{why if self._is_alone else f'still there after {self._grace:g} s, and killed'}: {left}"
+            )
         processes.signal_children(signal.SIGKILL)
 
     def _reap(self) -> None:
@@ -277,6 +285,9 @@ class Supervisor:
         due = [at for at in (self._kill_at, self._settled_at) if at is not None and at > now]
         if self._kill_at is not None and self._kill_at <= now and self._has_children:
             due.append(now + 0.05)  # the children of the killed become ours
+        stuck_at = self._stuck_at()
+        if stuck_at is not None and stuck_at > now:
+            due.append(stuck_at)
         if not self._has_children and self._pipes:
             due.append(self._last_byte + QUIET_SECONDS + 0.01)
         return min(3600.0, max(0.0, min(due) - now)) if due else None
@@ -289,7 +300,18 @@ class Supervisor:
             return True
         # Told to end, we do not wait for a reader that does not read.
         asked = self._is_alone or self._interrupted_at is not None
-        return asked and self._kill_at is not None and now >= self._kill_at
+        return self._is_stuck(now) or (asked and self._kill_at is not None and now >= self._kill_at)
+
+    def _stuck_at(self) -> float | None:
+        """Return when, after an interrupt, a reader that does not read is given up."""
+        if self._interrupted_at is None or self._writer.is_idle:
+            return None
+        seconds = min(QUIET_SECONDS, self._grace) if self._is_urged else self._grace
+        return max(self._interrupted_at, self._last_byte, self._writer.moved_at) + seconds
+
+    def _is_stuck(self, now: float) -> bool:
+        at = self._stuck_at()
+        return at is not None and now >= at
 
     def _say(self, text: str) -> None:
         self._writer.write(STDERR, f"peerlane launch: {text}\n".encode(errors="backslashreplace"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
-from peerlane import Buffer, Device, raw
+from peerlane import Buffer, Device, Handle, raw
 from peerlane.dialects._call import Address, Object, Refusal, Text, Word, int_list
 from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
 from peerlane.dialects.acl._codes import Code
@@ -17,6 +17,7 @@ from peerlane.errors import Closed, Error
 _SET_PID = "acl.rt.ipc_mem_set_import_pid"
 _MOST_PIDS = 31
 _FOR_ALL = 1
+_KEYS_KEPT = 64
 
 
 @dataclass(slots=True)
@@ -51,7 +52,9 @@ def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word)
     buffer = _exportable(dev_ptr, size)
     given = buffer[:size].export(allow="user" if everyone else ())
     key = text_of(given)
-    machine.shared.given_keys[key] = given
+    with machine.lock:
+        _forget_what_is_over()
+        machine.shared.given_keys[key] = given, buffer
     return key
 
 
@@ -59,8 +62,8 @@ def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word)
 def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
     """List at most 31 processes that may import; only the one that exported may (spec acl 2.9).
 
-    Refuses: `ValueError` no list of ints; 107000 empty, over 31, no pid; 507899 no key of this process; 207006
-        exported with flags 1
+    Refuses: `ValueError` no list of ints; 107000 empty, over 31, no pid; 507899 no key of this process, or over;
+        207006 exported with flags 1
     Basis: S, X; C for over 31
     """
     wanted = int_list(_SET_PID, pids)
@@ -73,10 +76,10 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
         )
     machine.devices()
     given = machine.shared.given_keys.get(key)
-    if given is None:
-        raise _no_key("this process exported no such key, or closed it")
+    if given is None or _is_over(*given):
+        raise _no_key("this process exported no such key, or closed it, or freed the memory")
     try:
-        let_in(given, wanted)
+        let_in(given[0], wanted)
     except Closed as error:
         raise _no_key(str(error)) from None
 
@@ -114,7 +117,7 @@ def ipc_mem_close(key: Text) -> None:
 
     Who has imported the memory keeps it.
 
-    Refuses: 507899 no key, or closed as often as imported
+    Refuses: 507899 no key, or over, or closed as often as imported
     Basis: X
     """
     with machine.lock:
@@ -129,9 +132,27 @@ def ipc_mem_close(key: Text) -> None:
                 taken.buffer.close()
             return
         given = machine.shared.given_keys.pop(key, None)
-    if given is None:
-        raise _no_key("this process has no such key: it was closed, or neither exported nor imported here")
-    given.close()
+    if given is None or _is_over(*given):
+        raise _no_key(
+            "this process has no such key: it was closed, its memory was freed, or it was neither exported nor "
+            "imported here"
+        )
+    given[0].close()
+
+
+def _is_over(given: Handle, buffer: Buffer) -> bool:
+    return buffer.is_closed and not given.importers
+
+
+def _forget_what_is_over() -> None:
+    """Forget keys of freed memory that nobody has imported: a program may make them for ever."""
+    shared = machine.shared
+    if len(shared.given_keys) < shared.keys_looked_at_next:
+        return
+    for key, given in list(shared.given_keys.items()):
+        if _is_over(*given):
+            del shared.given_keys[key]
+    shared.keys_looked_at_next = 2 * len(shared.given_keys) + _KEYS_KEPT
 
 
 def _exportable(dev_ptr: int, size: int) -> Buffer:

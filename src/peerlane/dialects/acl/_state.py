@@ -6,7 +6,7 @@ import reprlib
 import threading
 from typing import Any, TypeVar
 
-from peerlane import Handle
+from peerlane import Buffer, Handle
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
@@ -30,7 +30,9 @@ class Shared:
         Exported physical memory whose handle was freed; looked through when they are so many.
     looked_at_next : int
     given_keys, taken_keys : dict
-        By the text of the key: the neutral handle; what was imported.
+        By the text of the key: the neutral handle and the memory; what was imported.
+    keys_looked_at_next : int
+        When so many keys were given they are looked through.
     """
 
     def __init__(self) -> None:
@@ -38,7 +40,8 @@ class Shared:
         self.imports: dict[tuple[int, int], Any] = {}
         self.freed: list[Any] = []
         self.looked_at_next = 0
-        self.given_keys: dict[str, Handle] = {}
+        self.given_keys: dict[str, tuple[Handle, Buffer]] = {}
+        self.keys_looked_at_next = 0
         self.taken_keys: dict[str, Any] = {}
 
 
