@@ -121,8 +121,7 @@ void bind_sharing(nb::module_& m) {
                 if (self.offer.fd < 0) throw Refusal{.why = Why::closed};
                 auto signal = open_page(self, ledger);
                 ::close(std::exchange(self.offer.fd, -1));
-                signal->keep(std::make_shared<Opening>(std::move(self.opening)));
-                return new SignalHandle{std::move(signal), true};
+                return new SignalHandle{std::move(signal), true, std::make_shared<Opening>(std::move(self.opening))};
             },
             "ledger"_a, nb::rv_policy::take_ownership, "What it shares of a notify or an event; the offer is used up.")
         .def_prop_ro("detail", [](const OfferHandle& self) { return self.offer.grant.detail[0]; })

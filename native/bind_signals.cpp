@@ -38,7 +38,7 @@ void bind_signals(nb::module_& m) {
             },
             "kind"_a, "device"_a, "detail"_a, "everyone"_a, nb::call_guard<GilReleased>(), "Return (index, nonce).")
         .def(
-            "abandon", [](const SignalHandle& self) { let_go_of(*self.signal); }, "This process does not use it any more.")
+            "let_go", &SignalHandle::let_go, "This process offers it to nobody any more, and has opened it once less.")
         .def("issue", [](const SignalHandle& self) { return self.signal->issue(); }, "The number of a new record of an event.")
         .def_prop_ro("issued", [](const SignalHandle& self) { return self.signal->issued(); })
         .def(

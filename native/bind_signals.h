@@ -9,22 +9,23 @@ using HeldNotify = Held<peerlane::Notify>;
 struct SignalHandle {
     std::shared_ptr<peerlane::SharedSignal> signal;
     bool owner;
+    std::shared_ptr<peerlane::Opening> opening;   // null: made by this process, or let go of
 
-    SignalHandle(std::shared_ptr<peerlane::SharedSignal> signal, bool owner) : signal(std::move(signal)), owner(owner) {}
+    SignalHandle(std::shared_ptr<peerlane::SharedSignal> signal, bool owner, std::shared_ptr<peerlane::Opening> opening = nullptr)
+        : signal(std::move(signal)), owner(owner), opening(std::move(opening)) {}
     ~SignalHandle() {
         if (owner && !peerlane::Heap::get().is_forked()) signal->abandon();
     }
     SignalHandle(const SignalHandle&) = delete;
-};
 
-// This process offers it to nobody any more and has opened it no longer; what is queued with it goes on.  With the GIL.
-inline void let_go_of(peerlane::SharedSignal& signal) {
-    {
+    // This process offers it to nobody any more and has opened it once less; what is queued with it goes on.
+    void let_go() {
+        const auto ending = std::move(opening);   // another thread may call this as well, once the GIL is given away
         const GilReleased gil;
-        signal.abandon();
+        signal->abandon();
+        if (ending) ending->end();
     }
-    signal.keep(nullptr);
-}
+};
 
 // The signal of an offer, whose descriptor stays the caller's.
 std::shared_ptr<peerlane::SharedSignal> open_signal(const peerlane::Offer& offer, const LedgerHandle& ledger);

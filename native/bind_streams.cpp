@@ -293,11 +293,12 @@ static void bind_marks(nb::module_& m) {
             },
             "ledger"_a, nb::rv_policy::take_ownership, "Let other processes record it and wait for it.")
         .def(
-            "_let_go",
+            "_withdraw",
             [](const HeldNotify& self) {
-                if (SharedSignal* const with = self.shared->shared()) let_go_of(*with);
+                const GilReleased gil;
+                if (SharedSignal* const with = self.shared->shared()) with->abandon();
             },
-            "This program does not use it any more.")
+            "This process offers it to nobody any more.")
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
         .def("_record", &record_now, "Record now, outside of any stream.")

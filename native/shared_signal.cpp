@@ -77,11 +77,6 @@ std::shared_ptr<SharedSignal> SharedSignal::open(int fd, std::shared_ptr<Ledger>
     return mine;
 }
 
-void SharedSignal::keep(std::shared_ptr<void> origin) {
-    std::lock_guard lock(mutex_);
-    origins_.push_back(std::move(origin));
-}
-
 bool SharedSignal::is_there(const SignalMember& member, uint64_t owner) const {
     const uint64_t slot = member.state.load(std::memory_order_acquire) >> SignalMember::kSlotShift;
     return lives(owner) && (slot == 0 || ledger_->owner(slot - 1) == owner);

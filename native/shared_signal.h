@@ -46,7 +46,6 @@ class SharedSignal {
     // Offer it to others until the last process with it lets go, or this one does not use it any more.
     Ticket offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self);   // throws Refusal
     void abandon();   // this process does not use it any more
-    void keep(std::shared_ptr<void> origin);   // as long as this lives
 
     // Of an event: the number of a new record, and of the newest.
     uint64_t issue() { return line().consumed.fetch_add(1, std::memory_order_acq_rel) + 1; }
@@ -64,7 +63,6 @@ class SharedSignal {
     uint32_t place_ = 0;
     const std::shared_ptr<ExportGroup> group_ = std::make_shared<ExportGroup>();
     std::mutex mutex_;
-    std::vector<std::shared_ptr<void>> origins_;
     std::vector<Ticket> tickets_;
 };
 

@@ -325,8 +325,10 @@ class Signal:
     def offer(self, kind: int, device: int, detail: int, everyone: bool) -> tuple[int, int]:
         """Return (index, nonce)."""
 
-    def abandon(self) -> None:
-        """This process does not use it any more."""
+    def let_go(self) -> None:
+        """
+        This process offers it to nobody any more, and has opened it once less.
+        """
 
     def issue(self) -> int:
         """The number of a new record of an event."""
@@ -395,8 +397,8 @@ class Notify:
     def _share(self, ledger: Ledger) -> Signal:
         """Let other processes record it and wait for it."""
 
-    def _let_go(self) -> None:
-        """This program does not use it any more."""
+    def _withdraw(self) -> None:
+        """This process offers it to nobody any more."""
 
     @property
     def recorded(self) -> int: ...

@@ -223,7 +223,7 @@ class Device:
                 f"create_notify: kind is {kind!r}; valid are {', '.join(kinds)}, or a NotifyKind",
                 call="Device.create_notify",
             )
-        return Notify._make(self, found, self._native_number())
+        return Notify._make(self, found)
 
     def _native_number(self) -> int:
         return self._backend.number(self._info.ordinal)

@@ -269,7 +269,7 @@ class Event:
         """
         self._is_closed = True
         if self._signal is not None:
-            self._signal.abandon()
+            self._signal.let_go()
         if observers.active:
             observers.closed(self)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from peerlane import _core, observers, origins
 from peerlane.backend.interface import HandleKind
@@ -38,7 +38,9 @@ class Notify(_core.Notify):
         How often, by now.
     """
 
-    __slots__ = ("__weakref__", "_is_closed", "device", "kind")
+    __slots__ = ("__weakref__", "_is_closed", "_opened", "device", "kind")
+
+    _opened: _core.Signal | None  # of another process
 
     device: Device
     kind: NotifyKind
@@ -47,10 +49,12 @@ class Notify(_core.Notify):
         raise TypeError("a Notify is made by Device.create_notify")
 
     @classmethod
-    def _make(cls, device: Device, kind: NotifyKind, *native: Any) -> Notify:
+    def _make(cls, device: Device, kind: NotifyKind, opened: _core.Signal | None = None) -> Notify:
         made = cls.__new__(cls)
-        _core.Notify.__init__(made, int(kind), *native)
-        made.device, made.kind, made._is_closed = device, kind, False
+        _core.Notify.__init__(
+            made, int(kind), device._native_number(), *(() if opened is None else (opened,))
+        )
+        made.device, made.kind, made._is_closed, made._opened = device, kind, False, opened
         if observers.active:
             observers.created(made)
         if origins.active:
@@ -71,7 +75,7 @@ class Notify(_core.Notify):
         offer, home = open_offer("Notify.open", handle, HandleKind.NOTIFY, device, timeout)
         user, kind = device or home, NotifyKind(min(offer.detail, len(NotifyKind) - 1))
         signal = offer.signal(user.backend.ledger)
-        return cls._make(user, kind, user._native_number(), signal)
+        return cls._make(user, kind, signal)
 
     def export(self, *, allow: Allow = ()) -> Handle:
         """Return a handle by which other processes can record it and wait for it, as this one can.
@@ -144,7 +148,9 @@ class Notify(_core.Notify):
         Its handles can be opened as long as another process has opened it.
         """
         self._is_closed = True
-        self._let_go()
+        self._withdraw()
+        if self._opened is not None:
+            self._opened.let_go()
         if observers.active:
             observers.closed(self)
 
