@@ -411,7 +411,12 @@ def leave_node() -> None:
     registry.leave()
 
 
-atexit.register(leave_node)
+def _end() -> None:
+    leave_node()
+    registry.end()
+
+
+atexit.register(_end)
 
 
 def enter_node(spec: str) -> tuple[Device, ...]:

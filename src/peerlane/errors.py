@@ -32,6 +32,7 @@ class Fault(enum.Enum):
     NO_ACCESS = "no access to the mapping"
     CLOSED = "closed"
     FORKED = "used after fork"
+    PROCESS_ENDING = "used while the process ends"
     BUSY = "busy"
     CANCELLED = "cancelled"
     PEER_LOST = "peer lost"

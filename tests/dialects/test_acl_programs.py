@@ -93,3 +93,29 @@ def test_the_example_reports_what_it_cannot_do() -> None:
 def test_every_form_of_import(source: str) -> None:
     done = run("--devices", "3", "-c", source)
     assert (done.stdout, done.stderr) == ("(3, 0)\n", "")
+
+
+DESTRUCTORS = """
+import acl, atexit
+
+class Resource:
+    def __init__(self):
+        assert acl.init() == acl.rt.set_device(0) == 0
+        self.context, self.stream = acl.rt.create_context(0)[0], acl.rt.create_stream()[0]
+        self.pointer, self.host = acl.rt.malloc(1 << 20, 0)[0], acl.rt.malloc_host(64)[0]
+
+    def __del__(self):
+        print(acl.rt.set_context(self.context), acl.rt.synchronize_stream(self.stream),
+              acl.rt.destroy_stream(self.stream), acl.rt.free(self.pointer), acl.rt.free_host(self.host), acl.rt.destroy_context(self.context),
+              acl.rt.reset_device(0), acl.rt.malloc(8, 0), acl.rt.get_device_count(), acl.finalize(), flush=True)
+
+kept = Resource()
+"""
+
+
+def test_destructors_run_while_the_interpreter_ends(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(DESTRUCTORS)
+    done = run(str(program))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "0 0 0 0 0 0 0 (0, 507033) (0, 507033) 0\n"

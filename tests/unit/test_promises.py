@@ -186,6 +186,24 @@ def test_as_buffer_strided() -> None:
     assert pl.as_buffer(np.array(["2026-11-21"], dtype="datetime64[D]")).size == 8
 
 
+def test_devices_late() -> None:
+    code = """
+import peerlane as pl
+
+class Late:
+    def __del__(self):
+        try: pl.devices()
+        except pl.Closed as error: print(error)
+        try: pl.enter_node("devices=3")
+        except pl.Closed as error: print(error)
+
+kept = Late(), pl.devices()
+"""
+    done = run_python(["-c", code], timeout=30)
+    said = "the process is ending: its node was left by an exit handler\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, 2 * said, "")
+
+
 def test_devices_bad_node() -> None:
     code = "import peerlane as pl\ntry: pl.devices()\nexcept pl.InvalidValue as e: print(e.fault.name, e)"
     done = run_python(["-c", code], timeout=30, env=os.environ | {"PEERLANE_NODE": "devices=none"})

@@ -8,11 +8,13 @@ import threading
 
 from peerlane import _core
 from peerlane.backend.virtual import VirtualBackend, refuse_other_window
+from peerlane.errors import Closed, Fault
 from peerlane.node.config import NodeConfig
 from peerlane.node.state import refuse_other_shape
 
 _lock = threading.RLock()
 _current: VirtualBackend | None = None
+_is_over = False
 
 
 def _after_fork() -> None:
@@ -30,12 +32,30 @@ def current() -> VirtualBackend:
     Raises
     ------
     Closed
-        ``FORKED`` in the child of a fork that came after the first call.
+        ``FORKED`` in the child of a fork that came after the first call; the process is ending.
     """
     if _current is None:
+        check_time()
         return enter(NodeConfig.from_environment())
     _core.check_usable()
     return _current
+
+
+def end() -> None:
+    """Leave the node, and enter none any more: destructors that run while the interpreter ends find none."""
+    global _is_over
+    _is_over = True
+    leave()
+
+
+def check_time() -> None:
+    """Refuse what comes after the exit handlers: ``Closed``."""
+    if _is_over:
+        raise Closed(
+            "the process is ending: its node was left by an exit handler",
+            fault=Fault.PROCESS_ENDING,
+            call="devices",
+        )
 
 
 def is_entered() -> bool:
@@ -50,6 +70,7 @@ def enter(config: NodeConfig) -> VirtualBackend:
     """
     global _current
     _core.check_usable()
+    check_time()
     with _lock:
         if _current is not None and _current.config == config:
             return _current

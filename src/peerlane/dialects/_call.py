@@ -248,6 +248,8 @@ class Convention:
         What to do about every fault, in the vendor's words.
     report : callable
         Told each :class:`Failure`, before the call returns.
+    late : callable
+        Given the name of a call that failed when the process was ending: its code.  Nobody is left to report to.
     """
 
     def __init__(
@@ -257,11 +259,13 @@ class Convention:
         codes: Mapping[Fault, int],
         remedies: Mapping[Fault, str],
         report: Callable[[Failure], None],
+        late: Callable[[str], int],
     ) -> None:
         self._success = success
         self._codes = codes
         self._remedies = remedies
         self._report = report
+        self._late = late
         self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
         self._table: dict[str, Declared] = {}
 
@@ -368,6 +372,8 @@ class Convention:
         return function
 
     def _fail(self, parameters: _Parameters, error: Refusal | Error, values: Sequence[object]) -> int:
+        if isinstance(error, Error) and error.fault is Fault.PROCESS_ENDING:
+            return self._late(parameters.call)
         if isinstance(error, Refusal):
             code, cause, remedy = error.code, str(error), error.remedy
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 import threading
 from typing import Any, TypeVar
@@ -14,6 +15,10 @@ from peerlane.dialects.acl._registrations import Registrations
 from peerlane.dialects.acl._reservations import Reservations
 
 _LIKE_AN_ADDRESS = 1 << 32
+_UNDOES = re.compile(
+    r"acl\.(rt\.(free|destroy|reset|synchronize|unmap|release|unsubscribe)\w*|rt\.(set_device|set_context|ipc_mem_close"
+    r"|host_unregister|stream_abort|device_disable_peer_access)|finalize\w*|media\.dvpp_free|destroy_data_buffer)"
+)
 _Kind = TypeVar("_Kind", bound=Thing)
 
 
@@ -198,7 +203,12 @@ def _shown(value: object, is_address: bool | None) -> str:
     return hex(value) if is_address is None and abs(value) >= _LIKE_AN_ADDRESS else reprlib.repr(value)
 
 
+def _late(call: str) -> int:
+    """Return 0 for what undoes or waits, as destructors do: everything has ended."""
+    return SUCCESS if _UNDOES.fullmatch(call) else int(Code.RT_DEV_SETUP_ERROR)
+
+
 machine = AclMachine()
 messages = Messages()
 last_error = LastError()
-acl = Convention(success=SUCCESS, codes=FAULTS, remedies=REMEDIES, report=_report)
+acl = Convention(success=SUCCESS, codes=FAULTS, remedies=REMEDIES, report=_report, late=_late)
