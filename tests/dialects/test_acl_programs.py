@@ -106,7 +106,8 @@ class Resource:
 
     def __del__(self):
         print(acl.rt.set_context(self.context), acl.rt.synchronize_stream(self.stream),
-              acl.rt.destroy_stream(self.stream), acl.rt.free(self.pointer), acl.rt.free_host(self.host), acl.rt.destroy_context(self.context),
+              acl.rt.destroy_stream(self.stream), acl.rt.free(self.pointer), acl.rt.free_host(self.host),
+              acl.rt.destroy_context(self.context),
               acl.rt.reset_device(0), acl.rt.malloc(8, 0), acl.rt.get_device_count(), acl.finalize(), flush=True)
 
 kept = Resource()
