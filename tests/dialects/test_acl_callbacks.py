@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -133,6 +134,33 @@ def test_an_exception_is_swallowed_and_told(acl: ModuleType, message: Callable[[
     ok(acl.rt.memset_async(target, 64, 1, 64, stream))
     ok(acl.rt.process_report(10_000))
     assert "fails raised RuntimeError: no luck" in message()
+    ok(acl.rt.synchronize_stream(stream))
+    assert content(acl, target, 64) == bytes([1] * 64)
+
+
+def test_a_thread_outlives_what_would_end_it(acl: ModuleType, server: Server) -> None:
+    stream, target = subscribed(acl, server.thread), filled(acl, 64, 0)
+    texts: list[str] = []
+
+    def ends(kind: type[BaseException]) -> None:
+        raise kind(3)
+
+    for kind in (SystemExit, GeneratorExit, KeyboardInterrupt):
+        ok(acl.rt.launch_callback(ends, kind, BLOCK, stream))
+    ok(acl.rt.memset_async(target, 64, 1, 64, stream))
+    ok(acl.rt.launch_callback(lambda _: texts.append(acl.get_recent_err_msg()), None, BLOCK, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    assert content(acl, target, 64) == bytes([1] * 64)
+    for kind in (SystemExit, GeneratorExit, KeyboardInterrupt):
+        assert f"ends raised {kind.__name__}: 3" in texts[0]
+
+
+def test_ctrl_c_in_a_callback_of_the_main_thread_is_raised(acl: ModuleType) -> None:
+    stream, target = subscribed(acl), filled(acl, 64, 0)
+    ok(acl.rt.launch_callback(lambda _: signal.raise_signal(signal.SIGINT), None, BLOCK, stream))
+    ok(acl.rt.memset_async(target, 64, 1, 64, stream))
+    with pytest.raises(KeyboardInterrupt):
+        acl.rt.process_report(10_000)
     ok(acl.rt.synchronize_stream(stream))
     assert content(acl, target, 64) == bytes([1] * 64)
 

@@ -22,7 +22,7 @@ from typing import Any
 from peerlane import Event, Notify, Stream
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._state import machine, messages
+from peerlane.dialects.acl._state import machine, messages, swallow
 from peerlane.errors import Cancelled, Error, WaitTimeout
 
 MOST_THREADS = 1024
@@ -42,15 +42,15 @@ class _Callback:
         return self.returned is not None
 
     def run(self) -> None:
-        """Call, unless what was before it was cancelled; an exception becomes a message of this thread."""
+        """Call, unless what was before it was cancelled; what it raises becomes a message of this thread."""
         try:
             self.reached.sync(0)
             self.function(self.user_data)
         except Cancelled:
             pass
-        except Exception as error:  # noqa: BLE001 - the vendor swallows it
+        except BaseException as error:  # noqa: BLE001 - SystemExit would end the thread that streams wait for
             name = getattr(self.function, "__qualname__", repr(self.function))
-            messages.add(f"E19999: the callback {name} raised {type(error).__name__}: {error}")
+            swallow(error, f"the callback {name}")
         finally:
             self.release()
 

@@ -198,6 +198,14 @@ def _shown(value: object, is_address: bool | None) -> str:
     return hex(value) if is_address is None and abs(value) >= _LIKE_AN_ADDRESS else reprlib.repr(value)
 
 
+def swallow(raised: BaseException, what: str) -> None:
+    """Make a message of what a program's callback raised, SystemExit too; only Ctrl-C is raised again."""
+    is_main = threading.current_thread() is threading.main_thread()  # only there it can be Ctrl-C
+    if isinstance(raised, KeyboardInterrupt) and is_main:
+        raise raised
+    messages.add(f"E19999: {what} raised {type(raised).__name__}: {raised}")
+
+
 machine = AclMachine()
 messages = Messages()
 last_error = LastError()
