@@ -16,6 +16,7 @@ from peerlane.dialects.acl._copy import (
     check_copy,
     check_fill,
     check_rectangle,
+    rectangle_explained,
     refuse_ordinary,
 )
 from peerlane.dialects.acl._state import acl, machine
@@ -147,12 +148,12 @@ def memcpy2d_async(
     found = stream_of(stream)
     rectangle = (dst, dpitch, src, spitch, width, height)
     extents = ((height - 1) * pitch + width for pitch in (dpitch, spitch))
-    if _is_pageable(dst, src, *extents):
-        found.wait()
-        with access_explained(dst, src):
+    with rectangle_explained(), access_explained(dst, src):
+        if _is_pageable(dst, src, *extents):
+            found.wait()
             raw.copy_2d(*rectangle, direct=True)
-    else:
-        raw.copy_2d(*rectangle, stream=found.neutral, direct=True)
+        else:
+            raw.copy_2d(*rectangle, stream=found.neutral, direct=True)
 
 
 def _is_pageable(dst: int, src: int, to_bytes: int, from_bytes: int) -> bool:

@@ -8,10 +8,10 @@ from typing import NoReturn
 
 from peerlane import Kind, memory, raw
 from peerlane.dialects._call import Address, Int32, Refusal, Word
-from peerlane.dialects.acl._codes import SUCCESS, Code
+from peerlane.dialects.acl._codes import REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._device import without_access
-from peerlane.dialects.acl._state import acl, machine
-from peerlane.errors import AccessDenied, Error
+from peerlane.dialects.acl._state import acl, explain, machine
+from peerlane.errors import AccessDenied, BadAddress, Error, Fault
 from peerlane.raw import _copy
 
 KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
@@ -95,7 +95,7 @@ def memcpy2d(
         return
     check_rectangle(dst, dpitch, src, spitch, width, height, kind)
     machine.context()
-    with access_explained(dst, src):
+    with rectangle_explained(), access_explained(dst, src):
         raw.copy_2d(dst, dpitch, src, spitch, width, height, direct=True)
 
 
@@ -185,6 +185,22 @@ def access_explained(dst: int, src: int) -> Iterator[None]:
         yield
     except AccessDenied as error:
         _refuse_access(error, dst, src)
+
+
+@contextlib.contextmanager
+def rectangle_explained() -> Iterator[None]:
+    """Say what to make smaller when rows reach beyond memory: 107000."""
+    try:
+        yield
+    except BadAddress as error:
+        cause, remedy = explain(error)
+        if remedy != REMEDIES[Fault.OUT_OF_BOUNDS]:
+            raise
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            cause,
+            "pass a smaller width or height, or the pitch with which the memory was allocated",
+        ) from None
 
 
 def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:

@@ -364,6 +364,12 @@ def _time_ns(event: AclEvent) -> int:
     except Error as error:
         if error.fault is Fault.NOT_RECORDED:
             raise _not_recorded(event, Code.RT_INTERNAL_ERROR) from None
+        if error.fault is Fault.NOT_READY:
+            raise Refusal(
+                Code.RT_EVENT_TIMESTAMP_INVALID,
+                f"event {event.handle:#x} is not complete, so it has no time yet",
+                "call acl.rt.synchronize_event first",
+            ) from None
         raise
 
 

@@ -11,7 +11,7 @@ from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference
 from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
-from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import Closed, Error
 
 _SET_PID = "acl.rt.ipc_mem_set_import_pid"
@@ -80,8 +80,8 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
         raise _no_key("this process exported no such key, or closed it, or freed the memory")
     try:
         let_in(given[0], wanted)
-    except Closed as error:
-        raise _no_key(str(error)) from None
+    except Closed:
+        raise _no_key("the key is over: its memory was freed") from None
 
 
 @acl.call("acl.rt.ipc_mem_import_by_key", out=1)
@@ -182,7 +182,7 @@ def _refuse_foreign(dev_ptr: int) -> NoReturn:
     try:
         place = raw.locate(dev_ptr)
     except Error as error:
-        raise Refusal(Code.RT_PARAM_INVALID, str(error), remedy) from None
+        raise Refusal(Code.RT_PARAM_INVALID, explain(error)[0], remedy) from None
     code = Code.RT_PARAM_INVALID
     cause = f"{machine.describe(dev_ptr)} was not allocated by acl.rt.malloc"
     if place.base in machine.allocations:

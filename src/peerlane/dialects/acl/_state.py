@@ -12,6 +12,7 @@ from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._registrations import Registrations
 from peerlane.dialects.acl._reservations import Reservations
+from peerlane.errors import BadAddress, Error, Fault
 
 _LIKE_AN_ADDRESS = 1 << 32
 _Kind = TypeVar("_Kind", bound=Thing)
@@ -109,13 +110,24 @@ class AclMachine(Machine):
             cause = f"acl.rt gave out no {name} with the number {handle:#x}"
         return Refusal(Code.RT_PARAM_INVALID, cause, remedy)
 
+    def describe(self, address: int) -> str:
+        """Say in words what an address points at."""
+        if self.reservations.is_hole(address):
+            return f"{address:#x} (reserved, and nothing is mapped there)"
+        return super().describe(address)
+
     @staticmethod
     def refuse_foreign(thing: Thing, context: Context, remedy: str) -> None:
-        """Refuse a thing of another context: 107003."""
-        if thing.context is not context:
+        """Refuse a thing of another context: 107003; ``remedy`` is for one of another device."""
+        own = thing.context
+        if own.device is context.device:
+            # A device's own context has no number before a program asks for it.
+            call = f"set_context({own.handle:#x})" if own.handle else f"set_device({own.device.ordinal})"
+            remedy = f"call acl.rt.{call} first, which makes its context current in this thread"
+        if own is not context:
             raise Refusal(
                 Code.RT_STREAM_CONTEXT,
-                f"{thing.name} {thing.handle:#x} belongs to {_named(thing.context)}, and {_named(context)} is "
+                f"{thing.name} {thing.handle:#x} belongs to {_named(own)}, and {_named(context)} is "
                 "current in this thread",
                 remedy,
             )
@@ -198,6 +210,17 @@ def _shown(value: object, is_address: bool | None) -> str:
     return hex(value) if is_address is None and abs(value) >= _LIKE_AN_ADDRESS else reprlib.repr(value)
 
 
+def explain(error: Error) -> tuple[str, str]:
+    """Return the cause of an error and what to do about it, in acl's terms."""
+    missing = error._missing if isinstance(error, BadAddress) else None
+    if missing is None or not machine.reservations.is_hole(missing):
+        return str(error), REMEDIES[error.fault]
+    hole = f"{missing:#x} is reserved, and nothing is mapped there"
+    if error.fault is Fault.OUT_OF_BOUNDS:
+        return f"{error}; {hole}", "map memory there with acl.rt.map_mem, or end before it"
+    return hole, "map memory there with acl.rt.map_mem"
+
+
 def swallow(raised: BaseException, what: str) -> None:
     """Make a message of what a program's callback raised, SystemExit too; only Ctrl-C is raised again."""
     is_main = threading.current_thread() is threading.main_thread()  # only there it can be Ctrl-C
@@ -209,4 +232,4 @@ def swallow(raised: BaseException, what: str) -> None:
 machine = AclMachine()
 messages = Messages()
 last_error = LastError()
-acl = Convention(success=SUCCESS, codes=FAULTS, remedies=REMEDIES, report=_report)
+acl = Convention(success=SUCCESS, codes=FAULTS, explain=explain, report=_report)
