@@ -271,9 +271,33 @@ def test_what_is_left_when_the_thread_itself_ends_it(
 def test_a_thread_that_has_ended(acl: ModuleType, message: Callable[[], str]) -> None:
     stream = subscribed(acl, in_thread(threading.get_ident))
     ok(acl.rt.launch_callback(print, None, BLOCK, stream))
-    assert acl.rt.synchronize_stream_with_timeout(stream, 50) == 507046
+    event = ok(acl.rt.create_event())
+    ok(acl.rt.record_event(event, stream))
+    for code in (
+        acl.rt.synchronize_stream_with_timeout(stream, 50),
+        acl.rt.synchronize_device_with_timeout(50),
+        acl.rt.synchronize_event_with_timeout(event, 50),
+    ):
+        assert code in (507046, 507047)
+    text = message()
+    assert text.count("waits for a callback that thread ") == text.count("runs, which has ended") == 3
+    assert "acl.rt.unsubscribe_report(" in text and "notify" not in text
     ok(acl.rt.destroy_stream(stream))
     assert "callbacks of stream" in message()
+
+
+def test_a_callback_that_is_waited_for_is_named(acl: ModuleType, message: Callable[[], str]) -> None:
+    go = threading.Event()
+    thread = ok(acl.util.start_thread(lambda _: go.wait(20), []))
+    stream = subscribed(acl, thread)
+    ok(acl.rt.launch_callback(print, None, BLOCK, stream))
+    assert acl.rt.synchronize_stream_with_timeout(stream, 50) == 507046
+    text = message()
+    assert f"waits for a callback that thread {thread} runs (" in text
+    assert f"Solution: let thread {thread} call acl.rt.process_report" in text
+    ok(acl.rt.destroy_stream_force(stream))
+    go.set()
+    ok(acl.util.stop_thread(thread))
 
 
 @pytest.mark.parametrize("end", ["destroy_stream", "reset_device"])
