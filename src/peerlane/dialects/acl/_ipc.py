@@ -99,7 +99,7 @@ def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
     if flags > 1:
         raise Refusal(Code.RT_PARAM_INVALID, f"flags is {flags}", "pass 0, or 1 to enable peer access")
     device = machine.context().device
-    known = _once_more(key)
+    known = _once_more(key, device)
     if known is not None:
         return known
     with as_no_key():
@@ -127,6 +127,7 @@ def ipc_mem_close(key: Text) -> None:
             taken.references -= 1
             if not taken.references:
                 del machine.shared.taken_keys[key]
+                machine.shared.far.pop(key, None)
                 if taken.direction is not None:
                     drop_reference(*taken.direction)
                 taken.buffer.close()
@@ -200,19 +201,21 @@ def _is_inside(address: int, buffer: Buffer) -> bool:
     return buffer.last_address <= address < buffer.last_address + buffer.size
 
 
-def _once_more(key: str) -> int | None:
+def _once_more(key: str, device: Device) -> int | None:
     with machine.lock:
         found = machine.shared.taken_keys.get(key)
         if found is None:
             return None
         found.references += 1
+        if key in machine.shared.far and machine.shared.far[key][1] is device:
+            del machine.shared.far[key]
         address: int = found.buffer.address
         return address
 
 
 def _keep(key: str, buffer: Buffer, device: Device, *, peer: bool) -> int:
     with machine.lock:
-        known = _once_more(key)
+        known = _once_more(key, device)
         if known is not None:  # another thread was quicker
             buffer.close()
             return known
@@ -221,6 +224,8 @@ def _keep(key: str, buffer: Buffer, device: Device, *, peer: bool) -> int:
         if direction is not None:
             add_reference(*direction)
         machine.shared.taken_keys[key] = _Imported(buffer, direction)
+        if home is not device:
+            machine.shared.far[key] = buffer, home
         return buffer.address
 
 

@@ -6,7 +6,7 @@ import reprlib
 import threading
 from typing import Any, TypeVar
 
-from peerlane import Buffer, Handle
+from peerlane import Buffer, Device, Handle
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
@@ -32,6 +32,8 @@ class Shared:
     looked_at_next : int
     given_keys, taken_keys : dict
         By the text of the key: the neutral handle and the memory; what was imported.
+    far : dict
+        By the text of the key: memory that was imported with another device set than its own, and its own.
     keys_looked_at_next : int
         When so many keys were given they are looked through.
     """
@@ -44,6 +46,7 @@ class Shared:
         self.given_keys: dict[str, tuple[Handle, Buffer]] = {}
         self.keys_looked_at_next = 0
         self.taken_keys: dict[str, Any] = {}
+        self.far: dict[str, tuple[Buffer, Device]] = {}
 
 
 class LastError(threading.local):
