@@ -177,6 +177,7 @@ class BadAddress(Error):
     """An address or range is not (or no longer) memory that may be touched."""
 
     default_fault = Fault.UNKNOWN_ADDRESS
+    _missing: int | None = None  # the first address where nothing is: after an end, or in reserved addresses
 
 
 class Busy(Error):

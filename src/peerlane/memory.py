@@ -249,12 +249,14 @@ def explain_address(role: str, address: int, size: int) -> BadAddress:
 
 def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
     """Return the exception for an address in an address range where no mapping is, or none begins."""
-    return BadAddress(
+    hole = BadAddress(
         f"{_role(role)}address {address:#x} is reserved on {device}, but no mapping is there; map a Physical with "
         "AddressRange.map",
         fault=Fault.UNKNOWN_ADDRESS,
         device=device,
     )
+    hole._missing = address
+    return hole
 
 
 def label(number: int) -> str:
@@ -284,12 +286,14 @@ def explain(
         case "out_of_bounds":
             name = _live.get(allocation) or f"the range of {extent_size:,} bytes at {base:#x}"
             left = base + extent_size - address
-            return BadAddress(
+            beyond = BadAddress(
                 f"{_role(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
                 f"it starts at byte {address - base:,}, from where {left:,} bytes are left",
                 fault=Fault.OUT_OF_BOUNDS,
                 device=label(device),
             )
+            beyond._missing = base + extent_size
+            return beyond
         case "host_fault":
             return _host_fault(role, address, size, fault_address, errno)
         case "out_of_memory":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -137,6 +138,33 @@ def test_an_exception_is_swallowed_and_told(acl: ModuleType, message: Callable[[
     assert content(acl, target, 64) == bytes([1] * 64)
 
 
+def test_a_thread_outlives_what_would_end_it(acl: ModuleType, server: Server) -> None:
+    stream, target = subscribed(acl, server.thread), filled(acl, 64, 0)
+    texts: list[str] = []
+
+    def ends(kind: type[BaseException]) -> None:
+        raise kind(3)
+
+    for kind in (SystemExit, GeneratorExit, KeyboardInterrupt):
+        ok(acl.rt.launch_callback(ends, kind, BLOCK, stream))
+    ok(acl.rt.memset_async(target, 64, 1, 64, stream))
+    ok(acl.rt.launch_callback(lambda _: texts.append(acl.get_recent_err_msg()), None, BLOCK, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    assert content(acl, target, 64) == bytes([1] * 64)
+    for kind in (SystemExit, GeneratorExit, KeyboardInterrupt):
+        assert f"ends raised {kind.__name__}: 3" in texts[0]
+
+
+def test_ctrl_c_in_a_callback_of_the_main_thread_is_raised(acl: ModuleType) -> None:
+    stream, target = subscribed(acl), filled(acl, 64, 0)
+    ok(acl.rt.launch_callback(lambda _: signal.raise_signal(signal.SIGINT), None, BLOCK, stream))
+    ok(acl.rt.memset_async(target, 64, 1, 64, stream))
+    with pytest.raises(KeyboardInterrupt):
+        acl.rt.process_report(10_000)
+    ok(acl.rt.synchronize_stream(stream))
+    assert content(acl, target, 64) == bytes([1] * 64)
+
+
 def test_a_loop_without_reports_keeps_what_was_told(acl: ModuleType, message: Callable[[], str]) -> None:
     stream = subscribed(acl)
     ok(acl.rt.launch_callback(lambda _: 1 // 0, None, NO_BLOCK, stream))
@@ -243,9 +271,33 @@ def test_what_is_left_when_the_thread_itself_ends_it(
 def test_a_thread_that_has_ended(acl: ModuleType, message: Callable[[], str]) -> None:
     stream = subscribed(acl, in_thread(threading.get_ident))
     ok(acl.rt.launch_callback(print, None, BLOCK, stream))
-    assert acl.rt.synchronize_stream_with_timeout(stream, 50) == 507046
+    event = ok(acl.rt.create_event())
+    ok(acl.rt.record_event(event, stream))
+    for code in (
+        acl.rt.synchronize_stream_with_timeout(stream, 50),
+        acl.rt.synchronize_device_with_timeout(50),
+        acl.rt.synchronize_event_with_timeout(event, 50),
+    ):
+        assert code in (507046, 507047)
+    text = message()
+    assert text.count("waits for a callback that thread ") == text.count("runs, which has ended") == 3
+    assert "acl.rt.unsubscribe_report(" in text and "notify" not in text
     ok(acl.rt.destroy_stream(stream))
     assert "callbacks of stream" in message()
+
+
+def test_a_callback_that_is_waited_for_is_named(acl: ModuleType, message: Callable[[], str]) -> None:
+    go = threading.Event()
+    thread = ok(acl.util.start_thread(lambda _: go.wait(20), []))
+    stream = subscribed(acl, thread)
+    ok(acl.rt.launch_callback(print, None, BLOCK, stream))
+    assert acl.rt.synchronize_stream_with_timeout(stream, 50) == 507046
+    text = message()
+    assert f"waits for a callback that thread {thread} runs (" in text
+    assert f"Solution: let thread {thread} call acl.rt.process_report" in text
+    ok(acl.rt.destroy_stream_force(stream))
+    go.set()
+    ok(acl.util.stop_thread(thread))
 
 
 @pytest.mark.parametrize("end", ["destroy_stream", "reset_device"])

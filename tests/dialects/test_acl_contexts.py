@@ -48,10 +48,12 @@ def test_each_context_has_its_default_stream(acl: ModuleType) -> None:
     ok(acl.rt.set_device(0))
     assert acl.rt.synchronize_stream(stream) == 107003
     assert "belongs to context 0x" in (text := acl.get_recent_err_msg()) and "and device 0 is current" in text
+    assert "acl.rt.set_context(0x" in text
     assert acl.rt.destroy_stream(stream) == 107003
     event = ok(acl.rt.create_event())
     ok(acl.rt.create_context(0))
     assert acl.rt.record_event(event, 0) == 107003
+    assert "acl.rt.set_device(0)" in acl.get_recent_err_msg()
 
 
 def test_synchronize_device_waits_for_all_its_contexts(acl: ModuleType) -> None:

@@ -122,6 +122,9 @@ def test_every_documented_attribute_of_a_device_has_an_answer(acl: ModuleType) -
     expected = {1: 1, 101: 1, 102: 1, 201: 1, 301: 64 << 20, 302: 0, 402: 1, 403: 1}
     expected |= dict.fromkeys((401, 404, 405, 406, 407, 501), 0)
     assert {attribute: ok(acl.rt.get_device_info(1, attribute)) for attribute in expected} == expected
+    for attribute, code in ((0, 107000), (202, 207000)):
+        assert acl.rt.get_device_info(1, attribute) == (0, code)
+        assert "Solution: pass one of 1, 101, 102, 201" in acl.get_recent_err_msg()
 
 
 def test_wrong_lists_of_broken_memory(acl: ModuleType) -> None:

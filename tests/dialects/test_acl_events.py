@@ -253,7 +253,7 @@ def test_times_that_are_not_there(acl: ModuleType, message: Callable[[], str]) -
     held = Held(acl, stream)
     ok(acl.rt.record_event(pending, stream))
     for other, code, words in (
-        (pending, 107006, "not done"),
+        (pending, 107006, "Solution: call acl.rt.synchronize_event"),
         (plain, 107006, "without the flag TIME_LINE"),
         (unrecorded, 507000, "was never recorded"),
     ):

@@ -114,6 +114,16 @@ def test_the_latest_counts_and_one_that_raises_is_the_last(acl: ModuleType) -> N
     assert "the exception callback raised RuntimeError: no" in acl.get_recent_err_msg()
 
 
+def test_the_code_is_returned_whatever_it_raises(acl: ModuleType) -> None:
+    def ends(info: int) -> None:
+        raise SystemExit(3)
+
+    ok(acl.rt.set_exception_info_callback(ends))
+    stream, _ = failing(acl)
+    assert acl.rt.synchronize_stream(stream) == 107000
+    assert "the exception callback raised SystemExit: 3" in acl.get_recent_err_msg()
+
+
 def test_no_callback(acl: ModuleType) -> None:
     for args in ((5,), (print, print)):
         with pytest.raises(TypeError, match=r"^acl\.rt\.set_exception_info_callback args parse failed$"):

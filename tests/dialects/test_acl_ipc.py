@@ -198,6 +198,37 @@ def test_peer_access_with_the_import(acl: ModuleType, peer: AclPeer) -> None:
     assert acl.rt.device_peer_access_status(0, 1) == (0, 0)
 
 
+def test_what_was_imported_for_another_device(acl: ModuleType, peer: AclPeer) -> None:
+    pointer, h2d, d2h, d2d, default = filled(acl, 64, 9), 1, 2, 3, 4
+    key = key_of(acl, pointer, 64, to=peer)
+    here = peer.ok("rt.malloc", 64, 0)
+    host = peer.ok("rt.malloc_host", 64)
+    peer.ok("rt.set_device", 1)
+    there = peer.ok("rt.ipc_mem_import_by_key", key, 0)
+    for dst, src, kind, why in (
+        (there, host, h2d, "to or from the host"),
+        (host, there, d2h, "to or from the host"),
+        (here, there, default, "with kind 4"),
+    ):
+        for call, *args in (
+            ("memcpy", dst, 64, src, 64, kind),
+            ("memcpy_async", dst, 64, src, 64, kind, 0),
+            ("memcpy2d", dst, 8, src, 8, 8, 8, kind),
+            ("memcpy2d_async", dst, 8, src, 8, 8, 8, kind, 0),
+        ):
+            assert peer(f"rt.{call}", *args) == 507899
+            assert why in (text := peer("get_recent_err_msg")) and "set_device(0)" in text
+    assert peer("rt.memcpy", here, 64, there, 64, d2d) == 507899
+    assert "use acl.rt.memcpy_async" in peer("get_recent_err_msg")
+    peer.ok("rt.memcpy_async", here, 64, there, 64, d2d, 0)
+    peer.ok("rt.synchronize_stream", 0)
+    assert peer.read(here, 64) == bytes([9]) * 64
+    peer.ok("rt.set_device", 0)
+    assert peer.ok("rt.ipc_mem_import_by_key", key, 0) == there
+    peer.ok("rt.memcpy", host, 64, there, 64, d2h)
+    peer.ok("rt.memcpy", here, 64, there, 64, default)
+
+
 def test_the_exporter_was_killed(acl: ModuleType, peer: AclPeer) -> None:
     pointer = peer.ok("rt.malloc", 100, 0)
     peer.ok("rt.memset", pointer, 100, 4, 100)

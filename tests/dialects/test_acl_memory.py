@@ -216,7 +216,9 @@ def test_a_rectangle_beyond_the_allocation_writes_nothing(acl: ModuleType, messa
     source = new(acl, b"\x01" * 32)
     target = new(acl, bytes(32))
     assert acl.rt.memcpy2d(target, 8, source, 8, 8, 5, 3) == 107000
-    assert "beyond allocation" in message()
+    assert "beyond allocation" in (text := message()) and "Solution: pass a smaller width or height" in text
+    assert acl.rt.memcpy2d_async(target, 8, source, 8, 8, 5, 3, 0) == 107000
+    assert "beyond allocation" in (text := message()) and "Solution: pass a smaller width or height" in text
     assert acl.rt.memcpy2d(target, 1 << 63, source, 8, 8, 5, 3) == 107000
     message()
     assert read(acl, target, 32) == bytes(32)

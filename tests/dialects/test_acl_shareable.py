@@ -108,6 +108,8 @@ def test_freeing_the_last_reference_before_an_import_ends_the_handle(acl: Module
     assert peer("rt.mem_import_from_shareable_handle", shareable, 0) == (0, 107017)
     assert "is over" in peer("get_recent_err_msg")
     assert acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 107017
+    text = acl.get_recent_err_msg()
+    assert f"{shareable} is over: its memory was freed" in text and "<Handle" not in text
 
 
 def test_a_handle_is_exported_once(acl: ModuleType, peer: AclPeer) -> None:

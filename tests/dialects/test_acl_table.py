@@ -161,7 +161,7 @@ class Pool:
             if any(word in name for word in ("stream", "event", "notify", "context", "handle")):
                 return draw.choice([*self.things, 0])
             return draw.choice(self.flags)
-        wild = [0, 1, 64, 4096, GRANULE, -1, 1 << 31, 1 << 40, 1 << 62, (1 << 64) - 1, 0xDEAD0000]
+        wild = [0, 1, 64, 4096, GRANULE, -1, 1 << 31, 1 << 46, 1 << 62, (1 << 64) - 1, 0xDEAD0000]
         return draw.choice([*wild, *self.places[:3], *self.things, *self.ends])
 
 

@@ -221,6 +221,30 @@ def test_reserved_addresses_without_a_mapping(acl: ModuleType, message: Callable
     assert acl.rt.memcpy(start + GRANULE - 2, 4, source, 4, 3) == 107000
 
 
+def test_what_is_said_of_a_hole(acl: ModuleType, message: Callable[[], str]) -> None:
+    start, source = reserved(acl, 3), holding(acl, bytes(64))
+    ok(acl.rt.map_mem(start, GRANULE, 0, physical(acl), 0))
+    hole, seam = start + GRANULE, start + GRANULE - 2
+    for call, *args in (
+        ("memset", seam, 4, 1, 4),
+        ("memcpy", seam, 4, source, 4, 3),
+        ("memcpy_async", seam, 4, source, 4, 3, 0),
+        ("memcpy2d", seam, 4, source, 4, 4, 1, 3),
+        ("memset", hole, 4, 1, 4),
+        ("memcpy", source, 4, hole, 4, 3),
+    ):
+        assert getattr(acl.rt, call)(*args) == 107000
+        text = message()
+        assert f"{hole:#x} is reserved, and nothing is mapped there" in text
+        assert "Solution: map memory there with acl.rt.map_mem" in text
+    assert acl.rt.free(hole) == 107000
+    assert "AddressRange" not in message()
+    ok(acl.rt.map_mem(hole, GRANULE, 0, physical(acl), 0))
+    ok(acl.rt.map_mem(hole + GRANULE, GRANULE, 0, physical(acl), 0))
+    assert acl.rt.memset(start + 3 * GRANULE - 2, 4, 1, 4) == 107000
+    assert "Solution: pass a smaller count" in message()
+
+
 def test_a_reservation_holds_memory_of_one_device(acl: ModuleType) -> None:
     start, other = reserved(acl, 2), reserved(acl, 1)
     near, far = physical(acl), physical(acl, device=1)

@@ -244,8 +244,8 @@ class Convention:
         The code of a call that worked.
     codes : mapping of Fault to int
         The vendor's code of every fault.
-    remedies : mapping of Fault to str
-        What to do about every fault, in the vendor's words.
+    explain : callable
+        Returns the cause of an error and what to do about it, in the vendor's words.
     report : callable
         Told each :class:`Failure`, before the call returns.
     late : callable
@@ -257,13 +257,13 @@ class Convention:
         *,
         success: int,
         codes: Mapping[Fault, int],
-        remedies: Mapping[Fault, str],
+        explain: Callable[[Error], tuple[str, str]],
         report: Callable[[Failure], None],
         late: Callable[[str], int],
     ) -> None:
         self._success = success
         self._codes = codes
-        self._remedies = remedies
+        self._explain = explain
         self._report = report
         self._late = late
         self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
@@ -377,6 +377,6 @@ class Convention:
         if isinstance(error, Refusal):
             code, cause, remedy = error.code, str(error), error.remedy
         else:
-            code, cause, remedy = int(self._codes[error.fault]), str(error), self._remedies[error.fault]
+            code, (cause, remedy) = int(self._codes[error.fault]), self._explain(error)
         self._report(Failure(parameters.call, code, cause, remedy, parameters.pair(values)))
         return code

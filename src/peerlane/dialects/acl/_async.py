@@ -16,6 +16,8 @@ from peerlane.dialects.acl._copy import (
     check_copy,
     check_fill,
     check_rectangle,
+    rectangle_explained,
+    refuse_far,
     refuse_ordinary,
 )
 from peerlane.dialects.acl._state import acl, machine
@@ -34,6 +36,7 @@ def _declare(name: str, doc: str) -> None:
         if dst == src:
             return
         found = stream_of(stream)
+        refuse_far(dst, src, kind, waits=False)
         if _is_pageable(dst, src, count, count):
             found.wait()
             with access_explained(dst, src):
@@ -72,6 +75,7 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                     or (machine.registrations and not _is_pageable(dst, src, count, count))
                 )
                 and not context.node.is_closed
+                and not machine.shared.far
             ):
                 _submit_copy(found.neutral, dst, src, count, True)
                 return SUCCESS
@@ -146,13 +150,14 @@ def memcpy2d_async(
         )
     found = stream_of(stream)
     rectangle = (dst, dpitch, src, spitch, width, height)
+    refuse_far(dst, src, kind, waits=False)
     extents = ((height - 1) * pitch + width for pitch in (dpitch, spitch))
-    if _is_pageable(dst, src, *extents):
-        found.wait()
-        with access_explained(dst, src):
+    with rectangle_explained(), access_explained(dst, src):
+        if _is_pageable(dst, src, *extents):
+            found.wait()
             raw.copy_2d(*rectangle, direct=True)
-    else:
-        raw.copy_2d(*rectangle, stream=found.neutral, direct=True)
+        else:
+            raw.copy_2d(*rectangle, stream=found.neutral, direct=True)
 
 
 def _is_pageable(dst: int, src: int, to_bytes: int, from_bytes: int) -> bool:

@@ -8,14 +8,15 @@ from typing import NoReturn
 
 from peerlane import Kind, memory, raw
 from peerlane.dialects._call import Address, Int32, Refusal, Word
-from peerlane.dialects.acl._codes import SUCCESS, Code
+from peerlane.dialects.acl._codes import REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._device import without_access
-from peerlane.dialects.acl._state import acl, machine
-from peerlane.errors import AccessDenied, Error
+from peerlane.dialects.acl._state import acl, explain, machine
+from peerlane.errors import AccessDenied, BadAddress, Error, Fault
 from peerlane.raw import _copy
 
 KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
 KINDS_2D = (1, 2, 3, 4)
+_GUESSED = 4
 _END = 1 << 64
 
 
@@ -27,8 +28,9 @@ def _memcpy(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32
     ``dst == src`` does nothing; no device in this thread 107002.  Between devices both directions of peer
     access must be enabled, else 507899.
 
-    Refuses: 100000 NULL, kind; 107000 `dest_max`, addresses; 107002; 507899 no peer access
-    Basis: S; C for the last
+    Refuses: 100000 NULL, kind; 107000 `dest_max`, addresses; 107002; 507899 no peer access,
+        imported for another device
+    Basis: S, D; C for the last
     """
     if not count:
         return
@@ -36,6 +38,7 @@ def _memcpy(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32
     if dst == src:
         return
     machine.context()
+    refuse_far(dst, src, kind, waits=True)
     with access_explained(dst, src):
         raw.copy(dst, src, count, direct=True)
 
@@ -56,6 +59,7 @@ def memcpy(*args: object) -> object:
             and dst
             and src
             and not machine.here.context.node.is_closed
+            and not machine.shared.far
         ):
             _copy(dst, src, count, True)
             return SUCCESS
@@ -95,7 +99,8 @@ def memcpy2d(
         return
     check_rectangle(dst, dpitch, src, spitch, width, height, kind)
     machine.context()
-    with access_explained(dst, src):
+    refuse_far(dst, src, kind, waits=True)
+    with rectangle_explained(), access_explained(dst, src):
         raw.copy_2d(dst, dpitch, src, spitch, width, height, direct=True)
 
 
@@ -178,6 +183,31 @@ def refuse_beyond(name: str, limit: int, count: int) -> None:
         )
 
 
+def refuse_far(dst: int, src: int, kind: int, *, waits: bool) -> None:
+    """Refuse what cannot be copied to and from memory that was imported with another device set: 507899."""
+    for buffer, home in list(machine.shared.far.values()):
+        for pointer, other in ((dst, src), (src, dst)):
+            if buffer.is_closed or not 0 <= pointer - buffer.last_address < buffer.size:
+                continue
+            place = raw.locate(other)
+            if place.kind is not Kind.DEVICE:
+                cause = "is not copied to or from the host"
+                remedy = "copy it to memory of acl.rt.malloc first, with acl.rt.memcpy_async and kind 3"
+            elif kind == _GUESSED:
+                cause, remedy = "is not copied with kind 4, a guess", "pass kind 3"
+            elif waits and place.ordinal == home.ordinal:
+                cause = "is not copied within its device by a call that waits"
+                remedy = "use acl.rt.memcpy_async"
+            else:
+                continue
+            raise Refusal(
+                Code.RT_DRV_INTERNAL_ERROR,
+                f"{pointer:#x} is memory of device {home.ordinal} that was imported with another device set, and "
+                f"{cause}",
+                f"{remedy}, or import it with acl.rt.set_device({home.ordinal}) called before",
+            )
+
+
 @contextlib.contextmanager
 def access_explained(dst: int, src: int) -> Iterator[None]:
     """Say which peer access a refused copy lacks: 507899."""
@@ -185,6 +215,22 @@ def access_explained(dst: int, src: int) -> Iterator[None]:
         yield
     except AccessDenied as error:
         _refuse_access(error, dst, src)
+
+
+@contextlib.contextmanager
+def rectangle_explained() -> Iterator[None]:
+    """Say what to make smaller when rows reach beyond memory: 107000."""
+    try:
+        yield
+    except BadAddress as error:
+        cause, remedy = explain(error)
+        if remedy != REMEDIES[Fault.OUT_OF_BOUNDS]:
+            raise
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            cause,
+            "pass a smaller width or height, or the pitch with which the memory was allocated",
+        ) from None
 
 
 def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:

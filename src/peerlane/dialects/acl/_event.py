@@ -10,6 +10,7 @@ from peerlane import Notify, Stream
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._report import explain_wait
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import in_seconds, stream_of
 from peerlane.errors import Error, Fault, WaitTimeout
@@ -263,9 +264,7 @@ def _wait(handle: int, timeout: float | None) -> None:
     try:
         found.neutral.sync(timeout)
     except WaitTimeout as error:
-        raise Refusal(
-            Code.RT_EVENT_SYNC_TIMEOUT, str(error), "wait longer, or look at why its stream does not go on"
-        ) from None
+        raise Refusal(Code.RT_EVENT_SYNC_TIMEOUT, *explain_wait(error)) from None
 
 
 @acl.call("acl.rt.event_elapsed_time", out=1, blank=(0.0,))
@@ -364,6 +363,12 @@ def _time_ns(event: AclEvent) -> int:
     except Error as error:
         if error.fault is Fault.NOT_RECORDED:
             raise _not_recorded(event, Code.RT_INTERNAL_ERROR) from None
+        if error.fault is Fault.NOT_READY:
+            raise Refusal(
+                Code.RT_EVENT_TIMESTAMP_INVALID,
+                f"event {event.handle:#x} is not complete, so it has no time yet",
+                "call acl.rt.synchronize_event first",
+            ) from None
         raise
 
 

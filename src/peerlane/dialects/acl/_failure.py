@@ -10,7 +10,7 @@ from typing import Any
 
 from peerlane.dialects._call import Address, Int32, Object, Refusal
 from peerlane.dialects.acl._codes import FAULTS, Code
-from peerlane.dialects.acl._state import acl, last_error, messages
+from peerlane.dialects.acl._state import acl, last_error, swallow
 from peerlane.dialects.acl._stream import AclStream, when_one_fails
 from peerlane.errors import Error
 
@@ -152,8 +152,8 @@ def _tell(fn: Callable[[int], Any], stream: AclStream, error: Error) -> None:
     )
     try:
         fn(number)
-    except Exception as raised:  # noqa: BLE001 - the vendor swallows it
+    except BaseException as raised:  # noqa: BLE001 - the failure is returned, whatever the callback raises
+        swallow(raised, "the exception callback")
         when_one_fails.callback = None
-        messages.add(f"E19999: the exception callback raised {type(raised).__name__}: {raised}")
     finally:
         del _told[number]

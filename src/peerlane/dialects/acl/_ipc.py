@@ -11,7 +11,7 @@ from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference
 from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
-from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import Closed, Error
 
 _SET_PID = "acl.rt.ipc_mem_set_import_pid"
@@ -80,8 +80,8 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
         raise _no_key("this process exported no such key, or closed it, or freed the memory")
     try:
         let_in(given[0], wanted)
-    except Closed as error:
-        raise _no_key(str(error)) from None
+    except Closed:
+        raise _no_key("the key is over: its memory was freed") from None
 
 
 @acl.call("acl.rt.ipc_mem_import_by_key", out=1)
@@ -99,7 +99,7 @@ def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
     if flags > 1:
         raise Refusal(Code.RT_PARAM_INVALID, f"flags is {flags}", "pass 0, or 1 to enable peer access")
     device = machine.context().device
-    known = _once_more(key)
+    known = _once_more(key, device)
     if known is not None:
         return known
     with as_no_key():
@@ -127,6 +127,7 @@ def ipc_mem_close(key: Text) -> None:
             taken.references -= 1
             if not taken.references:
                 del machine.shared.taken_keys[key]
+                machine.shared.far.pop(key, None)
                 if taken.direction is not None:
                     drop_reference(*taken.direction)
                 taken.buffer.close()
@@ -182,7 +183,7 @@ def _refuse_foreign(dev_ptr: int) -> NoReturn:
     try:
         place = raw.locate(dev_ptr)
     except Error as error:
-        raise Refusal(Code.RT_PARAM_INVALID, str(error), remedy) from None
+        raise Refusal(Code.RT_PARAM_INVALID, explain(error)[0], remedy) from None
     code = Code.RT_PARAM_INVALID
     cause = f"{machine.describe(dev_ptr)} was not allocated by acl.rt.malloc"
     if place.base in machine.allocations:
@@ -200,19 +201,21 @@ def _is_inside(address: int, buffer: Buffer) -> bool:
     return buffer.last_address <= address < buffer.last_address + buffer.size
 
 
-def _once_more(key: str) -> int | None:
+def _once_more(key: str, device: Device) -> int | None:
     with machine.lock:
         found = machine.shared.taken_keys.get(key)
         if found is None:
             return None
         found.references += 1
+        if key in machine.shared.far and machine.shared.far[key][1] is device:
+            del machine.shared.far[key]
         address: int = found.buffer.address
         return address
 
 
 def _keep(key: str, buffer: Buffer, device: Device, *, peer: bool) -> int:
     with machine.lock:
-        known = _once_more(key)
+        known = _once_more(key, device)
         if known is not None:  # another thread was quicker
             buffer.close()
             return known
@@ -221,6 +224,8 @@ def _keep(key: str, buffer: Buffer, device: Device, *, peer: bool) -> int:
         if direction is not None:
             add_reference(*direction)
         machine.shared.taken_keys[key] = _Imported(buffer, direction)
+        if home is not device:
+            machine.shared.far[key] = buffer, home
         return buffer.address
 
 

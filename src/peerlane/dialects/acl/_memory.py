@@ -8,7 +8,7 @@ from peerlane import Kind, memory, raw
 from peerlane.dialects._call import Address, Dict, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._malloc_config import read_attributes, refuse_attributes
-from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import Error, OutOfMemory
 
 _P2P_POLICIES = frozenset({3, 4, 5, 7})
@@ -253,7 +253,7 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
     try:
         place = raw.locate(address)
     except Error as error:
-        raise Refusal(Code.RT_PARAM_INVALID, str(error), remedy) from None
+        raise Refusal(Code.RT_PARAM_INVALID, explain(error)[0], remedy) from None
     record = memory.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
     if machine.owned(address, host=not host) is not None:
         cause = f"{address:#x} is memory of acl.rt.{_maker(not host)}: {record}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import sys
 import threading
@@ -22,12 +23,16 @@ from typing import Any
 from peerlane import Event, Notify, Stream
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._state import machine, messages
+from peerlane.dialects.acl._state import machine, messages, swallow
 from peerlane.errors import Cancelled, Error, WaitTimeout
 
 MOST_THREADS = 1024
 _TASKS = Path("/proc/self/task")
+_NOTIFY = re.compile(r"waits for notify (\d+)")
 _LOOKS_AGAIN = 0.1  # seconds, for whether the thread that is waited for has ended
+
+# By the number of the notify that a stream waits for: who runs the callback.
+_blocking: weakref.WeakValueDictionary[int, Report] = weakref.WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +47,22 @@ class _Callback:
         return self.returned is not None
 
     def run(self) -> None:
-        """Call, unless what was before it was cancelled; an exception becomes a message of this thread."""
+        """Call, unless what was before it was cancelled; what it raises becomes a message of this thread."""
         try:
             self.reached.sync(0)
             self.function(self.user_data)
         except Cancelled:
             pass
-        except Exception as error:  # noqa: BLE001 - the vendor swallows it
+        except BaseException as error:  # noqa: BLE001 - SystemExit would end the thread that streams wait for
             name = getattr(self.function, "__qualname__", repr(self.function))
-            messages.add(f"E19999: the callback {name} raised {type(error).__name__}: {error}")
+            swallow(error, f"the callback {name}")
         finally:
             self.release()
 
     def release(self) -> None:
         """Let the stream go on."""
         if self.returned is not None:
+            _blocking.pop(self.returned.id, None)
             with contextlib.suppress(Error):  # the node was left
                 self.returned.record()
 
@@ -81,6 +87,7 @@ class Subscription:
             self._pending.append(_Callback(self._stream.record(), returned, function, user_data))
             if returned is not None:
                 self._stream.wait(returned)
+                _blocking[returned.id] = self.report
         self.report.wake()
 
     def run_next(self) -> bool:
@@ -250,6 +257,28 @@ def report_of(thread: int) -> Report | None:
     if found is None or found.is_served() or _number_of(thread) is None:
         return found
     return None
+
+
+def explain_wait(error: WaitTimeout) -> tuple[str, str]:
+    """Return who waits for what, callbacks and the threads that run them named, and what to do."""
+    remedy = "wait longer, or look at why the stream does not go on"
+
+    def name(found: re.Match[str]) -> str:
+        nonlocal remedy
+        report = _blocking.get(int(found[1]))
+        if report is None:
+            return found[0]
+        thread = report.thread
+        if report.is_served():
+            remedy = f"let thread {thread} call acl.rt.process_report in a loop, or wait longer"
+            return f"waits for a callback that thread {thread} runs"
+        remedy = (
+            f"call acl.rt.unsubscribe_report({thread}, stream) or acl.rt.destroy_stream, which drop what that thread "
+            "did not call, and subscribe one that lives"
+        )
+        return f"waits for a callback that thread {thread} runs, which has ended"
+
+    return _NOTIFY.sub(name, str(error)), remedy
 
 
 def _number_of(thread: int) -> int | None:

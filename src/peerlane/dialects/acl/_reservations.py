@@ -55,3 +55,10 @@ class Reservations:
         before = bisect_right(self._starts, address)
         found = self._by_start[self._starts[before - 1]] if before else None
         return found if found and address < found.start + found.addresses.size else None
+
+    def is_hole(self, address: int) -> bool:
+        """Tell whether this is a reserved address where nothing is mapped."""
+        found = self.around(address)
+        return found is not None and not any(
+            start <= address < start + physical.neutral.size for start, physical in list(found.mapped.items())
+        )

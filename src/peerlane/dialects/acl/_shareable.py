@@ -69,8 +69,10 @@ def mem_set_pid_to_shareable_handle(shareable_handle: Word, pids: Object) -> Non
         raise _not_exported_here(shareable_handle)
     try:
         let_in(found.handle_given, [pid for pid in wanted if pid])
-    except Closed as error:
-        raise _is_over(str(error)) from None
+    except Closed:
+        raise _is_over(
+            f"{shareable_handle} is over: its memory was freed with acl.rt.free_physical"
+        ) from None
 
 
 @acl.call("acl.rt.mem_import_from_shareable_handle", out=1)

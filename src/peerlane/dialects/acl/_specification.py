@@ -17,6 +17,9 @@ _NO_CACHE = 0
 _CORES = frozenset({1, 101, 102, 201})  # AI CPU, AI, cube and vector cores
 _TOTAL_MEMORY, _L2_CACHE, _CHIP, _SUPER_POD_DEVICE = 301, 302, 402, 403
 _ZEROS = frozenset({401, 404, 405, 406, 407, 501})  # one system, no super pod, no splitting
+_ATTRIBUTES = (
+    "1, 101, 102, 201 (cores), 301 (memory), 302 (L2 cache), 401 to 407 (402 and 403: the device), and 501"
+)
 _NOT_SUPPORTED = frozenset({202, 203, 204})  # by the vendor either
 _FEATURES = frozenset({1, 21})
 _STATUS_NORMAL, _STATUS_UNKNOWN = 0, 0xFFFF
@@ -80,7 +83,9 @@ def get_device_info(device_id: UInt32, attr: UInt32) -> int:
     if attr in _ZEROS or attr == _L2_CACHE:
         return 0
     code = Code.RT_FEATURE_NOT_SUPPORT if attr in _NOT_SUPPORTED else Code.RT_PARAM_INVALID
-    raise Refusal(code, f"attr is {attr}", "docs/reference/acl.md lists the attributes of devices")
+    if code is Code.RT_FEATURE_NOT_SUPPORT:
+        raise Refusal(code, f"attr is {attr}, which no device has", f"pass one of {_ATTRIBUTES}")
+    raise Refusal(code, f"there is no attribute {attr} of devices", f"pass one of {_ATTRIBUTES}")
 
 
 @acl.call("acl.rt.get_device_capability", out=1)

@@ -7,12 +7,13 @@ import reprlib
 import threading
 from typing import Any, TypeVar
 
-from peerlane import Buffer, Handle
+from peerlane import Buffer, Device, Handle
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._registrations import Registrations
 from peerlane.dialects.acl._reservations import Reservations
+from peerlane.errors import BadAddress, Error, Fault
 
 _LIKE_AN_ADDRESS = 1 << 32
 _UNDOES = re.compile(
@@ -36,6 +37,8 @@ class Shared:
     looked_at_next : int
     given_keys, taken_keys : dict
         By the text of the key: the neutral handle and the memory; what was imported.
+    far : dict
+        By the text of the key: memory that was imported with another device set than its own, and its own.
     keys_looked_at_next : int
         When so many keys were given they are looked through.
     """
@@ -48,6 +51,7 @@ class Shared:
         self.given_keys: dict[str, tuple[Handle, Buffer]] = {}
         self.keys_looked_at_next = 0
         self.taken_keys: dict[str, Any] = {}
+        self.far: dict[str, tuple[Buffer, Device]] = {}
 
 
 class LastError(threading.local):
@@ -114,13 +118,24 @@ class AclMachine(Machine):
             cause = f"acl.rt gave out no {name} with the number {handle:#x}"
         return Refusal(Code.RT_PARAM_INVALID, cause, remedy)
 
+    def describe(self, address: int) -> str:
+        """Say in words what an address points at."""
+        if self.reservations.is_hole(address):
+            return f"{address:#x} (reserved, and nothing is mapped there)"
+        return super().describe(address)
+
     @staticmethod
     def refuse_foreign(thing: Thing, context: Context, remedy: str) -> None:
-        """Refuse a thing of another context: 107003."""
-        if thing.context is not context:
+        """Refuse a thing of another context: 107003; ``remedy`` is for one of another device."""
+        own = thing.context
+        if own.device is context.device:
+            # A device's own context has no number before a program asks for it.
+            call = f"set_context({own.handle:#x})" if own.handle else f"set_device({own.device.ordinal})"
+            remedy = f"call acl.rt.{call} first, which makes its context current in this thread"
+        if own is not context:
             raise Refusal(
                 Code.RT_STREAM_CONTEXT,
-                f"{thing.name} {thing.handle:#x} belongs to {_named(thing.context)}, and {_named(context)} is "
+                f"{thing.name} {thing.handle:#x} belongs to {_named(own)}, and {_named(context)} is "
                 "current in this thread",
                 remedy,
             )
@@ -208,7 +223,26 @@ def _late(call: str) -> int:
     return SUCCESS if _UNDOES.fullmatch(call) else int(Code.RT_DEV_SETUP_ERROR)
 
 
+def explain(error: Error) -> tuple[str, str]:
+    """Return the cause of an error and what to do about it, in acl's terms."""
+    missing = error._missing if isinstance(error, BadAddress) else None
+    if missing is None or not machine.reservations.is_hole(missing):
+        return str(error), REMEDIES[error.fault]
+    hole = f"{missing:#x} is reserved, and nothing is mapped there"
+    if error.fault is Fault.OUT_OF_BOUNDS:
+        return f"{error}; {hole}", "map memory there with acl.rt.map_mem, or end before it"
+    return hole, "map memory there with acl.rt.map_mem"
+
+
+def swallow(raised: BaseException, what: str) -> None:
+    """Make a message of what a program's callback raised, SystemExit too; only Ctrl-C is raised again."""
+    is_main = threading.current_thread() is threading.main_thread()  # only there it can be Ctrl-C
+    if isinstance(raised, KeyboardInterrupt) and is_main:
+        raise raised
+    messages.add(f"E19999: {what} raised {type(raised).__name__}: {raised}")
+
+
 machine = AclMachine()
 messages = Messages()
 last_error = LastError()
-acl = Convention(success=SUCCESS, codes=FAULTS, remedies=REMEDIES, report=_report, late=_late)
+acl = Convention(success=SUCCESS, codes=FAULTS, explain=explain, report=_report, late=_late)

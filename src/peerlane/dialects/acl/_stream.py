@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import REMEDIES, Code
-from peerlane.dialects.acl._report import Subscription
+from peerlane.dialects.acl._report import Subscription, explain_wait
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import Error, Fault, WaitTimeout
 
@@ -77,11 +77,7 @@ class AclStream(Thing):
             self.neutral.sync(timeout)
         except Error as error:
             if isinstance(error, WaitTimeout) and error.call == "Stream.sync":
-                raise Refusal(
-                    Code.RT_STREAM_SYNC_TIMEOUT,
-                    str(error),
-                    "wait longer, or look at why the stream does not go on",
-                ) from None
+                raise Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error)) from None
             raise self._failure(error) from None
         if self._is_ending:
             with self._ending:  # it knows then whether something was cancelled
