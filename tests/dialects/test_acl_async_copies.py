@@ -50,6 +50,7 @@ def test_within_a_device_and_to_pinned_memory(name: str, offset: int, acl: Modul
     size = 64 - offset
     ok(copy(target + offset, size, source + offset, size, 3, stream))
     ok(copy(host + offset, size, target + offset, size, 2, stream))
+    ok(acl.rt.synchronize_stream(stream))  # nothing else orders the next one, on another stream, behind these
     ok(copy(target + offset, size, host + offset, size, 1, 0))
     ok(acl.rt.synchronize_device())
     assert acl.util.ptr_to_bytes(host + offset, size) == DATA[offset:]
