@@ -12,18 +12,10 @@ namespace peerlane {
 
 namespace {
 
-constexpr unsigned kStartShift = 32;
-
-uint64_t owner_of(int32_t pid) {
-    const uint64_t start = start_time(pid);
+uint64_t own(uint64_t slot) {
+    const uint64_t start = start_time(getpid());
     if (start == kUnknownStart) throw Refusal{.why = Why::descriptors, .role = "signals", .error = EMFILE};
-    return static_cast<uint32_t>(pid) | start << kStartShift;
-}
-
-bool lives(uint64_t owner) {
-    const auto pid = static_cast<int32_t>(owner & UINT32_MAX);
-    const uint64_t start = pid > 0 ? start_time(pid) : 0;
-    return start == kUnknownStart || (start != 0 && static_cast<uint32_t>(start) == owner >> kStartShift);
+    return SignalMember::owner_of(getpid(), slot, start);
 }
 
 // By the file behind the page: a process that opens a signal again is one member all the same.
@@ -39,23 +31,25 @@ Opened& opened() {
 }  // namespace
 
 SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Ledger> ledger)
-    : page_(std::move(page)), ledger_(std::move(ledger)), me_(owner_of(getpid())) {
+    : page_(std::move(page)), ledger_(std::move(ledger)), me_(own(ledger_->slot())) {
     // Who let go counts for those who wait as long as he lives; his place is taken when there is no other.
     for (const bool also_let_go : {false, true})
         for (place_ = 0; place_ < kMembers; ++place_) {
             SignalMember& mine = member(place_);
-            uint64_t before = mine.owner.load(std::memory_order_relaxed);
-            const bool let_go = mine.state.load(std::memory_order_acquire) & SignalMember::kLetGo;
-            if (before != 0 && !(let_go && (also_let_go || before == me_)) && is_there(mine, before)) continue;
+            uint64_t before = mine.owner.load(std::memory_order_acquire);
+            const bool let_go = before & SignalMember::kLetGo;
+            if (before != 0 && !(let_go && (also_let_go || is_mine(before))) && is_there(before)) continue;
             if (!mine.owner.compare_exchange_strong(before, me_, std::memory_order_acq_rel)) continue;
-            mine.state.store((ledger_->slot() + 1) << SignalMember::kSlotShift, std::memory_order_release);
+            mine.waiting.store(0, std::memory_order_release);
             return;
         }
     throw refuse_handle(Status::too_many_members, {.first = kMembers});
 }
 
 SharedSignal::~SharedSignal() {
-    if (!Heap::get().is_forked()) member(place_).state.fetch_or(SignalMember::kLetGo, std::memory_order_acq_rel);
+    if (Heap::get().is_forked()) return;
+    member(place_).waiting.store(0, std::memory_order_relaxed);
+    member(place_).owner.fetch_or(SignalMember::kLetGo, std::memory_order_acq_rel);
 }
 
 std::shared_ptr<SharedSignal> SharedSignal::create(std::shared_ptr<Ledger> ledger) {
@@ -77,39 +71,42 @@ std::shared_ptr<SharedSignal> SharedSignal::open(int fd, std::shared_ptr<Ledger>
     return mine;
 }
 
-bool SharedSignal::is_there(const SignalMember& member, uint64_t owner) const {
-    const uint64_t slot = member.state.load(std::memory_order_acquire) >> SignalMember::kSlotShift;
-    return lives(owner) && (slot == 0 || ledger_->owner(slot - 1) == owner);
+bool SharedSignal::is_there(uint64_t owner) const {
+    const int32_t pid = SignalMember::pid_of(owner);
+    const uint64_t start = pid > 0 ? start_time(pid) : 0;
+    if (start == kUnknownStart) return true;
+    if (start == 0 || !SignalMember::is_start_of(owner, start)) return false;
+    try {
+        // The node file has the pid, and the low half of the start time above it.
+        return ledger_->owner(SignalMember::slot_of(owner)) == (static_cast<uint32_t>(pid) | start << 32);
+    } catch (const Refusal&) {
+        return true;   // somebody cut the node's file: who lives is not taken for gone
+    }
 }
 
-void SharedSignal::announce() { member(place_).state.fetch_or(SignalMember::kWaits, std::memory_order_seq_cst); }
+void SharedSignal::announce() { member(place_).waiting.store(ledger_->slot() + 1, std::memory_order_seq_cst); }
 
 void SharedSignal::ring() {
-    for (uint32_t i = 0; i < kMembers; ++i) {
-        auto& state = member(i).state;
-        if (!(state.load(std::memory_order_relaxed) & SignalMember::kWaits)) continue;
-        const uint64_t before = state.fetch_and(~SignalMember::kWaits, std::memory_order_acq_rel);
-        if (before & SignalMember::kWaits) ledger_->ring((before >> SignalMember::kSlotShift) - 1);
-    }
+    for (uint32_t i = 0; i < kMembers; ++i)
+        if (member(i).waiting.load(std::memory_order_relaxed) != 0)
+            if (const uint64_t slot = member(i).waiting.exchange(0, std::memory_order_acq_rel)) ledger_->ring(slot - 1);
 }
 
 uint64_t SharedSignal::lost_to() const {
     uint64_t dead = 0;
     for (uint32_t i = 0; i < kMembers; ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
-        if (owner == 0 || owner == me_) continue;
-        if (is_there(member(i), owner)) return 0;
-        dead = owner & UINT32_MAX;
+        if (owner == 0 || is_mine(owner)) continue;
+        if (is_there(owner)) return 0;
+        dead = static_cast<uint64_t>(SignalMember::pid_of(owner));
     }
     return dead;
 }
 
 bool SharedSignal::others_live() const {
     for (uint32_t i = 0; i < kMembers; ++i) {
-        const SignalMember& other = member(i);
-        const uint64_t owner = other.owner.load(std::memory_order_acquire);
-        const bool let_go = other.state.load(std::memory_order_acquire) & SignalMember::kLetGo;
-        if (owner != 0 && owner != me_ && !let_go && is_there(other, owner)) return true;
+        const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
+        if (owner != 0 && !is_mine(owner) && !(owner & SignalMember::kLetGo) && is_there(owner)) return true;
     }
     return false;
 }

@@ -11,11 +11,18 @@ namespace peerlane {
 
 // One of the processes that have the page.  Any of them may write here: numbers are compared, never trusted.
 struct SignalMember {
-    static constexpr uint64_t kWaits = 1, kLetGo = 2;
-    static constexpr unsigned kSlotShift = 2;
+    // In one word, so that a place changes hands at once: whether its process let go, its pid (Linux has no more than
+    // 2^22), its slot in the node, and the low 31 bits of its start time.
+    static constexpr uint64_t kLetGo = 1, kMaxSlots = 1 << 10;
+    static uint64_t owner_of(int32_t pid, uint64_t slot, uint64_t start) {
+        return static_cast<uint64_t>(pid) << 1 | slot << 23 | start << 33;
+    }
+    static int32_t pid_of(uint64_t owner) { return static_cast<int32_t>(owner >> 1 & ((1 << 22) - 1)); }
+    static uint64_t slot_of(uint64_t owner) { return owner >> 23 & (kMaxSlots - 1); }
+    static bool is_start_of(uint64_t owner, uint64_t start) { return owner >> 33 == (start & INT32_MAX); }
 
-    std::atomic<uint64_t> owner{0};   // pid, and the low half of its start time above it; 0: never used
-    std::atomic<uint64_t> state{0};   // whether it waits, whether it let go, and above them its slot in the node, plus one
+    std::atomic<uint64_t> owner{0};     // 0: never used
+    std::atomic<uint64_t> waiting{0};   // while it waits: its slot, plus one
 };
 
 class SharedSignal {
@@ -54,7 +61,8 @@ class SharedSignal {
   private:
     static constexpr uint32_t kLines = 63, kFirstMember = 1, kFirstRecord = kLines - kRecords;
 
-    bool is_there(const SignalMember& member, uint64_t owner) const;   // alive, and in the node still
+    bool is_there(uint64_t owner) const;   // alive, and in the node still
+    bool is_mine(uint64_t owner) const { return (owner & ~SignalMember::kLetGo) == me_; }
     SignalMember& member(uint32_t i) const { return reinterpret_cast<SignalMember*>(&page_->line(kFirstMember))[i]; }
 
     const std::unique_ptr<SignalPage> page_;

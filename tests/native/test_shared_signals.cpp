@@ -32,7 +32,10 @@ void record_elsewhere(SharedSignal& event, uint64_t number) {
 
 void join_as(SharedSignal& signal, pid_t pid, uint64_t start) {
     SignalPage page(signal.fd(), 63);
-    reinterpret_cast<SignalMember*>(&page.line(1))[7].owner.store(static_cast<uint32_t>(pid) | start << 32);
+    const LedgerLayout layout{2, 4};
+    const uint64_t in_node = static_cast<uint32_t>(pid) | start << 32;
+    CHECK(pwrite(node, &in_node, 8, static_cast<off_t>(LedgerLayout::kHeader + 3 * layout.stride())) == 8);
+    reinterpret_cast<SignalMember*>(&page.line(1))[7].owner.store(SignalMember::owner_of(pid, 3, start));
 }
 
 void join_as_dead(SharedSignal& signal) {
