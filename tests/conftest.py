@@ -42,6 +42,13 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         os.environ["PEERLANE_RUNTIME_DIR"] = before
 
 
+@pytest.fixture(autouse=True)
+def no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A pytest inside a test prints more where it finds these.
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("BUILD_NUMBER", raising=False)
+
+
 @pytest.fixture
 def node() -> Iterator[Callable[..., tuple[peerlane.Device, ...]]]:
     """Enter a fresh node: ``node()``, or ``node("devices=4,switch=2")``."""
