@@ -1,0 +1,222 @@
+"""Take names, arities, enum values and struct layouts from the public hip-python wheels.
+
+Usage: ``extract_hip_facts.py NEW_PYTHON OLD_PYTHON > src/peerlane/dialects/hip/facts.json``, two interpreters with
+hip-python 10.0 and 7.2 installed.  No ROCm and no GPU is needed: nothing of the runtime is called.  Signatures are
+read from the ``.pyx`` in the wheel; enums, constants and struct layouts are measured on the imported module.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import importlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_DEFINITION = re.compile(r"^(?:def|cdef class|class) (\w+)(?:\((.*?)\))?.*?:$", re.MULTILINE)
+_PROBE = 0x41  # a letter, a number, and no member of any enumeration of the structs
+
+
+def hip() -> ModuleType:
+    """Return the module of the functions: a submodule of ``hip``, or an attribute that lies elsewhere."""
+    module: ModuleType = importlib.import_module("hip").hip
+    return module
+
+
+def source() -> str:
+    """Return the Cython source of the installed module, without docstrings."""
+    folder = Path(str(hip().__file__)).parent
+    return re.sub(r'r?""".*?"""', "", (folder / "hip.pyx").read_text(), flags=re.DOTALL)
+
+
+def bodies(text: str, keyword: str) -> dict[str, tuple[str, str]]:
+    """Return the head and the body of each top-level definition that begins with ``keyword``."""
+    found = {}
+    places = [*_DEFINITION.finditer(text)]
+    for place, after in zip(places, [*places[1:], None], strict=True):
+        if place[0].startswith(keyword + " "):
+            found[place[1]] = (place[2] or "", text[place.end() : after.start() if after else len(text)])
+    return found
+
+
+def parameters(head: str, body: str) -> list[list[str]]:
+    """Return the name and the kind of each parameter."""
+    found = []
+    for each in filter(None, (part.strip() for part in head.split(","))):
+        kind, _, name = each.rpartition(" ")
+        if kind in ("object", ""):
+            enumeration = re.search(rf"isinstance\({name}, ?_(\w+)__Base\)", body)
+            adapter = re.search(rf"([\w.]+)\.fromPyobj\({name}\)", body)
+            kind = enumeration[1] if enumeration else adapter[1].rpartition(".")[2] if adapter else "object"
+        found.append([name, kind])
+    return found
+
+
+def outputs(body: str) -> list[list[str]]:
+    """Return the name and the kind of each value that comes back behind the error code."""
+    returned = re.search(r"return \(hipError_t(?:\.hipSuccess|\(\w+\)),(.*)\)\n", body)
+    if returned is None:
+        return []
+    found = []
+    for each in re.split(r",(?![^()]*\))", returned[1].strip()):
+        if not each:
+            continue
+        name = re.sub(r"^None if .* == NULL else ", "", each)
+        adapter, converted = re.match(r"([\w.]+)\.fromPtr", name), re.match(r"(\w+)\((\w+)\)$", name)
+        declared = re.search(rf"cdef ([\w.* ]+?) {re.escape(name)}(?: =|\n)", body)
+        if adapter:
+            kind, name = adapter[1], "text"
+        elif converted:
+            kind, name = converted[1], converted[2]
+        else:
+            kind = declared[1] if declared else "object"
+        found.append([name, kind.rpartition(".")[2] or kind, *(["maybe"] if "== NULL" in each else [])])
+    return found
+
+
+def members(kind: type[enum.IntEnum]) -> dict[str, int]:
+    """Return the members of an enumeration with their values, aliases too."""
+    return {name: int(member) for name, member in kind.__members__.items()}
+
+
+def place_of(thing: Any, name: str, size: int) -> list[int]:
+    """Return where a field lies in its struct: the first byte that changes what is read, and how many do."""
+    memory = (ctypes.c_ubyte * size).from_address(int(thing))
+
+    def seen() -> object:
+        try:
+            value = getattr(thing, name)
+        except ValueError:  # no member of an enumeration
+            return "no member"
+        return int(value) if not isinstance(value, (str, bytes, list, float)) else value
+
+    ctypes.memset(memory, 0, size)
+    before, changing = seen(), []
+    if before != "no member" and hasattr(getattr(thing, name), "c_sizeof"):
+        inner = getattr(thing, name)
+        return [int(inner) - int(thing), inner.c_sizeof()]
+    for at in range(size):
+        memory[at] = _PROBE
+        if seen() != before:
+            changing.append(at)
+        memory[at] = 0
+    return [changing[0], len(changing)] if changing else []
+
+
+def field_kind(body: str, name: str) -> tuple[str, bool]:
+    """Return the C type of a field and whether it can be set."""
+    getter = re.search(rf"def get_{name}\(self, i\):\n(.*?)(?=\n    def |\n    @|\n    #)", body, re.DOTALL)
+    setter = re.search(rf"\n    def set_{name}\(self, i, ?(.*?) ?value\):", body)
+    unset = re.search(rf"#def set_{name}\(self, i, (.*?) value\)", body)
+    text = getter[1] if getter else ""
+    for pattern, kind in (
+        (r"to_str_n\(.*?, (\d+)\)", "str"),
+        (r"<bytes>\(.*\[:(\d+)\]\)", "bytes"),
+        (r"return (?:rocm\.bindings\.util\.types\.)?(\w+)\.fromPtr\(&", "struct"),
+        (r"return (?:rocm\.bindings\.util\.types\.)?(\w+)\.fromPtr\(", "pointer"),
+        (r"return (\w+)\(\(<", "enum"),
+    ):
+        found = re.search(pattern, text)
+        if found:
+            return f"{kind} {found[1]}", setter is not None
+    return (setter or unset)[1] if setter or unset else "unknown", setter is not None
+
+
+def structs(module: ModuleType, text: str) -> dict[str, Any]:
+    """Return size and fields of each struct; opaque handles have no fields."""
+    found = {}
+    for name, (_, body) in bodies(text, "cdef class").items():
+        kind = getattr(module, name, None)
+        if kind is None or not hasattr(kind, "PROPERTIES"):
+            continue
+        fields = kind.PROPERTIES()
+        if not fields:
+            found[name] = {"size": 0, "fields": []}
+            continue
+        thing = kind()
+        size = thing.c_sizeof()
+        found[name] = {
+            "size": size,
+            "fields": [[each, *field_kind(body, each), *place_of(thing, each, size)] for each in fields],
+        }
+    return found
+
+
+def facts() -> dict[str, Any]:
+    """Return what this interpreter's wheel says."""
+    module = hip()
+    text = source()
+    names = [name for name in dir(module) if not name.startswith("_")]
+    values = {name: getattr(module, name) for name in names}
+    enums = {
+        each.__name__: {"bases": [base.__name__ for base in each.__mro__[1:3]], "members": members(each)}
+        for each in values.values()
+        if isinstance(each, type) and issubclass(each, enum.IntEnum)
+    }
+    return {
+        "functions": {
+            name: {"parameters": parameters(*parts), "outputs": outputs(parts[1])}
+            for name, parts in bodies(text, "def").items()
+            if name in values
+        },
+        "enums": enums,
+        "structs": structs(module, text),
+        "constants": {name: value for name, value in values.items() if type(value) in (int, str)},
+        "byte constants": {name: value.decode() for name, value in values.items() if type(value) is bytes},
+        "aliases": {
+            name: value.__name__
+            for name, value in values.items()
+            if isinstance(value, type) and value.__name__ != name
+        },
+    }
+
+
+def version(interpreter: str) -> str:
+    """Return the version of an interpreter's hip-python."""
+    code = "from importlib.metadata import version; print(version('hip-python'))"
+    return subprocess.run([interpreter, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def read(interpreter: str) -> dict[str, Any]:
+    """Run this script in another interpreter."""
+    done = subprocess.run([interpreter, __file__], check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def older(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
+    """Return what the older wheel has otherwise."""
+    return {
+        "parameters": {
+            name: parts["parameters"]
+            for name, parts in old["functions"].items()
+            if name in new["functions"]
+            and [each[0] for each in parts["parameters"]] != [each[0] for each in new["functions"][name]["parameters"]]
+        },
+        "missing": sorted(set(new["functions"]) - set(old["functions"])),
+        "errors": {
+            name: value
+            for name, value in old["enums"]["hipError_t"]["members"].items()
+            if new["enums"]["hipError_t"]["members"].get(name) != value
+        },
+    }
+
+
+def main() -> None:
+    if len(sys.argv) == 1:
+        json.dump(facts(), sys.stdout)
+        return
+    new, old = read(sys.argv[1]), read(sys.argv[2])
+    table = {"version": version(sys.argv[1]), **new, "older": {"version": version(sys.argv[2]), **older(new, old)}}
+    text = json.dumps(table, indent=1, sort_keys=True)
+    # A line for each list of plain values: the table is read by people too.
+    print(re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text))
+
+
+if __name__ == "__main__":
+    main()
