@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 _DEFINITION = re.compile(r"^(?:def|cdef class|class) (\w+)(?:\((.*?)\))?.*?:$", re.MULTILINE)
-_PROBE = 0x41  # a letter, a number, and no member of any enumeration of the structs
+_PROBE = 0x41  # a letter, a number, and no member of the enumerations whose only member is 0
 
 
 def hip() -> ModuleType:
@@ -97,8 +97,8 @@ def place_of(thing: Any, name: str, size: int) -> list[int]:
 
     ctypes.memset(memory, 0, size)
     before, changing = seen(), []
-    if before != "no member" and hasattr(getattr(thing, name), "c_sizeof"):
-        inner = getattr(thing, name)
+    inner = getattr(thing, name)
+    if hasattr(inner, "c_sizeof") and int(inner):
         return [int(inner) - int(thing), inner.c_sizeof()]
     for at in range(size):
         memory[at] = _PROBE
@@ -106,6 +106,34 @@ def place_of(thing: Any, name: str, size: int) -> list[int]:
             changing.append(at)
         memory[at] = 0
     return [changing[0], len(changing)] if changing else []
+
+
+def place_by_setting(thing: Any, name: str, size: int, value: int) -> int:
+    """Return the first bit that is set when a field of zeroed memory is given a value, -1 for none."""
+    memory = (ctypes.c_ubyte * size).from_address(int(thing))
+    ctypes.memset(memory, 0, size)
+    getattr(thing, f"set_{name}")(0, value)
+    bits = int.from_bytes(memory, "little")
+    return (bits & -bits).bit_length() - 1
+
+
+def field(module: ModuleType, thing: Any, name: str, body: str, size: int) -> list[Any]:
+    """Return the name, the C type, whether it can be set, the first byte and the bytes of a field."""
+    kind, settable = field_kind(body, name)
+    word, _, enumeration = kind.partition(" ")
+    if word == "enum":  # 0 may be no member, so that the field cannot be read
+        member = max(getattr(module, enumeration), key=abs)
+        if member:
+            nbytes = ctypes.sizeof(ctypes.c_int)
+            at = place_by_setting(thing, name, size, member) // 8
+            return [name, kind, settable, at // nbytes * nbytes, nbytes]
+    if settable and kind == "unsigned int" and place_by_setting(thing, name, size, 2) < 0:
+        at = place_by_setting(thing, name, size, 1)
+        return [name, f"bit {at % 8}", settable, at // 8, 1]
+    place, nbytes = place_of(thing, name, size)
+    if word == "str":  # only the first character of an empty text changes it
+        nbytes = int(enumeration)
+    return [name, kind, settable, place, nbytes]
 
 
 def field_kind(body: str, name: str) -> tuple[str, bool]:
@@ -136,14 +164,18 @@ def structs(module: ModuleType, text: str) -> dict[str, Any]:
             continue
         fields = kind.PROPERTIES()
         if not fields:
-            found[name] = {"size": 0, "fields": []}
+            found[name] = {"size": 0, "fields": [], "union": False}
             continue
         thing = kind()
         size = thing.c_sizeof()
+        initial = ctypes.string_at(int(thing), size)
         found[name] = {
             "size": size,
-            "fields": [[each, *field_kind(body, each), *place_of(thing, each, size)] for each in fields],
+            "fields": [field(module, thing, each, body, size) for each in fields],
+            "union": "def __init__(self,**kwargs)" in body,
         }
+        if any(initial):
+            found[name]["initial"] = initial.hex()
     return found
 
 
