@@ -58,7 +58,20 @@ count, ret = acl.rt.get_device_count()
 os._exit(0 if ret == 0 and count > 0 else 1)
 """
 
-_DIALECTS = {"acl": Dialect("acl", MODULES["acl"], _ACL_PROBE, "peerlane.dialects.acl._system:begin_anew")}
+_HIP_PROBE = """
+import os
+from hip import hip
+try:
+    error, count = hip.hipGetDeviceCount()
+except RuntimeError:  # no libamdhip64.so
+    os._exit(1)
+os._exit(0 if int(error) == 0 and count > 0 else 1)
+"""
+
+_DIALECTS = {
+    "acl": Dialect("acl", MODULES["acl"], _ACL_PROBE, "peerlane.dialects.acl._system:begin_anew"),
+    "hip": Dialect("hip", MODULES["hip"], _HIP_PROBE, "peerlane.dialects.hip._state:begin_anew"),
+}
 
 
 def register(dialect: Dialect) -> None:

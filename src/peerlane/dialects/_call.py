@@ -220,6 +220,13 @@ class Declared:
         else:
             values = get_args(own) if outputs > 1 else (own,)
             returns = f"tuple[{', '.join(map(_type_text, values))}, int]"
+        return cls.documented(name, body, parameters, returns)
+
+    @classmethod
+    def documented(
+        cls, name: str, body: Callable[..., Any], parameters: tuple[tuple[str, str, bool], ...], returns: str
+    ) -> Declared:
+        """Take the facts from the docstring of a body, and the area from its module's."""
         facts = {found[1]: " ".join(found[2].split()) for found in _FACT.finditer(inspect.getdoc(body) or "")}
         area = (sys.modules[body.__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
         return cls(

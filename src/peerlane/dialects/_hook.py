@@ -31,6 +31,20 @@ MODULES: dict[str, Mapping[str, str]] = {
         "acl.op": "peerlane.dialects.acl.op",
         "acl.prof": "peerlane.dialects.acl.prof",
     },
+    "hip": {
+        "hip": "peerlane.dialects.hip",
+        "hip.hip": "peerlane.dialects.hip.hip",
+        "hip.hiprtc": "peerlane.dialects.hip.hiprtc",
+        "hip._util": "peerlane.dialects.hip.util",
+        "hip._util.types": "peerlane.dialects.hip._types",
+        "rocm": "peerlane.dialects.hip.rocm",
+        "rocm.version": "peerlane.dialects.hip.version",
+        "rocm.bindings": "peerlane.dialects.hip.bindings",
+        "rocm.bindings.hip": "peerlane.dialects.hip.hip",
+        "rocm.bindings.hiprtc": "peerlane.dialects.hip.hiprtc",
+        "rocm.bindings.util": "peerlane.dialects.hip.util",
+        "rocm.bindings.util.types": "peerlane.dialects.hip._types",
+    },
 }
 
 

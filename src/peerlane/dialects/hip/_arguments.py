@@ -1,0 +1,178 @@
+"""How arguments are read and results made: one reader for each C type of the table (spec hip 1.3)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from peerlane.dialects.hip import _structs, _types
+from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._facts import facts
+
+_RANGES = {
+    "int": (-(1 << 31), 1 << 31),
+    "unsigned int": (0, 1 << 32),
+    "uint32_t": (0, 1 << 32),
+    "size_t": (0, 1 << 64),
+    "uint64_t": (0, 1 << 64),
+    "unsigned long long": (0, 1 << 64),
+    "unsigned long": (0, 1 << 64),
+    "unsigned short": (0, 1 << 16),
+    "unsigned char": (0, 1 << 8),
+}
+_FUNCTIONS = ("hipStreamCallback_t", "hipHostFn_t")
+_Reader = Callable[[Any], Any]
+
+
+def _integer(kind: str) -> _Reader:
+    lowest, beyond = _RANGES[kind]
+
+    def read(value: Any) -> int:
+        if type(value) is int and lowest <= value < beyond:
+            return value
+        if isinstance(value, str) or not hasattr(type(value), "__int__"):
+            raise TypeError("an integer is required")
+        number = int(value)  # a float too, as in C
+        if lowest <= number < beyond:
+            return number
+        if number < lowest == 0:
+            raise OverflowError(f"can't convert negative value to {kind}")
+        raise OverflowError(f"value too large to convert to {kind}")
+
+    return read
+
+
+def _real(value: Any) -> float:
+    return float(value)
+
+
+def _member(kind: str, name: str) -> _Reader:
+    def read(value: Any) -> Any:
+        if not isinstance(value, base):
+            raise TypeError(f"argument '{name}' must be of type '_{kind}__Base'")
+        return value
+
+    base = enumeration(kind).__mro__[1]
+    return read
+
+
+def _struct(kind: str) -> _Reader:
+    def read(value: Any) -> Any:
+        found = _structs.struct(kind).fromObj(value)
+        return found if int(found) else None
+
+    return read
+
+
+def _list(kind: str) -> _Reader:
+    def read(value: Any) -> Any:
+        return getattr(_types, kind).fromObj(value)
+
+    return read
+
+
+def _reader(kind: str, name: str) -> _Reader:
+    if kind in _RANGES:
+        return _integer(kind)
+    if kind == "float":
+        return _real
+    if kind in facts()["enums"]:
+        return _member(kind, name)
+    if kind in facts()["structs"] and facts()["structs"][kind]["size"]:
+        return _struct(kind)
+    if kind.startswith("ListOf"):
+        return _list(kind)
+    if kind == "object" or kind in _FUNCTIONS:
+        return lambda value: value
+    return _types.address_of  # Pointer, CStr, and handles
+
+
+def _blank(kind: str, maybe: bool) -> Callable[[], Any]:
+    if maybe:
+        return lambda: None
+    if kind in ("float", "double"):
+        return lambda: 0.0
+    if kind in facts()["enums"]:
+        return lambda: next(iter(enumeration(kind)))
+    if kind in facts()["structs"]:
+        return lambda: _structs.struct(kind)()
+    return lambda: 0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The arguments and outputs of a call.
+
+    Attributes
+    ----------
+    call : str
+    names, types : tuple of str
+        Of the parameters.
+    readers : tuple of callable
+        Each returns the value of an argument, or raises TypeError or OverflowError.
+    outputs : tuple of (str, str)
+        Name and type of what comes back behind the code.
+    blanks : tuple of callable
+        Each makes the output of a call that failed.
+    older : tuple of str or None
+        The parameters of hip-python 7.2, where those are others.
+    """
+
+    call: str
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    readers: tuple[_Reader, ...]
+    outputs: tuple[tuple[str, str], ...]
+    blanks: tuple[Callable[[], Any], ...]
+    older: tuple[str, ...] | None
+
+    def bind(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Return all arguments in their order; TypeError if there are others, too few or too many."""
+        count = len(self.names)
+        unknown = [name for name in given if name not in self.names]
+        if unknown:
+            raise TypeError(f"{self.call}() got an unexpected keyword argument '{unknown[0]}'")
+        twice = [name for name in self.names[: len(args)] if name in given]
+        if twice:
+            raise TypeError(f"{self.call}() got multiple values for keyword argument '{twice[0]}'")
+        if len(args) + len(given) != count:
+            total = len(args) + len(given)
+            if not count:
+                raise TypeError(f"{self.call}() takes no arguments ({total} given)")
+            raise TypeError(
+                f"{self.call}() takes exactly {count} positional argument{'s' * (count != 1)} ({total} given)"
+            )
+        return (*args, *(given[name] for name in self.names[len(args) :]))
+
+    def blank(self) -> tuple[Any, ...]:
+        """Return the outputs of a call that failed."""
+        return tuple(make() for make in self.blanks)
+
+    def fill(self, given: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Copy the struct that came back into the one that a program of hip-python 7.2 passed."""
+        return _structs.fill_older(given, found)
+
+    def pair(self, values: Sequence[object]) -> tuple[tuple[str, object, bool | None], ...]:
+        """Return each argument with its name, and whether it is an address."""
+        return tuple(
+            (name, value, kind == "Pointer")
+            for name, kind, value in zip(self.names, self.types, values, strict=False)
+        )
+
+
+@functools.cache
+def shape_of(call: str) -> Shape:
+    """Return the shape of a call of the vendor's table."""
+    table, older = facts()["functions"][call], facts()["older"]["parameters"].get(call)
+    parameters, outputs = table["parameters"], table["outputs"]
+    return Shape(
+        call,
+        tuple(name for name, _ in parameters),
+        tuple(kind for _, kind in parameters),
+        tuple(_reader(kind, name) for name, kind in parameters),
+        tuple((each[0], each[1]) for each in outputs),
+        tuple(_blank(each[1], len(each) > 2) for each in outputs),
+        tuple(name for name, _ in older) if older else None,
+    )

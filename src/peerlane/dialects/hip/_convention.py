@@ -1,0 +1,227 @@
+"""How HIP's calls are declared: their shapes stand in the table of facts, their bodies in this dialect's modules.
+
+Every call returns a tuple with ``hipError_t`` first, and its outputs also when it failed (spec hip 1.3).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from peerlane.dialects._call import Declared, Failure, Refusal
+from peerlane.dialects.hip import _arguments
+from peerlane.dialects.hip._codes import FAULTS, REMEDIES
+from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._facts import facts
+from peerlane.dialects.hip._policy import policy
+from peerlane.errors import Error, Fault
+
+_Body = TypeVar("_Body", bound=Callable[..., Any])
+_LAST_ERROR_KEPT = (7, 0)  # from that version of HIP on (spec hip 0, fact 10)
+
+hipError_t = enumeration("hipError_t")
+SUCCESS = hipError_t["hipSuccess"]
+NOT_READY = hipError_t["hipErrorNotReady"]
+_DONE = (SUCCESS,)
+
+
+class LastError(threading.local):
+    """What a thread's calls returned.
+
+    Attributes
+    ----------
+    code : hipError_t
+        What hipGetLastError gives.
+    newest : hipError_t
+        Of the newest call: what hipExtGetLastError gives.
+    """
+
+    code = SUCCESS
+    newest = SUCCESS
+
+
+def refusal(name: str, cause: str, remedy: str) -> Refusal:
+    """Return the refusal with the code of that name: ``refusal("hipErrorInvalidValue", ...)``."""
+    return Refusal(hipError_t[name], cause, remedy)
+
+
+class Calls:
+    """The table of calls.
+
+    Parameters
+    ----------
+    explain : callable
+        Returns the cause of an error and what to do about it, in HIP's terms.
+    code_of : callable
+        Returns the name of an error's code where the fault alone does not tell; None elsewhere.
+    report : callable
+        Told each :class:`Failure`, before the call returns; hipErrorNotReady is none.
+
+    Attributes
+    ----------
+    last : LastError
+    """
+
+    def __init__(
+        self,
+        *,
+        explain: Callable[[Error], tuple[str, str]],
+        report: Callable[[Failure], None],
+    ) -> None:
+        self._explain = explain
+        self._report = report
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._table: dict[str, Declared] = {}
+        self._told: set[str] = set()
+        self.last = LastError()
+
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """The declared calls by name."""
+        return MappingProxyType(self._functions)
+
+    @property
+    def table(self) -> Mapping[str, Declared]:
+        """What was declared, by name, in its order."""
+        return MappingProxyType(self._table)
+
+    def forget(self) -> None:
+        """Be as in a new process."""
+        self.last = LastError()
+        self._told.clear()
+
+    def call(self, name: str, *, keeps_last: bool = False) -> Callable[[_Body], Callable[..., Any]]:
+        """Declare a call of the vendor's table.
+
+        The body has the parameters of the table, by their names.  It gets pointers, streams and events as addresses
+        (ints), structs as objects or None, enumerations as members; it returns the outputs, one or a tuple of them,
+        or raises.
+
+        Parameters
+        ----------
+        name : str
+            ``"hipMalloc"``.
+        keeps_last : bool
+            It tells the last error and does not set it.
+        """
+        shape = _arguments.shape_of(name)
+
+        def declare(body: _Body) -> Callable[..., Any]:
+            assert tuple(inspect.signature(body).parameters) == shape.names, name
+            self._table[name] = _declared(name, shape, body)
+            readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
+            names, older = set(shape.names), shape.older
+
+            def wrapper(*args: Any, **given: Any) -> Any:
+                filled = None
+                if given or len(args) != count:
+                    if older is not None and not given and len(args) == len(older) and older[0] not in names:
+                        filled, args = args[0], args[1:]
+                    else:
+                        args = shape.bind(args, given)
+                values = [read(each) for read, each in zip(readers, args, strict=True)]
+                try:
+                    result = body(*values)
+                except (Refusal, Error) as error:
+                    code = self._fail(name, shape, error, values, keeps_last=keeps_last)
+                    result = shape.blank()
+                    found = (code, *result)
+                else:
+                    if not keeps_last:
+                        self.succeeded()
+                    found = _DONE if not outputs else (SUCCESS, result) if outputs == 1 else (SUCCESS, *result)
+                if filled is not None:
+                    return shape.fill(filled, found)
+                return found
+
+            return self.serve(name, wrapper, body)
+
+        return declare
+
+    def serve(
+        self, name: str, function: Callable[..., Any], body: Callable[..., Any] | None = None
+    ) -> Callable[..., Any]:
+        """Put ``function`` in the table as ``name``, instead of what is there, documented as ``body``."""
+        if body is not None:
+            functools.update_wrapper(function, body)
+            del function.__wrapped__  # type: ignore[attr-defined]  # inspect would show the body's types
+            function.__annotations__ = {}
+        function.__name__ = function.__qualname__ = name
+        self._functions[name] = function
+        return function
+
+    def succeeded(self) -> None:
+        """Note that a call worked."""
+        self.last.newest = SUCCESS
+        if policy.version < _LAST_ERROR_KEPT:
+            self.last.code = SUCCESS
+
+    def refused(self, name: str) -> Callable[..., Any]:
+        """Return a call of the vendor's table that nothing here answers: hipErrorNotSupported, and once a message."""
+        shape = _arguments.shape_of(name)
+
+        def wrapper(*args: Any, **given: Any) -> Any:
+            values = args
+            if given or len(args) not in (len(shape.names), len(shape.older or shape.names)):
+                values = shape.bind(args, given)
+            cause = f"peerlane moves and shares memory on virtual devices; {name} is not part of that"
+            if name not in self._told:
+                self._told.add(name)
+                sys.stderr.write(f"peerlane: {cause}: hipErrorNotSupported\n")
+            error = refusal("hipErrorNotSupported", cause, "docs/reference/hip.md lists what works")
+            return (self._fail(name, shape, error, values, keeps_last=False), *shape.blank())
+
+        wrapper.__doc__ = "Return hipErrorNotSupported: peerlane has memory and streams, and no kernels."
+        return self.serve(name, wrapper)
+
+    def _fail(
+        self,
+        name: str,
+        shape: _arguments.Shape,
+        error: Refusal | Error,
+        values: Sequence[object],
+        *,
+        keeps_last: bool,
+    ) -> Any:
+        if isinstance(error, Refusal):
+            code, cause, remedy = hipError_t(error.code), str(error), error.remedy
+        else:
+            if error.fault is Fault.PROCESS_ENDING:  # nobody is left to be told
+                return hipError_t["hipErrorDeinitialized"]
+            code, (cause, remedy) = hipError_t[code_of(error)], self._explain(error)
+        last = self.last
+        if not keeps_last:
+            last.newest = code
+            if code is not NOT_READY or policy.version < _LAST_ERROR_KEPT:
+                last.code = code
+        if code is not NOT_READY:
+            self._report(Failure(name, int(code), cause, remedy, shape.pair(values)))
+        return code
+
+
+def code_of(error: Error) -> str:
+    """Return the name of an error's code."""
+    if policy.access_violation == "test" and error.fault in (Fault.READ_ONLY, Fault.NO_ACCESS):
+        return "hipErrorInvalidValue"
+    return FAULTS[error.fault]
+
+
+def remedy_of(error: Error) -> str:
+    """Return what to do about an error."""
+    return REMEDIES[error.fault]
+
+
+def _declared(name: str, shape: _arguments.Shape, body: Callable[..., Any]) -> Declared:
+    parameters = tuple((each, kind, True) for each, kind in zip(shape.names, shape.types, strict=True))
+    returns = ", ".join(("hipError_t", *(kind for _, kind in shape.outputs)))
+    return Declared.documented(f"hip.{name}", body, parameters, f"tuple[{returns}]")
+
+
+def all_names() -> tuple[str, ...]:
+    """Return every function of the vendor's table."""
+    return tuple(facts()["functions"])

@@ -1,0 +1,189 @@
+"""``hip``: peer access (spec hip 3.1, 3.2; seed document 1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane import Device
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._state import calls, machine
+
+USE_PEER_NON_UNIFIED = 1  # a macro of the C header, which the wheel lacks
+
+# By the name of the neutral link: hsa_amd_link_info_type_t, PCIe 2 and XGMI 4.
+_LINK_TYPES = {"XGMI": 4, "NV": 4, "HCCS": 4}
+_PCIE = 2
+_HOPS = {"PIX": 1, "PXB": 2, "PHB": 2, "NODE": 3, "SYS": 4}
+
+
+def _invalid(device_id: int) -> Exception:
+    count = len(machine.devices())
+    return refusal(
+        "hipErrorInvalidDevice",
+        f"there is no device {device_id}; this node has {count}, numbered 0 to {count - 1}",
+        "pass an id below hipGetDeviceCount(), or start the program with `peerlane run --devices N`",
+    )
+
+
+def device_of(device_id: int) -> Device:
+    """Return a device by number: hipErrorInvalidDevice with the valid ones."""
+    devices = machine.devices()
+    if not 0 <= device_id < len(devices):
+        raise _invalid(device_id)
+    return devices[device_id]
+
+
+@calls.call("hipDeviceCanAccessPeer")
+def hipDeviceCanAccessPeer(deviceId: int, peerDeviceId: int) -> int:
+    """Tell whether a device can reach another one's memory; 0 for a device and itself (spec hip 3.1).
+
+    Equality is tested before validity: 0 also for an invalid id given twice, unless ``can_access_self=document``.
+
+    Gives: 1 or 0
+    Refuses: hipErrorInvalidDevice
+    Basis: S
+    """
+    if deviceId == peerDeviceId and policy.can_access_self == "code":
+        return 0
+    device, peer = device_of(deviceId), device_of(peerDeviceId)
+    return int(device is not peer and device.can_access(peer))
+
+
+@calls.call("hipDeviceEnablePeerAccess")
+def hipDeviceEnablePeerAccess(peerDeviceId: int, flags: int) -> None:
+    """Let the current device reach the memory of another, one direction (spec hip 3.1).
+
+    Looked at in this order: ``flags``, the id, whether they can reach each other, whether it is enabled.
+
+    Refuses: hipErrorInvalidValue flags; hipErrorInvalidDevice the id, itself, out of reach;
+        hipErrorPeerAccessAlreadyEnabled
+    Basis: S
+    """
+    if flags:
+        raise refusal(
+            "hipErrorInvalidValue", f"flags are {flags:#x}; they are reserved and must be 0", "pass 0"
+        )
+    device, peer = _pair(peerDeviceId)
+    with machine.lock:
+        enabled = machine.peers.setdefault(device.ordinal, set())
+        if peer.ordinal in enabled:
+            raise refusal(
+                "hipErrorPeerAccessAlreadyEnabled",
+                f"access from device {device.ordinal} to device {peer.ordinal} is enabled already",
+                "enable it once, or ignore this code",
+            )
+        device.peers.add(peer)
+        enabled.add(peer.ordinal)
+
+
+@calls.call("hipDeviceDisablePeerAccess")
+def hipDeviceDisablePeerAccess(peerDeviceId: int) -> None:
+    """End what hipDeviceEnablePeerAccess began on the current device (spec hip 3.1).
+
+    Refuses: hipErrorInvalidDevice the id, itself, out of reach; hipErrorPeerAccessNotEnabled
+    Basis: S
+    """
+    device, peer = _pair(peerDeviceId)
+    with machine.lock:
+        enabled = machine.peers.setdefault(device.ordinal, set())
+        if peer.ordinal not in enabled:
+            raise refusal(
+                "hipErrorPeerAccessNotEnabled",
+                f"access from device {device.ordinal} to device {peer.ordinal} is not enabled",
+                f"enable it with hipSetDevice({device.ordinal}) and hipDeviceEnablePeerAccess({peer.ordinal}, 0)",
+            )
+        device.peers.discard(peer)
+        enabled.discard(peer.ordinal)
+
+
+def forget_peers(ordinal: int) -> None:
+    """End the access that a device was given, as its reset does."""
+    with machine.lock:
+        for peer in machine.peers.pop(ordinal, ()):
+            machine.device(ordinal).peers.discard(machine.device(peer))
+
+
+def refuse_strict(dst: Device, src: Device) -> None:
+    """Refuse a copy between two devices of which none has access to the other, if ``peer_copies=strict``."""
+    if policy.peer_copies != "strict" or dst is src:
+        return
+    enabled = machine.peers
+    if src.ordinal in enabled.get(dst.ordinal, ()) or dst.ordinal in enabled.get(src.ordinal, ()):
+        return
+    raise refusal(
+        "hipErrorPeerAccessNotEnabled",
+        f"devices {dst.ordinal} and {src.ordinal} have no peer access enabled, and peer_copies=strict asks for it",
+        f"call hipDeviceEnablePeerAccess({src.ordinal}, 0) while device {dst.ordinal} is current, or the reverse",
+    )
+
+
+def _pair(peer_id: int) -> tuple[Device, Device]:
+    """Return the current device and the one meant: hipErrorInvalidDevice if it is none or cannot be reached."""
+    device, peer = machine.context().device, device_of(peer_id)
+    why = "a device is not its own peer" if device is peer else device.why_not(peer)
+    if why:
+        raise refusal(
+            "hipErrorInvalidDevice",
+            f"device {device.ordinal} cannot access device {peer.ordinal}: {why}",
+            "choose a device for which hipDeviceCanAccessPeer gives 1",
+        )
+    return device, peer
+
+
+@calls.call("hipDeviceGetP2PAttribute")
+def hipDeviceGetP2PAttribute(attr: Any, srcDevice: int, dstDevice: int) -> int:
+    """Return what the link of two devices can do (spec hip 3.2).
+
+    The rank is the type of the link; atomics and arrays go where peer access goes.
+
+    Gives: the value
+    Refuses: hipErrorInvalidDevice for an id, and for twice the same
+    Basis: S; C for atomics
+    """
+    device, peer = device_of(srcDevice), device_of(dstDevice)
+    if device is peer:
+        raise _invalid(dstDevice) if not 0 <= dstDevice < len(machine.devices()) else refusal(
+            "hipErrorInvalidDevice", f"both devices are {srcDevice}", "pass two different devices"
+        )
+    if attr.name == "hipDevP2PAttrPerformanceRank":
+        return _link_type(device, peer)
+    return int(device.can_access(peer))
+
+
+@calls.call("hipExtGetLinkTypeAndHopCount")
+def hipExtGetLinkTypeAndHopCount(device1: int, device2: int) -> tuple[int, int]:
+    """Return how two devices are joined: the link's type (2 PCIe, 4 XGMI) and its hops (spec hip 3.2).
+
+    Gives: link type, hop count
+    Refuses: hipErrorInvalidValue for a negative id, and for twice the same; hipErrorInvalidDevice for one too large
+    Basis: S; C for the hops
+    """
+    if device1 < 0 or device2 < 0 or device1 == device2:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"the devices are {device1} and {device2}; they must be two different ones of the node",
+            "pass two different devices",
+        )
+    device, peer = device_of(device1), device_of(device2)
+    return _link_type(device, peer), _HOPS.get(device.link(peer), 1)
+
+
+def _link_type(device: Device, peer: Device) -> int:
+    return _LINK_TYPES.get(device.link(peer), _PCIE)
+
+
+@calls.call("hipCtxEnablePeerAccess")
+def hipCtxEnablePeerAccess(peerCtx: int, flags: int) -> None:
+    """Do nothing, as the vendor's (spec hip 3.1).
+
+    Basis: S
+    """
+
+
+@calls.call("hipCtxDisablePeerAccess")
+def hipCtxDisablePeerAccess(peerCtx: int) -> None:
+    """Do nothing, as the vendor's (spec hip 3.1).
+
+    Basis: S
+    """

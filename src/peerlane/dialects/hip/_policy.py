@@ -1,0 +1,93 @@
+"""Which of the vendor's rules hold: of what version, and where documents, tests and code disagree (spec hip 3.8).
+
+Read from the environment when the dialect is first imported, and again for each test of the pytest plugin.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from peerlane.errors import Fault, InvalidValue
+
+VERSION_VARIABLE = "PEERLANE_HIP_VERSION"
+VARIABLE = "PEERLANE_HIP_POLICY"
+VERSIONS: Mapping[str, tuple[int, int]] = MappingProxyType({"10.0": (10, 0), "7.2": (7, 2), "6.4": (6, 4)})
+
+
+class Policy:
+    """The rules that hold; of each the first value is the default.
+
+    Attributes
+    ----------
+    version : tuple of int
+        Of hip-python, (10, 0) by default.  Before 10.0 names are bytes and IPC handles end at their first NUL; before
+        7.0 each call overwrites the last error.
+    peer_copies : {"pass", "strict"}
+        The copy between two devices does not ask for peer access; or it fails without it, with
+        hipErrorPeerAccessNotEnabled.
+    memcpy_peer : {"both", "current"}
+        hipMemcpyPeer follows earlier work of both devices; or of the current device only.
+    can_access_self : {"code", "document"}
+        hipDeviceCanAccessPeer(d, d) of an invalid d is success and 0; or hipErrorInvalidDevice.
+    reserve_size : {"code", "document"}
+        hipMemAddressReserve of a bad size gives hipErrorOutOfMemory; or hipErrorInvalidValue.
+    access_violation : {"code", "test"}
+        A copy that has no right to mapped memory gives hipErrorUnknown; or hipErrorInvalidValue.
+    host_attributes : {"code", "document"}
+        hipPointerGetAttributes of ordinary host memory says unregistered; or gives hipErrorInvalidValue.
+    own_handles : {"code", "open"}
+        An IPC handle that its maker opens gives hipErrorInvalidContext; or the memory itself.
+    """
+
+    CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+        {
+            "peer_copies": ("pass", "strict"),
+            "memcpy_peer": ("both", "current"),
+            "can_access_self": ("code", "document"),
+            "reserve_size": ("code", "document"),
+            "access_violation": ("code", "test"),
+            "host_attributes": ("code", "document"),
+            "own_handles": ("code", "open"),
+        }
+    )
+
+    version: tuple[int, int]
+    peer_copies: str
+    memcpy_peer: str
+    can_access_self: str
+    reserve_size: str
+    access_violation: str
+    host_attributes: str
+    own_handles: str
+
+    def __init__(self) -> None:
+        self.reload()
+
+    def reload(self) -> None:
+        """Read ``PEERLANE_HIP_VERSION`` and ``PEERLANE_HIP_POLICY`` (``name=value,...``).
+
+        Raises
+        ------
+        InvalidValue
+            A version, name or value that there is not; the text has the valid ones.  Nothing was changed.
+        """
+        named = os.environ.get(VERSION_VARIABLE) or next(iter(VERSIONS))
+        if named not in VERSIONS:
+            raise InvalidValue(
+                f"{VERSION_VARIABLE} is {named!r}; valid are {', '.join(VERSIONS)}", fault=Fault.BAD_CONFIG
+            )
+        chosen = {name: values[0] for name, values in self.CHOICES.items()}
+        for each in filter(None, (part.strip() for part in os.environ.get(VARIABLE, "").split(","))):
+            name, _, value = each.partition("=")
+            if value not in self.CHOICES.get(name, ()):
+                valid = [f"{name}={one}" for name, values in self.CHOICES.items() for one in values]
+                raise InvalidValue(
+                    f"{VARIABLE} has {each!r}; valid are {', '.join(valid)}", fault=Fault.BAD_CONFIG
+                )
+            chosen[name] = value
+        vars(self).update(chosen, version=VERSIONS[named])
+
+
+policy = Policy()

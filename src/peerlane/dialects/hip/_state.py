@@ -1,0 +1,149 @@
+"""What the calls of this dialect share: the machine, the table of calls, and the text of a failure."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+import sys
+import threading
+from typing import TypeVar
+
+from peerlane import Device
+from peerlane.dialects._call import Failure
+from peerlane.dialects._machine import Context, Machine, Messages, Thing
+from peerlane.dialects.hip._convention import Calls, hipError_t, refusal, remedy_of
+from peerlane.dialects.hip._policy import policy
+from peerlane.errors import Error
+
+LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
+_LOG_VARIABLE = "AMD_LOG_LEVEL"  # the vendor's own; 1 is errors
+_Kind = TypeVar("_Kind", bound=Thing)
+
+
+class _Ordinal(threading.local):
+    """Which device is current in this thread."""
+
+    number = 0
+
+
+class HipMachine(Machine):
+    """The machine: every thread has a current device from the start, 0 (spec hip 3.7).
+
+    Attributes
+    ----------
+    peers : dict
+        By device number: those whose access was enabled while it was current.
+    """
+
+    def forget(self) -> None:
+        """Drop all that belongs to the node."""
+        super().forget()
+        self._ordinal = _Ordinal()
+        self.peers: dict[int, set[int]] = {}
+
+    @property
+    def ordinal(self) -> int:
+        """The number of this thread's device."""
+        return self._ordinal.number
+
+    def use(self, ordinal: int) -> Device:
+        """Make a device current in this thread; ``INVALID_DEVICE`` with the valid ones."""
+        device = self.device(ordinal)
+        self._ordinal.number = ordinal
+        self.here.context = self.context_of(ordinal)
+        return device
+
+    def context_of(self, ordinal: int) -> Context:
+        """Return what the streams and events of a device belong to; a reset ends it, and the next use makes another."""
+        self.devices()
+        with self.lock:
+            found = self._primary.get(ordinal)
+            if found is None or not found.is_live:
+                found = self._primary[ordinal] = Context(self.device(ordinal))
+                found.references = 1
+        return found
+
+    def context(self) -> Context:
+        """Return the context of this thread's device."""
+        found = self.current()
+        if found is None:
+            found = self.here.context = self.context_of(self._ordinal.number)
+        return found
+
+    def thing(self, handle: int, kind: type[_Kind], code: str) -> _Kind:
+        """Return what a number means; ``code`` for what is no such thing."""
+        self.devices()
+        found = self.things.get(handle)
+        if type(found) is kind:
+            return found
+        remedy = f"pass what created the {kind.name}, until it is destroyed or its device is reset"
+        if not handle:
+            raise refusal(code, f"the {kind.name} is NULL", remedy)
+        if found is not None:
+            raise refusal(code, f"{handle:#x} is another kind: {found.name}, not {kind.name}", remedy)
+        if self.was_given(handle):
+            raise refusal(code, f"{kind.name} {handle:#x} was destroyed, or ended with hipDeviceReset", remedy)
+        raise refusal(code, f"no {kind.name} has the handle {handle:#x}", remedy)
+
+    def give(self, thing: Thing) -> int:
+        """Give a thing out and return its number; hipErrorContextIsDestroyed if its device was reset meanwhile."""
+        if not self.keep(thing):
+            thing.abandon()
+            raise refusal(
+                "hipErrorContextIsDestroyed",
+                f"device {thing.context.device.ordinal} was reset by another thread during the call",
+                "reset a device when no thread uses it any more",
+            )
+        return thing.handle
+
+
+def _text(failure: Failure) -> str:
+    given = ", ".join(f"{name}={_shown(value, is_address)}" for name, value, is_address in failure.arguments)
+    return (
+        f"{failure.call} returned {hipError_t(failure.code).name} ({failure.code}).\n"
+        f"    Called with: {given or 'no arguments'}\n"
+        f"    Cause: {failure.cause}.\n"
+        f"    Remedy: {failure.remedy}."
+    )
+
+
+def _shown(value: object, is_address: bool | None) -> str:
+    if is_address and isinstance(value, int):
+        return machine.describe(value)
+    if isinstance(value, int) and machine.was_given(value):
+        thing = machine.things.get(value)
+        return f"{value:#x} ({'ended' if thing is None else thing.name})"
+    return reprlib.repr(value)
+
+
+def _report(failure: Failure) -> None:
+    text = _text(failure)
+    messages.add(text)
+    if os.environ.get(_LOG_VARIABLE, "0") not in ("", "0"):
+        sys.stderr.write(f"peerlane: {text}\n")
+
+
+def _explain(error: Error) -> tuple[str, str]:
+    return str(error), remedy_of(error)
+
+
+def explain() -> str:
+    """Return what this thread's failed calls meant, newest first, and forget it.
+
+    Each text has the call with its arguments, the cause with the numbers, and what to do.  It is what
+    ``AMD_LOG_LEVEL=1`` writes to stderr at each failure.
+    """
+    return "\n".join(messages.take())
+
+
+def begin_anew() -> None:
+    """Be as a new process finds the dialect."""
+    policy.reload()
+    machine.begin_anew()
+    messages.forget()
+    calls.forget()
+
+
+machine = HipMachine()
+messages = Messages()
+calls = Calls(explain=_explain, report=_report)

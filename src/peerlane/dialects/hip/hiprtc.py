@@ -1,0 +1,1 @@
+"""``hip.hiprtc``: the run-time compiler, which peerlane does not have."""

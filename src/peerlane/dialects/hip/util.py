@@ -1,0 +1,7 @@
+"""``rocm.bindings.util``: the package of the types that arguments and results have."""
+
+from __future__ import annotations
+
+from peerlane.dialects.hip import _types as types
+
+__all__ = ["types"]
