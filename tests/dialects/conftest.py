@@ -78,3 +78,40 @@ def message(acl: ModuleType) -> Callable[[], str]:
         return text
 
     return take
+
+
+HIP_VARIABLES = ("PEERLANE_HIP_VERSION", "PEERLANE_HIP_POLICY", "AMD_LOG_LEVEL")
+
+
+@pytest.fixture
+def hip_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ModuleType]]:
+    """Return a function that enters a node and returns ``hip`` as a new process finds it.
+
+    Its first argument is the node; others are environment variables: ``hip_on("devices=2", VERSION="7.2")`` and
+    ``POLICY``, which stand for PEERLANE_HIP_VERSION and PEERLANE_HIP_POLICY.
+    """
+    from peerlane.dialects import begin_anew
+    from peerlane.dialects.hip import hip
+
+    for variable in [name for name in os.environ if name.startswith("PEERLANE_NODE")] + [*HIP_VARIABLES]:
+        monkeypatch.delenv(variable, raising=False)
+
+    def enter_node(spec: str = TWO, **rules: str) -> ModuleType:
+        for name, value in rules.items():
+            monkeypatch.setenv(f"PEERLANE_HIP_{name}", value)
+        peerlane.leave_node()
+        peerlane.enter_node(spec)
+        begin_anew("hip")
+        return hip
+
+    yield enter_node
+    peerlane.leave_node()
+    for variable in HIP_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
+    begin_anew("hip")
+
+
+@pytest.fixture
+def hip(hip_on: Callable[..., ModuleType]) -> ModuleType:
+    """Return ``hip`` on two devices of one switch."""
+    return hip_on(TWO)

@@ -52,6 +52,7 @@ class DeviceInfo:
 
     ``total_bytes`` is its capacity; ``max_peers`` how many peers it may have at a time;
     ``routes_peer_memory_only`` whether memory must be allocated with ``peer=True`` to be copied directly;
+    ``is_host_mapped`` whether the host may touch its addresses;
     ``max_streams`` and ``max_notifies`` how many of them a dialect that has such limits gives out.
     """
 
@@ -63,6 +64,7 @@ class DeviceInfo:
     granularity: int
     max_peers: int
     routes_peer_memory_only: bool
+    is_host_mapped: bool
     max_streams: int
     max_notifies: int
 

@@ -82,6 +82,7 @@ class VirtualBackend:
                 granularity=config.profile.granularity,
                 max_peers=config.profile.max_peers,
                 routes_peer_memory_only=config.profile.p2p_policy_required,
+                is_host_mapped=config.host_access == "map",
                 max_streams=config.profile.max_streams,
                 max_notifies=config.profile.max_notifies,
             )

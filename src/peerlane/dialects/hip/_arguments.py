@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from peerlane.dialects.hip import _structs, _types
+from peerlane.dialects.hip import _results, _types
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._facts import facts
 
@@ -60,7 +60,7 @@ def _member(kind: str, name: str) -> _Reader:
 
 def _struct(kind: str) -> _Reader:
     def read(value: Any) -> Any:
-        found = _structs.struct(kind).fromObj(value)
+        found = _results.struct(kind).fromObj(value)
         return found if int(found) else None
 
     return read
@@ -97,7 +97,7 @@ def _blank(kind: str, maybe: bool) -> Callable[[], Any]:
     if kind in facts()["enums"]:
         return lambda: next(iter(enumeration(kind)))
     if kind in facts()["structs"]:
-        return lambda: _structs.struct(kind)()
+        return lambda: _results.struct(kind)()
     return lambda: 0
 
 
@@ -152,7 +152,7 @@ class Shape:
 
     def fill(self, given: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
         """Copy the struct that came back into the one that a program of hip-python 7.2 passed."""
-        return _structs.fill_older(given, found)
+        return _results.fill_older(given, found)
 
     def pair(self, values: Sequence[object]) -> tuple[tuple[str, object, bool | None], ...]:
         """Return each argument with its name, and whether it is an address."""

@@ -112,8 +112,7 @@ class Calls:
         shape = _arguments.shape_of(name)
 
         def declare(body: _Body) -> Callable[..., Any]:
-            assert tuple(inspect.signature(body).parameters) == shape.names, name
-            self._table[name] = _declared(name, shape, body)
+            self.document(name, body)
             readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
             names, older = set(shape.names), shape.older
 
@@ -142,6 +141,13 @@ class Calls:
             return self.serve(name, wrapper, body)
 
         return declare
+
+    def document(self, name: str, body: Callable[..., Any]) -> Callable[..., Any]:
+        """Put a call into the table as ``body`` describes it, and return ``body``."""
+        shape = _arguments.shape_of(name)
+        assert tuple(inspect.signature(body).parameters) == shape.names, name
+        self._table[name] = _declared(name, shape, body)
+        return body
 
     def serve(
         self, name: str, function: Callable[..., Any], body: Callable[..., Any] | None = None

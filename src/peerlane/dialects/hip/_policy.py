@@ -39,6 +39,8 @@ class Policy:
         hipPointerGetAttributes of ordinary host memory says unregistered; or gives hipErrorInvalidValue.
     own_handles : {"code", "open"}
         An IPC handle that its maker opens gives hipErrorInvalidContext; or the memory itself.
+    is_plain : bool
+        A copy that works has nothing to note and nothing to ask for.
     """
 
     CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -61,6 +63,7 @@ class Policy:
     access_violation: str
     host_attributes: str
     own_handles: str
+    is_plain: bool
 
     def __init__(self) -> None:
         self.reload()
@@ -88,6 +91,7 @@ class Policy:
                 )
             chosen[name] = value
         vars(self).update(chosen, version=VERSIONS[named])
+        self.is_plain = VERSIONS[named] >= (7, 0) and chosen["peer_copies"] == "pass"
 
 
 policy = Policy()

@@ -33,6 +33,8 @@ class HipMachine(Machine):
     ----------
     peers : dict
         By device number: those whose access was enabled while it was current.
+    flags : dict
+        By device number: what hipSetDeviceFlags set.
     """
 
     def forget(self) -> None:
@@ -40,6 +42,7 @@ class HipMachine(Machine):
         super().forget()
         self._ordinal = _Ordinal()
         self.peers: dict[int, set[int]] = {}
+        self.flags: dict[int, int] = {}
 
     @property
     def ordinal(self) -> int:

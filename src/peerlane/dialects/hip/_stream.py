@@ -8,7 +8,7 @@ from peerlane import Stream, StreamGroup
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._state import LEGACY_STREAM, PER_THREAD_STREAM, calls, machine
-from peerlane.dialects.hip._structs import struct
+from peerlane.dialects.hip._results import struct
 from peerlane.errors import Error
 
 _NON_BLOCKING = 1

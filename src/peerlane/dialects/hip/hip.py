@@ -10,7 +10,7 @@ from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._peer import USE_PEER_NON_UNIFIED
 from peerlane.dialects.hip._state import calls
-from peerlane.dialects.hip._structs import struct
+from peerlane.dialects.hip._results import struct
 
 
 def has_symbol(name: object) -> bool:

@@ -1,0 +1,182 @@
+"""``hip``: contexts, which are the devices themselves (seed document 1's references; deprecated by the vendor).
+
+A context of HIP is the primary one of its device: making another gives the same.  Each thread has a stack of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from peerlane import Device
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._peer import device_of
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._results import struct
+
+
+class _Stack(threading.local):
+    """The devices whose contexts a thread pushed, the newest last."""
+
+    def __init__(self) -> None:
+        self.node: object = None
+        self.devices: list[Device] = []
+
+
+_FIRST, _STEP = 1 << 61, 64  # no address, and no number of anything else
+_stack = _Stack()
+
+
+def _pushed() -> list[Device]:
+    node = machine.devices()
+    if _stack.node is not node:
+        _stack.node, _stack.devices = node, []
+    return _stack.devices
+
+
+def _context(device: Device) -> Any:
+    return struct("ihipCtx_t").fromObj(_FIRST + _STEP * device.ordinal)
+
+
+def _known(ctx: int, code: str) -> Device:
+    ordinal, rest = divmod(ctx - _FIRST, _STEP)
+    devices = machine.devices()
+    if rest or not 0 <= ordinal < len(devices):
+        cause = f"{ctx:#x} is no context" if ctx else "the context is NULL"
+        raise refusal(code, cause, "pass what hipCtxCreate returned")
+    return devices[ordinal]
+
+
+@calls.call("hipCtxCreate")
+def hipCtxCreate(flags: int, device: int) -> Any:
+    """Return the context of a device, make it current and push it.
+
+    Gives: context
+    Refuses: hipErrorInvalidDevice
+    Basis: D
+    """
+    found = device_of(device)
+    _pushed().append(found)
+    machine.use(found.ordinal)
+    return _context(found)
+
+
+@calls.call("hipCtxDestroy")
+def hipCtxDestroy(ctx: int) -> None:
+    """Pop a context if it is the newest; the device goes on.
+
+    Refuses: hipErrorInvalidValue for no context
+    Basis: D
+    """
+    device = _known(ctx, "hipErrorInvalidValue")
+    if _pushed() and _pushed()[-1] is device:
+        _pushed().pop()
+
+
+@calls.call("hipCtxPushCurrent")
+def hipCtxPushCurrent(ctx: int) -> None:
+    """Make a context current and push it.
+
+    Refuses: hipErrorInvalidContext
+    Basis: D
+    """
+    device = _known(ctx, "hipErrorInvalidContext")
+    _pushed().append(device)
+    machine.use(device.ordinal)
+
+
+@calls.call("hipCtxPopCurrent")
+def hipCtxPopCurrent() -> Any:
+    """Pop the newest context and return it; the one below becomes current.
+
+    Gives: context
+    Refuses: hipErrorInvalidContext for an empty stack
+    Basis: D
+    """
+    stack = _pushed()
+    if not stack:
+        raise refusal("hipErrorInvalidContext", "this thread pushed no context", "push one before")
+    device = stack.pop()
+    if stack:
+        machine.use(stack[-1].ordinal)
+    return _context(device)
+
+
+@calls.call("hipCtxSetCurrent")
+def hipCtxSetCurrent(ctx: int) -> None:
+    """Put a context in the place of the newest and make it current; NULL pops.
+
+    Refuses: hipErrorInvalidContext
+    Basis: D
+    """
+    stack = _pushed()
+    if not ctx:
+        del stack[-1:]
+        return
+    device = _known(ctx, "hipErrorInvalidContext")
+    stack[-1:] = [device]
+    machine.use(device.ordinal)
+
+
+@calls.call("hipCtxGetCurrent")
+def hipCtxGetCurrent() -> Any:
+    """Return the newest context of this thread, or that of its device.
+
+    Gives: context
+    Basis: D
+    """
+    stack = _pushed()
+    return _context(stack[-1] if stack else machine.context().device)
+
+
+@calls.call("hipCtxGetDevice")
+def hipCtxGetDevice() -> int:
+    """Return the device of the current context.
+
+    Gives: its id
+    Basis: D
+    """
+    return machine.context().device.ordinal
+
+
+@calls.call("hipDevicePrimaryCtxRetain")
+def hipDevicePrimaryCtxRetain(dev: int) -> Any:
+    """Return the context of a device.
+
+    Gives: context
+    Refuses: hipErrorInvalidDevice
+    Basis: D
+    """
+    return _context(device_of(dev))
+
+
+@calls.call("hipDevicePrimaryCtxRelease")
+def hipDevicePrimaryCtxRelease(dev: int) -> None:
+    """Do nothing, as the device goes on.
+
+    Refuses: hipErrorInvalidDevice
+    Basis: D
+    """
+    device_of(dev)
+
+
+@calls.call("hipDevicePrimaryCtxReset")
+def hipDevicePrimaryCtxReset(dev: int) -> None:
+    """Do nothing, as the vendor's; hipDeviceReset ends what a device has.
+
+    Refuses: hipErrorInvalidDevice
+    Basis: D
+    """
+    device_of(dev)
+
+
+@calls.call("hipDevicePrimaryCtxGetState")
+def hipDevicePrimaryCtxGetState(dev: int) -> tuple[int, int]:
+    """Return the flags of a device's context and whether it is this thread's.
+
+    Gives: flags, 1 or 0
+    Refuses: hipErrorInvalidDevice
+    Basis: D
+    """
+    device = device_of(dev)
+    return 0, int(device.ordinal == machine.ordinal)

@@ -1,0 +1,251 @@
+"""``hip``: devices, which one a thread uses, and what they say of themselves (spec hip 1.4, 3.7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._peer import device_of, forget_peers
+from peerlane.dialects.hip._properties import attribute, pci_bus_id, properties
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._results import put, struct, text
+
+_VERSION = 71_526_333  # of the runtime that the table of facts is of: HIP_VERSION
+
+
+@calls.call("hipInit")
+def hipInit(flags: int) -> None:
+    """Do nothing: the first call that needs the devices finds them (spec hip 3.7).
+
+    Refuses: hipErrorInvalidValue flags
+    Basis: S
+    """
+    if flags:
+        raise refusal("hipErrorInvalidValue", f"flags are {flags:#x}, and must be 0", "pass 0")
+
+
+@calls.call("hipGetDeviceCount")
+def hipGetDeviceCount() -> int:
+    """Return how many devices the node has.
+
+    Gives: the number
+    Basis: S
+    """
+    return len(machine.devices())
+
+
+@calls.call("hipSetDevice")
+def hipSetDevice(deviceId: int) -> None:
+    """Make a device current in this thread, which has device 0 before (spec hip 3.7).
+
+    Refuses: hipErrorInvalidDevice
+    Basis: S
+    """
+    device_of(deviceId)
+    machine.use(deviceId)
+
+
+@calls.call("hipGetDevice")
+def hipGetDevice() -> int:
+    """Return this thread's device.
+
+    Gives: its id
+    Basis: S
+    """
+    return machine.ordinal
+
+
+@calls.call("hipDeviceGet")
+def hipDeviceGet(ordinal: int) -> int:
+    """Return the handle of a device, which is its id.
+
+    Gives: the handle
+    Refuses: hipErrorInvalidDevice
+    Basis: S
+    """
+    return device_of(ordinal).ordinal
+
+
+@calls.call("hipDeviceReset")
+def hipDeviceReset() -> None:
+    """End all that this process has on the current device: memory, streams, events, peer access (spec hip 3.1, 3.7).
+
+    Queued work is waited for.
+
+    Refuses: what that work failed with; everything has ended all the same
+    Basis: S
+    """
+    ordinal = machine.context().device.ordinal
+    forget_peers(ordinal)
+    machine.release(ordinal, all_references=True)
+
+
+@calls.call("hipGetDeviceProperties")
+def hipGetDeviceProperties(deviceId: int) -> object:
+    """Return the properties of a device; hip-python 7.2 passed a struct to fill, which is taken too (spec hip 0).
+
+    Gives: hipDeviceProp_t
+    Refuses: hipErrorInvalidDevice
+    Basis: S; C for the figures of compute units
+    """
+    return properties(device_of(deviceId))
+
+
+@calls.call("hipDeviceGetAttribute")
+def hipDeviceGetAttribute(attr: Any, deviceId: int) -> int:
+    """Return an attribute of a device.
+
+    Gives: the value
+    Refuses: hipErrorInvalidDevice; hipErrorInvalidValue for one that virtual devices do not have
+    Basis: S
+    """
+    found = attribute(device_of(deviceId), attr.name)
+    if found is None:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"virtual devices have no attribute {attr.name}",
+            "ask for another, or do without it",
+        )
+    return found
+
+
+@calls.call("hipDeviceGetName")
+def hipDeviceGetName(len: int, device: int) -> object:  # noqa: A002
+    """Return the name of a device, at most ``len`` - 1 characters of it.
+
+    Gives: CStr
+    Refuses: hipErrorInvalidDevice; hipErrorInvalidValue for no room
+    Basis: S
+    """
+    found = device_of(device)
+    _refuse_no_room(len)
+    return text(found.info.name[: len - 1])
+
+
+@calls.call("hipDeviceGetPCIBusId")
+def hipDeviceGetPCIBusId(len: int, device: int) -> object:  # noqa: A002
+    """Return where a device sits, ``0000:01:00.0``, at most ``len`` - 1 characters of it.
+
+    Gives: CStr
+    Refuses: hipErrorInvalidDevice; hipErrorInvalidValue for no room
+    Basis: S
+    """
+    found = device_of(device)
+    _refuse_no_room(len)
+    return text(pci_bus_id(found)[: len - 1])
+
+
+@calls.call("hipDeviceGetByPCIBusId")
+def hipDeviceGetByPCIBusId(pciBusId: Any) -> int:
+    """Return the device that sits at a place.
+
+    Gives: its id
+    Refuses: hipErrorInvalidDevice for a place without a device; hipErrorInvalidValue for NULL
+    Basis: S
+    """
+    if not pciBusId:
+        raise refusal("hipErrorInvalidValue", "the place is NULL", "pass what hipDeviceGetPCIBusId gave")
+    wanted = str(pciBusId).lower()
+    for device in machine.devices():
+        if pci_bus_id(device) == wanted:
+            return device.ordinal
+    raise refusal(
+        "hipErrorInvalidDevice", f"no device sits at {wanted!r}", "pass what hipDeviceGetPCIBusId gave"
+    )
+
+
+def _refuse_no_room(room: int) -> None:
+    if room <= 0:
+        raise refusal("hipErrorInvalidValue", f"there is room for {room} characters", "pass 64 or more")
+
+
+@calls.call("hipDeviceGetUuid")
+def hipDeviceGetUuid(device: int) -> object:
+    """Return the 16 bytes that no other device of the node has.
+
+    Gives: hipUUID_t
+    Refuses: hipErrorInvalidDevice
+    Basis: S
+    """
+    made = struct("hipUUID_t")()
+    put(made, "bytes", device_of(device).uuid)
+    return made
+
+
+@calls.call("hipDeviceTotalMem")
+def hipDeviceTotalMem(device: int) -> int:
+    """Return the memory of a device, in bytes.
+
+    Gives: bytes
+    Refuses: hipErrorInvalidDevice
+    Basis: S
+    """
+    return device_of(device).total_bytes
+
+
+@calls.call("hipDeviceComputeCapability")
+def hipDeviceComputeCapability(device: int) -> tuple[int, int]:
+    """Return the major and minor number of the architecture.
+
+    Gives: major, minor
+    Refuses: hipErrorInvalidDevice
+    Basis: S
+    """
+    found = device_of(device)
+    major, minor = (attribute(found, f"hipDeviceAttributeComputeCapability{part}") for part in ("Major", "Minor"))
+    assert major is not None
+    assert minor is not None
+    return major, minor
+
+
+@calls.call("hipRuntimeGetVersion")
+def hipRuntimeGetVersion() -> int:
+    """Return the version of the runtime whose names and rules these are.
+
+    Gives: HIP_VERSION
+    Basis: S
+    """
+    return _VERSION
+
+
+@calls.call("hipDriverGetVersion")
+def hipDriverGetVersion() -> int:
+    """Return what hipRuntimeGetVersion does.
+
+    Gives: HIP_VERSION
+    Basis: S
+    """
+    return _VERSION
+
+
+@calls.call("hipMemGetInfo")
+def hipMemGetInfo() -> tuple[int, int]:
+    """Return the free and all memory of the current device, in bytes; other processes of the node count.
+
+    Gives: free, total
+    Basis: S
+    """
+    device = machine.context().device
+    return device.free_bytes, device.total_bytes
+
+
+@calls.call("hipSetDeviceFlags")
+def hipSetDeviceFlags(flags: int) -> None:
+    """Remember how threads wait; nothing depends on it.
+
+    Refuses: hipErrorInvalidValue
+    Basis: C
+    """
+    if flags & ~0x1F or flags & 7 not in (0, 1, 2, 4):
+        raise refusal("hipErrorInvalidValue", f"flags are {flags:#x}", "pass hipDeviceScheduleAuto, 0")
+    machine.flags[machine.context().device.ordinal] = flags
+
+
+@calls.call("hipGetDeviceFlags")
+def hipGetDeviceFlags() -> int:
+    """Return what hipSetDeviceFlags set on the current device.
+
+    Gives: flags
+    Basis: C
+    """
+    return machine.flags.get(machine.context().device.ordinal, 0)

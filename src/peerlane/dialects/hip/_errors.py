@@ -1,0 +1,134 @@
+"""``hip``: error codes, their names, and the last one (spec hip 0, 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane.dialects.hip._convention import SUCCESS, hipError_t
+from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip._results import text
+
+# What the vendor's runtime says of a code; the rest say their name in words.
+_WORDS = {
+    "hipSuccess": "no error",
+    "hipErrorInvalidValue": "invalid argument",
+    "hipErrorOutOfMemory": "out of memory",
+    "hipErrorNotInitialized": "initialization error",
+    "hipErrorDeinitialized": "driver shutting down",
+    "hipErrorNoDevice": "no ROCm-capable device is detected",
+    "hipErrorInvalidDevice": "invalid device ordinal",
+    "hipErrorInvalidContext": "invalid device context",
+    "hipErrorMapFailed": "mapping of buffer object failed",
+    "hipErrorInvalidHandle": "invalid resource handle",
+    "hipErrorNotFound": "named symbol not found",
+    "hipErrorNotReady": "device not ready",
+    "hipErrorIllegalAddress": "an illegal memory access was encountered",
+    "hipErrorLaunchFailure": "unspecified launch failure",
+    "hipErrorPeerAccessAlreadyEnabled": "peer access is already enabled",
+    "hipErrorPeerAccessNotEnabled": "peer access has not been enabled",
+    "hipErrorContextIsDestroyed": "context is destroyed",
+    "hipErrorHostMemoryAlreadyRegistered": "part or all of the requested memory range is already mapped",
+    "hipErrorHostMemoryNotRegistered": "pointer does not correspond to a registered memory region",
+    "hipErrorNotSupported": "operation not supported",
+    "hipErrorInvalidDevicePointer": "invalid device pointer",
+    "hipErrorUnknown": "unknown error",
+}
+
+
+def _name(error: Any) -> object:
+    return text(hipError_t(int(error)).name)
+
+
+def _words(error: Any) -> object:
+    name = hipError_t(int(error)).name
+    return text(_WORDS.get(name) or _in_words(name))
+
+
+def _in_words(name: str) -> str:
+    spaced = "".join(f" {each.lower()}" if each.isupper() else each for each in name.removeprefix("hipError"))
+    return spaced.strip()
+
+
+@calls.call("hipGetErrorName", keeps_last=True)
+def hipGetErrorName(hip_error: Any) -> object:
+    """Return the name of a code; the first element is hipSuccess (spec hip 1.3).
+
+    Basis: S
+    """
+    return _name(hip_error)
+
+
+@calls.call("hipGetErrorString", keeps_last=True)
+def hipGetErrorString(hipError: Any) -> object:
+    """Return what a code means, in words; ``peerlane.dialects.hip.explain()`` tells what a call meant.
+
+    Basis: S; C for the words
+    """
+    return _words(hipError)
+
+
+@calls.call("hipDrvGetErrorName", keeps_last=True)
+def hipDrvGetErrorName(hipError: Any) -> object:
+    """Return the name of a code.
+
+    Basis: S
+    """
+    return _name(hipError)
+
+
+@calls.call("hipDrvGetErrorString", keeps_last=True)
+def hipDrvGetErrorString(hipError: Any) -> object:
+    """Return what a code means, in words.
+
+    Basis: S; C for the words
+    """
+    return _words(hipError)
+
+
+def _serve_last(name: str, doc: str, attribute: str, *, take: bool) -> None:
+    # The code is the answer itself, not an output behind a success.
+    def last(*args: Any) -> Any:
+        if args:
+            raise TypeError(f"{name}() takes no arguments ({len(args)} given)")
+        code = getattr(calls.last, attribute)
+        if take:
+            setattr(calls.last, attribute, SUCCESS)
+        return (code,)
+
+    def body() -> None:
+        pass
+
+    body.__doc__ = doc
+    body.__module__ = __name__
+    calls.serve(name, last, calls.document(name, body))
+
+
+_serve_last(
+    "hipGetLastError",
+    """Return the last real error of this thread and forget it; success and hipErrorNotReady do not change it.
+
+    Before HIP 7.0 (``PEERLANE_HIP_VERSION=6.4``) it is what the newest call returned (spec hip 0, fact 10).
+
+    Basis: S
+    """,
+    "code",
+    take=True,
+)
+_serve_last(
+    "hipPeekAtLastError",
+    """Return what hipGetLastError would, and keep it.
+
+    Basis: S
+    """,
+    "code",
+    take=False,
+)
+_serve_last(
+    "hipExtGetLastError",
+    """Return what this thread's newest call returned, and forget it (spec hip 0, fact 10).
+
+    Basis: S
+    """,
+    "newest",
+    take=True,
+)

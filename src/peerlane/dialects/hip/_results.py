@@ -1,0 +1,60 @@
+"""How results are made: structs of the version that holds, texts, handles and arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from peerlane.dialects.hip import _structs
+from peerlane.dialects.hip._facts import facts, real_name
+from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._types import CStr, DeviceArray, Pointer
+
+_TEXT_SINCE = (10, 0)  # before it names were bytes, and bytes ended at their first NUL (spec hip 0, fact 6)
+
+
+def struct(name: str) -> Any:
+    """Return the class of a struct or a handle, as the version that holds has it."""
+    return _structs.struct(name, as_text=policy.version >= _TEXT_SINCE)
+
+
+def put(made: Any, name: str, data: bytes) -> None:
+    """Write the bytes of a struct's field, also of one that programs cannot set."""
+    for field, _, _, offset, nbytes in facts()["structs"][real_name(made._name())]["fields"]:
+        if field == name:
+            assert len(data) <= nbytes, name
+            ctypes.memmove(int(made) + offset, data, len(data))
+            return
+    raise KeyError(name)
+
+
+def text(value: str) -> CStr:
+    """Return a C string of its own."""
+    return CStr(value)
+
+
+def handle(name: str, number: int) -> Any:
+    """Return a handle: ``handle("ihipStream_t", 64)``."""
+    return struct(name).fromObj(number)
+
+
+def device_array(address: int, nbytes: int) -> DeviceArray | None:
+    """Return what hipMalloc does: bytes at an address, None for NULL."""
+    return DeviceArray._of_bytes(address, nbytes) if address else None
+
+
+def pointer(address: int) -> Pointer | None:
+    """Return a pointer, None for NULL."""
+    return Pointer(address) if address else None
+
+
+def fill_older(given: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Copy the struct that came back into the one that a program of hip-python 7.2 passed (spec hip 0, fact 2; 4).
+
+    What comes back is what that version returned, the code alone, where that version holds; else the struct too.
+    """
+    error, made = found
+    target = type(made).fromObj(given)
+    if int(error) == 0 and int(target):
+        ctypes.memmove(int(target), int(made), made.c_sizeof())
+    return found if policy.version >= _TEXT_SINCE else (error,)

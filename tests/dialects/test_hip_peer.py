@@ -1,0 +1,172 @@
+"""Peer access of HIP: the rows of spec hip 3.1 and 3.2, and seed document 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+Enter = Callable[..., ModuleType]
+APART = "devices=4,switch=2,memory=64MiB"
+
+
+def code(result: tuple[Any, ...]) -> str:
+    return str(result[0].name)
+
+
+def test_can_access(hip: ModuleType) -> None:
+    assert hip.hipDeviceCanAccessPeer(0, 1) == (hip.hipError_t.hipSuccess, 1)
+    assert hip.hipDeviceCanAccessPeer(peerDeviceId=0, deviceId=1) == (hip.hipError_t.hipSuccess, 1)
+
+
+def test_a_device_is_no_peer_of_itself(hip: ModuleType) -> None:
+    assert hip.hipDeviceCanAccessPeer(1, 1) == (hip.hipError_t.hipSuccess, 0)
+
+
+@pytest.mark.parametrize("pair", [(-1, 1), (2, 1), (0, -1), (0, 2)])
+def test_invalid_ids(hip: ModuleType, pair: tuple[int, int]) -> None:
+    assert code(hip.hipDeviceCanAccessPeer(*pair)) == "hipErrorInvalidDevice"
+
+
+def test_equality_is_tested_before_validity(hip_on: Enter) -> None:
+    hip = hip_on()
+    assert hip.hipDeviceCanAccessPeer(99, 99) == (hip.hipError_t.hipSuccess, 0)
+    hip = hip_on(POLICY="can_access_self=document")
+    assert code(hip.hipDeviceCanAccessPeer(99, 99)) == "hipErrorInvalidDevice"
+    assert hip.hipDeviceCanAccessPeer(1, 1) == (hip.hipError_t.hipSuccess, 0)
+
+
+def test_no_access_between_islands(hip_on: Enter) -> None:
+    hip = hip_on(APART)
+    assert hip.hipDeviceCanAccessPeer(0, 1)[1] == 1
+    assert hip.hipDeviceCanAccessPeer(0, 2) == (hip.hipError_t.hipSuccess, 0)
+
+
+def test_enable_and_disable(hip: ModuleType) -> None:
+    assert hip.hipDeviceEnablePeerAccess(1, 0) == (hip.hipError_t.hipSuccess,)
+    assert hip.hipDeviceDisablePeerAccess(1) == (hip.hipError_t.hipSuccess,)
+
+
+@pytest.mark.parametrize("peer", [-1, 2])
+def test_enable_an_invalid_id(hip: ModuleType, peer: int) -> None:
+    assert code(hip.hipDeviceEnablePeerAccess(peer, 0)) == "hipErrorInvalidDevice"
+    assert code(hip.hipDeviceDisablePeerAccess(peer)) == "hipErrorInvalidDevice"
+
+
+@pytest.mark.parametrize("peer", [0, 1, -1, 99])
+def test_flags_are_looked_at_first(hip: ModuleType, peer: int) -> None:
+    assert code(hip.hipDeviceEnablePeerAccess(peer, 0xFFFFFFFF)) == "hipErrorInvalidValue"
+
+
+def test_enable_twice(hip: ModuleType) -> None:
+    assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipSuccess"
+    assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipErrorPeerAccessAlreadyEnabled"
+    assert int(hip.hipDeviceEnablePeerAccess(1, 0)[0]) == 704
+    assert code(hip.hipDeviceDisablePeerAccess(1)) == "hipSuccess"  # one enable, whatever was refused
+
+
+def test_enable_itself_and_what_is_out_of_reach(hip_on: Enter) -> None:
+    hip = hip_on(APART)
+    for peer in (0, 2):
+        assert code(hip.hipDeviceEnablePeerAccess(peer, 0)) == "hipErrorInvalidDevice"
+        assert code(hip.hipDeviceDisablePeerAccess(peer)) == "hipErrorInvalidDevice"
+
+
+def test_disable_what_was_never_enabled(hip: ModuleType) -> None:
+    assert hip.hipDeviceDisablePeerAccess(1) == (hip.hipError_t.hipErrorPeerAccessNotEnabled,)
+    assert int(hip.hipDeviceDisablePeerAccess(1)[0]) == 705
+
+
+def test_disable_twice(hip: ModuleType) -> None:
+    hip.hipDeviceEnablePeerAccess(1, 0)
+    hip.hipDeviceDisablePeerAccess(1)
+    assert code(hip.hipDeviceDisablePeerAccess(1)) == "hipErrorPeerAccessNotEnabled"
+
+
+def test_it_is_one_direction_of_the_current_device(hip: ModuleType) -> None:
+    hip.hipDeviceEnablePeerAccess(1, 0)
+    hip.hipSetDevice(1)
+    assert code(hip.hipDeviceDisablePeerAccess(0)) == "hipErrorPeerAccessNotEnabled"
+    assert code(hip.hipDeviceEnablePeerAccess(0, 0)) == "hipSuccess"
+    hip.hipSetDevice(0)
+    assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipErrorPeerAccessAlreadyEnabled"
+
+
+def test_calls_on_contexts_do_nothing(hip: ModuleType) -> None:
+    context = hip.hipCtxCreate(0, 1)[1]
+    for _ in range(2):
+        assert code(hip.hipCtxEnablePeerAccess(context, 7)) == "hipSuccess"
+        assert code(hip.hipCtxDisablePeerAccess(None)) == "hipSuccess"
+    hip.hipSetDevice(0)
+    assert code(hip.hipDeviceDisablePeerAccess(1)) == "hipErrorPeerAccessNotEnabled"
+
+
+def test_reset_ends_it(hip: ModuleType) -> None:
+    hip.hipDeviceEnablePeerAccess(1, 0)
+    assert code(hip.hipDeviceReset()) == "hipSuccess"
+    assert code(hip.hipDeviceDisablePeerAccess(1)) == "hipErrorPeerAccessNotEnabled"
+    assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipSuccess"
+
+
+def test_the_macro(hip: ModuleType) -> None:
+    assert hip.USE_PEER_NON_UNIFIED == 1
+
+
+def test_p2p_attributes(hip_on: Enter) -> None:
+    hip = hip_on(APART)
+    attribute = hip.hipDeviceP2PAttr
+    for src, dst in ((0, 1), (1, 0), (0, 2)):
+        rank = hip.hipDeviceGetP2PAttribute(attribute.hipDevP2PAttrPerformanceRank, src, dst)
+        assert code(rank) == "hipSuccess"
+        assert rank[1] >= 0
+        can = hip.hipDeviceCanAccessPeer(src, dst)[1]
+        for member in ("AccessSupported", "NativeAtomicSupported", "HipArrayAccessSupported"):
+            assert hip.hipDeviceGetP2PAttribute(attribute[f"hipDevP2PAttr{member}"], src, dst)[1] == can
+
+
+@pytest.mark.parametrize("pair", [(-1, 1), (2, 1), (0, -1), (0, 2), (0, 0), (7, 7)])
+def test_p2p_attributes_of_no_pair(hip: ModuleType, pair: tuple[int, int]) -> None:
+    attr = hip.hipDeviceP2PAttr.hipDevP2PAttrAccessSupported
+    assert code(hip.hipDeviceGetP2PAttribute(attr, *pair)) == "hipErrorInvalidDevice"
+
+
+def test_an_attribute_is_a_member(hip: ModuleType) -> None:
+    with pytest.raises(TypeError, match="'attr' must be of type '_hipDeviceP2PAttr__Base'"):
+        hip.hipDeviceGetP2PAttribute(1, 0, 1)
+
+
+def test_link_type_and_hops(hip_on: Enter) -> None:
+    hip = hip_on(APART)
+    error, kind, hops = hip.hipExtGetLinkTypeAndHopCount(0, 2)
+    assert (error.name, kind) == ("hipSuccess", 2)
+    assert hops >= 1
+    assert hip.hipExtGetLinkTypeAndHopCount(2, 0)[2] == hops
+    assert hip_on("profile=mi300x").hipExtGetLinkTypeAndHopCount(0, 5)[1:] == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("pair", "expected"),
+    [
+        ((-1, 0), "hipErrorInvalidValue"),
+        ((0, -1), "hipErrorInvalidValue"),
+        ((-1, 2), "hipErrorInvalidValue"),
+        ((1, 1), "hipErrorInvalidValue"),
+        ((2, 0), "hipErrorInvalidDevice"),
+        ((0, 2), "hipErrorInvalidDevice"),
+    ],
+)
+def test_link_of_no_pair(hip: ModuleType, pair: tuple[int, int], expected: str) -> None:
+    assert code(hip.hipExtGetLinkTypeAndHopCount(*pair)) == expected
+
+
+def test_the_profiles(hip_on: Enter) -> None:
+    hip = hip_on("profile=mi300x")
+    assert hip.hipGetDeviceCount()[1] == 8
+    assert {hip.hipDeviceCanAccessPeer(a, b)[1] for a in range(8) for b in range(8) if a != b} == {1}
+    assert hip.hipGetDeviceProperties(3)[1].isLargeBar == 1
+    hip = hip_on("profile=two-islands")
+    reach = [[b for b in range(8) if hip.hipDeviceCanAccessPeer(a, b)[1]] for a in (0, 7)]
+    assert reach == [[1, 2, 3], [4, 5, 6]]
+    assert hip.hipGetDeviceProperties(3)[1].isLargeBar == 0
