@@ -211,7 +211,9 @@ def facts() -> dict[str, Any]:
 def version(interpreter: str) -> str:
     """Return the version of an interpreter's hip-python."""
     code = "from importlib.metadata import version; print(version('hip-python'))"
-    return subprocess.run([interpreter, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        [interpreter, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def read(interpreter: str) -> dict[str, Any]:
@@ -228,7 +230,8 @@ def older(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
             name: parts["parameters"]
             for name, parts in old["functions"].items()
             if name in new["functions"]
-            and [each[0] for each in parts["parameters"]] != [each[0] for each in new["functions"][name]["parameters"]]
+            and [each[0] for each in parts["parameters"]]
+            != [each[0] for each in new["functions"][name]["parameters"]]
         },
         "missing": sorted(set(new["functions"]) - set(old["functions"])),
         "errors": {
@@ -236,6 +239,11 @@ def older(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
             for name, value in old["enums"]["hipError_t"]["members"].items()
             if new["enums"]["hipError_t"]["members"].get(name) != value
         },
+        "missing errors": [
+            name
+            for name in new["enums"]["hipError_t"]["members"]
+            if name not in old["enums"]["hipError_t"]["members"]
+        ],
     }
 
 
@@ -244,8 +252,12 @@ def main() -> None:
         json.dump(facts(), sys.stdout)
         return
     new, old = read(sys.argv[1]), read(sys.argv[2])
-    table = {"version": version(sys.argv[1]), **new, "older": {"version": version(sys.argv[2]), **older(new, old)}}
-    text = json.dumps(table, indent=1, sort_keys=True)
+    table = {
+        "version": version(sys.argv[1]),
+        **new,
+        "older": {"version": version(sys.argv[2]), **older(new, old)},
+    }
+    text = json.dumps(table, indent=1)  # in the order of definition: the first of equal members counts
     # A line for each list of plain values: the table is read by people too.
     print(re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text))
 

@@ -1,0 +1,1 @@
+"""``hip``: hip-python on virtual devices."""
