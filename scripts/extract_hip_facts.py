@@ -179,6 +179,19 @@ def structs(module: ModuleType, text: str) -> dict[str, Any]:
     return found
 
 
+def typestrs() -> dict[str, int]:
+    """Return the bytes of an element for each type code that an array takes; 0: it must be told."""
+    arrays = importlib.import_module("hip")._util.types.NDBuffer
+    found = {}
+    for code in arrays.NUMPY_CHAR_CODES:
+        array = arrays(bytearray(64))
+        try:
+            found[code] = array.configure(typestr=code, shape=(1,), _force=True).itemsize
+        except ValueError:
+            found[code] = 0
+    return found
+
+
 def facts() -> dict[str, Any]:
     """Return what this interpreter's wheel says."""
     module = hip()
@@ -198,6 +211,7 @@ def facts() -> dict[str, Any]:
         },
         "enums": enums,
         "structs": structs(module, text),
+        "typestrs": typestrs(),
         "constants": {name: value for name, value in values.items() if type(value) in (int, str)},
         "byte constants": {name: value.decode() for name, value in values.items() if type(value) is bytes},
         "aliases": {

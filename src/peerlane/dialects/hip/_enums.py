@@ -59,5 +59,7 @@ def _made(name: str, older: bool) -> type[enum.IntEnum]:
         gone = set(facts()["older"]["missing errors"])
         members = {each: value for each, value in (members | changed).items() if each not in gone}
     make: Any = enum.IntEnum  # the functional form, with a name that no checker can follow
-    made: type[enum.IntEnum] = make(described["bases"][0], {}, module=SERVED_IN)(name, members, module=SERVED_IN)
+    made: type[enum.IntEnum] = make(described["bases"][0], {}, module=SERVED_IN)(
+        name, members, module=SERVED_IN
+    )
     return made
