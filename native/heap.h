@@ -129,6 +129,7 @@ class Heap {
     }
 
     uint64_t address_of(const Place& place) const;
+    PlacePtr place_at(uint64_t offset);       // the one that an offset of the window lies in, or null
     // Where the host finds byte `within` of an extent, which is pinned or cannot move.
     char* host_of(const Extent* extent, uint64_t within) const {
         return extent->moved ? extent->block->at + within : space_.shadow(extent->offset + within);

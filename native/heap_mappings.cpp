@@ -62,6 +62,14 @@ uint64_t Heap::address_of(const Place& place) const {
     return (device(place.device).settings.host_access ? space_.shadow_base() : space_.guard_base()) + place.offset;
 }
 
+PlacePtr Heap::place_at(uint64_t offset) {
+    std::lock_guard lock(mutex_);
+    auto place = places_.upper_bound(offset);
+    if (place == places_.begin()) return nullptr;
+    --place;
+    return offset - place->first < place->second->span.load(std::memory_order_acquire) ? place->second : nullptr;
+}
+
 bool Heap::grow(Place& place, uint64_t span) {
     check_usable();
     std::lock_guard lock(mutex_);

@@ -13,6 +13,27 @@ Memory Memory::allocate(uint32_t device, uint64_t size, bool peer) {
     return memory;
 }
 
+Memory Memory::at(uint64_t address, uint64_t size) {
+    Heap& heap = Heap::get();
+    const Range held = heap.resolve("address", address, size);
+    if (!held.extent) throw Refusal{.why = Why::unknown_address, .role = "address", .address = address, .size = size};
+    Memory memory;
+    uint64_t offset = 0;
+    heap.space().contains(address, offset);
+    memory.extent_ = held.extent;
+    memory.id_ = held.extent->id.load(std::memory_order_relaxed);
+    memory.address_ = heap.address_of(held.extent) + (offset - held.extent->offset);
+    memory.size_ = size;
+    if (held.extent->mapping) {
+        memory.place_ = heap.place_at(offset);
+        memory.extent_ = nullptr;
+        if (memory.place_) memory.id_ = memory.place_->id;
+    }
+    heap.unpin(held);
+    if (!memory.extent_ && !memory.place_) memory.refuse_closed();
+    return memory;
+}
+
 Memory::Memory(const Memory& whole, uint64_t offset, uint64_t size)
     : extent_(whole.extent_), place_(whole.place_), id_(whole.id_), address_(whole.address_ + offset), size_(size),
       read_only_(whole.read_only_), host_view_(whole.host_view_) {

@@ -13,6 +13,7 @@ class Memory {
     Memory(const Memory& whole, uint64_t offset, uint64_t size);               // a part: does not own
     Memory(uint64_t address, uint64_t size, bool read_only, bool host_view);   // foreign
     Memory(PlacePtr place, uint64_t offset, uint64_t size, bool read_only);    // what is mapped there, whenever it is used
+    static Memory at(uint64_t address, uint64_t size);   // of what lives there now; throws Refusal, also for pageable memory
     Memory(Memory&& other) noexcept;
     ~Memory();
     Memory& operator=(Memory&&) = delete;

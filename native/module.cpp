@@ -6,6 +6,7 @@ NB_MODULE(_core, m) {
     m.doc() = "The virtual machine's hardware: address windows, blocks, copies.  No policy, no texts.";
     nb::set_leak_warnings(false);   // what lives at interpreter exit is the user's program's business
     bind_memory(m);
+    bind_export(m);
     bind_mappings(m);
     bind_sharing(m);
     bind_copies(m);

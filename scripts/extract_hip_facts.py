@@ -179,6 +179,19 @@ def structs(module: ModuleType, text: str) -> dict[str, Any]:
     return found
 
 
+def typestrs() -> dict[str, int]:
+    """Return the bytes of an element for each type code that an array takes; 0: it must be told."""
+    arrays = importlib.import_module("hip")._util.types.NDBuffer
+    found = {}
+    for code in arrays.NUMPY_CHAR_CODES:
+        array = arrays(bytearray(64))
+        try:
+            found[code] = array.configure(typestr=code, shape=(1,), _force=True).itemsize
+        except ValueError:
+            found[code] = 0
+    return found
+
+
 def facts() -> dict[str, Any]:
     """Return what this interpreter's wheel says."""
     module = hip()
@@ -198,6 +211,7 @@ def facts() -> dict[str, Any]:
         },
         "enums": enums,
         "structs": structs(module, text),
+        "typestrs": typestrs(),
         "constants": {name: value for name, value in values.items() if type(value) in (int, str)},
         "byte constants": {name: value.decode() for name, value in values.items() if type(value) is bytes},
         "aliases": {
@@ -211,7 +225,9 @@ def facts() -> dict[str, Any]:
 def version(interpreter: str) -> str:
     """Return the version of an interpreter's hip-python."""
     code = "from importlib.metadata import version; print(version('hip-python'))"
-    return subprocess.run([interpreter, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        [interpreter, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def read(interpreter: str) -> dict[str, Any]:
@@ -228,7 +244,8 @@ def older(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
             name: parts["parameters"]
             for name, parts in old["functions"].items()
             if name in new["functions"]
-            and [each[0] for each in parts["parameters"]] != [each[0] for each in new["functions"][name]["parameters"]]
+            and [each[0] for each in parts["parameters"]]
+            != [each[0] for each in new["functions"][name]["parameters"]]
         },
         "missing": sorted(set(new["functions"]) - set(old["functions"])),
         "errors": {
@@ -236,6 +253,11 @@ def older(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
             for name, value in old["enums"]["hipError_t"]["members"].items()
             if new["enums"]["hipError_t"]["members"].get(name) != value
         },
+        "missing errors": [
+            name
+            for name in new["enums"]["hipError_t"]["members"]
+            if name not in old["enums"]["hipError_t"]["members"]
+        ],
     }
 
 
@@ -244,8 +266,12 @@ def main() -> None:
         json.dump(facts(), sys.stdout)
         return
     new, old = read(sys.argv[1]), read(sys.argv[2])
-    table = {"version": version(sys.argv[1]), **new, "older": {"version": version(sys.argv[2]), **older(new, old)}}
-    text = json.dumps(table, indent=1, sort_keys=True)
+    table = {
+        "version": version(sys.argv[1]),
+        **new,
+        "older": {"version": version(sys.argv[2]), **older(new, old)},
+    }
+    text = json.dumps(table, indent=1)  # in the order of definition: the first of equal members counts
     # A line for each list of plain values: the table is read by people too.
     print(re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", text))
 

@@ -146,6 +146,25 @@ def nearest(address: int) -> tuple[int, int, int, int] | None:
     Return (device, address, size, id) of the live allocation nearest to a window address.
     """
 
+class Exporter:
+    """
+    Base of classes that export the buffer of what their _exported() returns.
+    """
+
+    def _exported(self) -> object:
+        """Return an object with the buffer that this one exports."""
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def buffer_of(object: object) -> tuple[int, int, bool] | None:
+    """
+    Return (address, bytes, read-only) of an object's buffer, None where it has none.
+    """
+
+def memory_at(address: int, size: int) -> Memory:
+    """
+    Return the bytes of whatever lives at an address now; refuses pageable host memory.
+    """
+
 GRANULE: int = 2097152
 
 ALL_DEVICES: int = 4294967295

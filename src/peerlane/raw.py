@@ -16,13 +16,18 @@ from typing import TYPE_CHECKING
 
 from peerlane import _core
 from peerlane.backend import registry
-from peerlane.backend.interface import Location
+from peerlane.backend.interface import Kind, Location
 from peerlane.errors import BadAddress, Fault, InvalidValue
 from peerlane.stream import Stream, checked_stream
 from peerlane.timeouts import in_nanoseconds
 
 if TYPE_CHECKING:
     from peerlane.device import Device
+
+buffer_of = (
+    _core.buffer_of
+)  #: (address, bytes, read-only) of an object's contiguous buffer, None where it has none
+Exporter = _core.Exporter  #: base of classes that export the buffer of what their ``_exported()`` returns
 
 _copy = _core.copy
 _submit_copy = _core.submit_copy_at
@@ -294,3 +299,39 @@ def locate(address: int) -> Location:
     except TypeError:
         (number,) = _checked("raw.locate", address=address)
     return backend.locate(number)
+
+
+def view(address: int, nbytes: int) -> memoryview:
+    """Return the bytes at an address of a device or of pinned memory: no copy, writes are seen by the device.
+
+    It waits for queued writes, and keeps the bytes while it lives, as a view of a :class:`peerlane.Buffer` does; a
+    range may lie in several mappings of one :class:`peerlane.AddressRange`.
+
+    Parameters
+    ----------
+    address, nbytes : int
+        Inside one allocation or address range.
+
+    Returns
+    -------
+    memoryview
+        Of unsigned bytes; read-only where the memory is.
+
+    Raises
+    ------
+    BadAddress
+        As :func:`copy`; ``UNKNOWN_ADDRESS`` also for pageable host memory, which nothing here could keep.
+    AccessDenied, Busy, Closed
+        As for a view of a Buffer: no right to read, queued writes that cannot run, a free that is under way.
+    InvalidValue, TypeError
+        An argument is negative, beyond 64 bits, or no int.
+    """
+    address, nbytes = _checked("raw.view", address=address, nbytes=nbytes)
+    if locate(address).kind is Kind.PAGEABLE:
+        raise BadAddress(
+            f"raw.view: {address:#x} is pageable host memory, which a view could not keep alive; take a "
+            "memoryview of the object that it belongs to",
+            fault=Fault.UNKNOWN_ADDRESS if address else Fault.NULL_ADDRESS,
+            call="raw.view",
+        )
+    return memoryview(_core.memory_at(address, nbytes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import pytest
 
 import peerlane as pl
@@ -115,6 +116,31 @@ def test_raw_fill_bad(node: Node) -> None:
     with pytest.raises(pl.BadAddress, match="beyond"):
         pl.raw.fill(a.address, 0, count=17, width=4)
     assert untouched(a, 1)
+
+
+def test_raw_view_nowhere(node: Node) -> None:
+    d0, _ = node()
+    a = d0.allocate(64)
+    address = a.address
+    host = ctypes.create_string_buffer(8)
+    cases = [
+        (address, 65, Fault.OUT_OF_BOUNDS),
+        (0, 1, Fault.NULL_ADDRESS),
+        (ctypes.addressof(host), 8, Fault.UNKNOWN_ADDRESS),
+        (address + (1 << 40), 1, Fault.UNKNOWN_ADDRESS),
+    ]
+    for at, nbytes, fault in cases:
+        with pytest.raises(pl.BadAddress) as refused:
+            pl.raw.view(at, nbytes)
+        assert refused.value.fault is fault
+    a.close()
+    with pytest.raises(pl.BadAddress) as refused:
+        pl.raw.view(address, 1)
+    assert refused.value.fault is Fault.FREED_ADDRESS
+    with pytest.raises(pl.InvalidValue):
+        pl.raw.view(-1, 1)
+    with pytest.raises(TypeError):
+        pl.raw.view("x", 1)  # type: ignore[arg-type]
 
 
 def test_locate_freed(node: Node) -> None:

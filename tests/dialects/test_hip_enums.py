@@ -1,0 +1,94 @@
+"""Enumerations of the hip dialect against what was measured on the public wheels."""
+
+from __future__ import annotations
+
+import enum
+import pickle
+import subprocess
+import sys
+import threading
+from types import ModuleType
+
+import pytest
+
+from peerlane.dialects.hip._enums import SERVED_IN, base_of, enumeration, is_enumeration
+from peerlane.dialects.hip._facts import facts
+
+NAMES = sorted(facts()["enums"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_enumeration_has_the_measured_members(name: str) -> None:
+    kind = enumeration(name)
+    assert {each: int(member) for each, member in kind.__members__.items()} == facts()["enums"][name][
+        "members"
+    ]
+    assert kind.__name__ == kind.__qualname__ == name
+    assert kind.__module__ == base_of(kind).__module__ == SERVED_IN
+    assert base_of(kind).__name__ == f"_{name}__Base"
+    assert base_of(kind).__mro__[1] is enum.IntEnum
+
+
+def test_it_is_made_once_by_whichever_name() -> None:
+    assert enumeration("hipResourcetype") is enumeration("HIPresourcetype_enum")
+    assert is_enumeration("hipResourcetype") and not is_enumeration("hipExtent")
+
+
+def test_threads_get_one_class() -> None:
+    found: list[type] = []
+    barrier = threading.Barrier(8)
+
+    def ask() -> None:
+        barrier.wait(10)
+        found.append(enumeration("hipJitOption"))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(found) == 8 and len(set(found)) == 1
+
+
+def test_the_first_of_equal_members_is_the_member() -> None:
+    error = enumeration("hipError_t")
+    assert repr(error["hipErrorMemoryAllocation"]) == "<hipError_t.hipErrorOutOfMemory: 2>"
+    assert error(400).name == "hipErrorInvalidHandle"
+    assert [member.value for member in error][:3] == [0, 1, 2]
+    assert enumeration("hipDeviceAttribute_t")(0).name == "hipDeviceAttributeCudaCompatibleBegin"
+
+
+def test_members_are_ints_and_unknown_codes_are_refused() -> None:
+    error = enumeration("hipError_t")
+    assert error(1) == 1 and isinstance(error(1), base_of(error)) and not isinstance(1, base_of(error))
+    with pytest.raises(ValueError, match="7777 is not a valid hipError_t"):
+        error(7777)
+    with pytest.raises(KeyError):
+        enumeration("hipNoSuchThing_t")
+
+
+def test_the_older_errors() -> None:
+    new, old = enumeration("hipError_t"), enumeration("hipError_t", older=True)
+    assert new is not old and (len(new), len(old)) == (80, 76)
+    assert new["hipErrorTbd"] == 1055 and old["hipErrorTbd"] == 1054
+    assert "hipErrorStreamDetached" not in old.__members__
+    assert enumeration("hipMemcpyKind", older=True) is enumeration("hipMemcpyKind")
+
+
+def test_members_pickle_by_the_served_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = ModuleType(SERVED_IN)
+    served.hipError_t = enumeration("hipError_t")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, SERVED_IN, served)
+    member = enumeration("hipError_t")(704)
+    assert pickle.loads(pickle.dumps(member)) is member
+
+
+def test_nothing_is_read_or_made_at_import() -> None:
+    program = (
+        "import peerlane.dialects.hip._enums as e, peerlane.dialects.hip._facts as f\n"
+        "print(f.facts.cache_info().currsize, e._made.cache_info().currsize)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["0", "0"]
