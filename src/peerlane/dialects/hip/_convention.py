@@ -133,7 +133,9 @@ class Calls:
                 else:
                     if not keeps_last:
                         self.succeeded()
-                    found = _DONE if not outputs else (SUCCESS, result) if outputs == 1 else (SUCCESS, *result)
+                    found = (
+                        _DONE if not outputs else (SUCCESS, result) if outputs == 1 else (SUCCESS, *result)
+                    )
                 if filled is not None:
                     return shape.fill(filled, found)
                 return found

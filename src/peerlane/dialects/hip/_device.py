@@ -192,7 +192,9 @@ def hipDeviceComputeCapability(device: int) -> tuple[int, int]:
     Basis: S
     """
     found = device_of(device)
-    major, minor = (attribute(found, f"hipDeviceAttributeComputeCapability{part}") for part in ("Major", "Minor"))
+    major, minor = (
+        attribute(found, f"hipDeviceAttributeComputeCapability{part}") for part in ("Major", "Minor")
+    )
     assert major is not None
     assert minor is not None
     return major, minor

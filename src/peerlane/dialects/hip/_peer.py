@@ -143,8 +143,12 @@ def hipDeviceGetP2PAttribute(attr: Any, srcDevice: int, dstDevice: int) -> int:
     """
     device, peer = device_of(srcDevice), device_of(dstDevice)
     if device is peer:
-        raise _invalid(dstDevice) if not 0 <= dstDevice < len(machine.devices()) else refusal(
-            "hipErrorInvalidDevice", f"both devices are {srcDevice}", "pass two different devices"
+        raise (
+            _invalid(dstDevice)
+            if not 0 <= dstDevice < len(machine.devices())
+            else refusal(
+                "hipErrorInvalidDevice", f"both devices are {srcDevice}", "pass two different devices"
+            )
         )
     if attr.name == "hipDevP2PAttrPerformanceRank":
         return _link_type(device, peer)

@@ -9,7 +9,7 @@ import threading
 from typing import TypeVar
 
 from peerlane import Device
-from peerlane.dialects._call import Failure
+from peerlane.dialects._call import Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects.hip._convention import Calls, hipError_t, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
@@ -85,19 +85,26 @@ class HipMachine(Machine):
         if found is not None:
             raise refusal(code, f"{handle:#x} is another kind: {found.name}, not {kind.name}", remedy)
         if self.was_given(handle):
-            raise refusal(code, f"{kind.name} {handle:#x} was destroyed, or ended with hipDeviceReset", remedy)
+            raise refusal(
+                code, f"{kind.name} {handle:#x} was destroyed, or ended with hipDeviceReset", remedy
+            )
         raise refusal(code, f"no {kind.name} has the handle {handle:#x}", remedy)
 
     def give(self, thing: Thing) -> int:
         """Give a thing out and return its number; hipErrorContextIsDestroyed if its device was reset meanwhile."""
         if not self.keep(thing):
             thing.abandon()
-            raise refusal(
-                "hipErrorContextIsDestroyed",
-                f"device {thing.context.device.ordinal} was reset by another thread during the call",
-                "reset a device when no thread uses it any more",
-            )
+            raise self.reset_meanwhile(thing.context.device.ordinal)
         return thing.handle
+
+    @staticmethod
+    def reset_meanwhile(ordinal: int) -> Refusal:
+        """Return the refusal of a call during which another thread reset the device."""
+        return refusal(
+            "hipErrorContextIsDestroyed",
+            f"device {ordinal} was reset by another thread during the call",
+            "reset a device when no thread uses it any more",
+        )
 
 
 def _text(failure: Failure) -> str:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects.hip import _peer, _stream
+from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
+    _context,
+    _copy,
+    _device,
+    _errors,
+    _memory,
+    _peer,
+    _stream,
+)
 from peerlane.dialects.hip._convention import all_names
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._facts import facts
