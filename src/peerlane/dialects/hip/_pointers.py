@@ -29,8 +29,8 @@ class Pointer:
     ------
     TypeError
         It is none of these.
-    BufferError
-        The buffer is not contiguous.
+    BufferError, ValueError
+        The buffer is not contiguous; which of the two is its maker's choice.
     OverflowError
         The int has more than 64 bits.
 
