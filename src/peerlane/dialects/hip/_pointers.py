@@ -156,6 +156,10 @@ def address_of(obj: Any) -> int:
         address: int | None = obj._address
         if address is not None:
             return address
+    elif not isinstance(obj, (Pointer, ctypes.c_void_p)):
+        found = raw.buffer_of(obj)
+        if found is not None:
+            return found[0]
     return pinned(obj)[0]
 
 
