@@ -56,7 +56,7 @@ void bind_export(nb::module_& m) {
             PyBuffer_Release(&view);
             return found;
         },
-        "object"_a, nb::sig("def buffer_of(object: object) -> tuple[int, int, bool] | None"),
+        "object"_a.none(), nb::sig("def buffer_of(object: object) -> tuple[int, int, bool] | None"),
         "Return (address, bytes, read-only) of an object's buffer, None where it has none.");
     m.def("memory_at", &Memory::at, "address"_a, "size"_a,
           "Return the bytes of whatever lives at an address now; refuses pageable host memory.");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+
 import pytest
 
 import peerlane as pl

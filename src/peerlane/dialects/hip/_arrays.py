@@ -113,6 +113,7 @@ class NDBuffer(Pointer, raw.Exporter):
             if not isinstance(shape, tuple):
                 raise TypeError(f"the shape must be a tuple, not {type(shape).__name__}")
             _check_shape(shape)
+            shape = tuple(int(extent) for extent in shape)
         if "typestr" in settings:
             typestr = settings["typestr"]
             itemsize = _itemsize(typestr, settings.get("itemsize"))
@@ -123,10 +124,12 @@ class NDBuffer(Pointer, raw.Exporter):
             raise ValueError(
                 f"the array has {before:,} bytes and would have {after:,}; pass _force=True if this is intended"
             )
+        stream = self._stream
         if "stream" in settings:
-            stream = settings["stream"]
-            self._stream = None if stream is None else _pointers.address_of(stream)
-        self._shape, self._typestr, self._itemsize = shape, typestr, itemsize
+            stream = None if settings["stream"] is None else _pointers.address_of(settings["stream"])
+            if stream == 0:
+                raise ValueError("stream 0 may mean none or the default stream; pass None or another handle")
+        self._stream, self._shape, self._typestr, self._itemsize = stream, shape, typestr, itemsize
         self._read_only = bool(settings.get("read_only", self._read_only))
         return self
 
@@ -167,8 +170,6 @@ class NDBuffer(Pointer, raw.Exporter):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        if self._stream == 0:
-            raise ValueError("the stream of the interface is 0, which may mean none or the default stream")
         return {
             "shape": self._shape,
             "typestr": self._typestr,

@@ -29,8 +29,8 @@ class Pointer:
     ------
     TypeError
         It is none of these.
-    BufferError
-        The buffer is not contiguous.
+    BufferError, ValueError
+        The buffer is not contiguous; which of the two is its maker's choice.
     OverflowError
         The int has more than 64 bits.
 
@@ -156,6 +156,10 @@ def address_of(obj: Any) -> int:
         address: int | None = obj._address
         if address is not None:
             return address
+    elif not isinstance(obj, (Pointer, ctypes.c_void_p)):
+        found = raw.buffer_of(obj)
+        if found is not None:
+            return found[0]
     return pinned(obj)[0]
 
 

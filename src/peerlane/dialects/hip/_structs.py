@@ -89,7 +89,7 @@ class _Struct(_Handle):
 
     Notes
     -----
-    ``fromObj`` makes one of an address, a buffer or anything else that a pointer argument may be, without a copy.  What
+    ``fromObj`` makes one of an address, a buffer or whatever else a pointer argument may be, without a copy.  What
     a pointer field is set to is kept alive.
     """
 
@@ -151,10 +151,10 @@ class _Struct(_Handle):
         """Return the bytes of one."""
         return self._size
 
-    def _place(self, at: Any, offset: int, nbytes: int) -> int:
+    def _place(self, at: int, offset: int, nbytes: int) -> int:
         """Return the address of a field of the one at a place."""
         at = operator.index(at)
-        address, start = int(self), at * self._size + offset
+        address, start = int(self), int(at) * self._size + offset
         if not address:
             raise ValueError(f"the {type(self).__name__} is NULL and has no fields")
         if at < 0 or (self._nbytes is not None and start + nbytes > self._nbytes):

@@ -1,0 +1,37 @@
+"""The same expressions give what they gave on the public wheel of hip-python 10.0."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from helpers.hip_expressions import CRASH, EXPRESSIONS, MEASURED, namespace, outcome
+from peerlane.dialects.hip import _types
+from peerlane.dialects.hip._enums import enumeration, is_enumeration
+from peerlane.dialects.hip._structs import struct
+
+RESULTS: dict[str, str] = json.loads(MEASURED.read_text())
+
+# Where the wheel gives what cannot be used, and where ours takes a little more.
+OTHERWISE = {
+    "memoryview(T.NDBuffer(5))": "raises BadAddress",  # the wheel's view ends the interpreter when it is read
+    "memoryview(T.NDBuffer(None))": "raises BadAddress",
+    "hip.hipMemAllocationProp.fromObj(None).location": "raises ValueError",  # the wheel's struct lies at address 8
+    "T.NDBuffer(ctypes.create_string_buffer(5)).shape": "(5,)",
+    # The wheel says "B" and elements of 4 bytes, which no consumer reads; here they are bytes.
+    'memoryview(T.NDBuffer(memoryview(bytearray(16)).cast("i"))).itemsize': "1",
+}
+
+
+class Names:
+    def __getattr__(self, name: str) -> Any:
+        return enumeration(name) if is_enumeration(name) else struct(name)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_as_measured(expression: str) -> None:
+    found = outcome(expression, lambda: namespace(Names(), _types))
+    expected = OTHERWISE.get(expression, RESULTS[expression])
+    assert expected in (found, CRASH)

@@ -1,0 +1,172 @@
+"""Structs and handles of the hip dialect: what the measured expressions do not show."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node
+from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._facts import facts
+from peerlane.dialects.hip._structs import is_struct, struct
+from peerlane.dialects.hip._types import DeviceArray, Pointer
+
+NAMES = sorted(facts()["structs"])
+
+
+def raw_bytes(made: Any) -> bytes:
+    return ctypes.string_at(int(made), made.c_sizeof())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_struct_has_the_measured_fields(name: str) -> None:
+    described, kind = facts()["structs"][name], struct(name)
+    assert kind.PROPERTIES() == [field[0] for field in described["fields"]]
+    assert kind.__name__ == name and issubclass(kind, Pointer)
+    if not described["fields"]:
+        assert int(kind(5)) == 5 and not hasattr(kind, "c_sizeof")
+        return
+    made = kind()
+    assert made.c_sizeof() == described["size"] and len(raw_bytes(made)) == described["size"]
+    for field, _, settable, *_ in described["fields"]:
+        assert hasattr(kind, f"get_{field}") and hasattr(kind, f"set_{field}") == settable
+        if not settable:
+            with pytest.raises(AttributeError):
+                setattr(made, field, 0)
+
+
+@pytest.mark.parametrize("name", [each for each in NAMES if facts()["structs"][each]["fields"]])
+def test_every_number_lies_where_it_was_measured(name: str) -> None:
+    for field, kind, settable, offset, nbytes in facts()["structs"][name]["fields"]:
+        if not settable or kind.startswith(("enum", "bit", "float", "double")):
+            continue
+        made = struct(name).allocate()
+        setattr(made, field, 65)
+        expected = bytearray(made.c_sizeof())
+        expected[offset : offset + nbytes] = (65).to_bytes(nbytes, "little")
+        assert raw_bytes(made) == expected
+        assert int(getattr(made, field)) == 65
+
+
+def test_aliases_and_one_class() -> None:
+    assert struct("hipStream_t") is struct("ihipStream_t")
+    assert struct("hipExtent") is not struct("hipExtent", as_text=False)
+    assert is_struct("hipIpcMemHandle_t") and not is_struct("hipError_t")
+    with pytest.raises(KeyError):
+        struct("hipNoSuchThing")
+
+
+def test_threads_get_one_class() -> None:
+    found: list[type] = []
+    threads = [threading.Thread(target=lambda: found.append(struct("hipMemPoolProps"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(found) == 8 and len(set(found)) == 1
+
+
+def test_nested_structs_are_the_same_memory() -> None:
+    prop = struct("hipMemAllocationProp")()
+    prop.location.id = 3
+    prop.location.type = enumeration("hipMemLocationType")["hipMemLocationTypeDevice"]
+    assert raw_bytes(prop)[8:16] == b"\1\0\0\0\3\0\0\0"
+    location, block = prop.location, weakref.ref(prop._kept)
+    del prop
+    gc.collect()
+    assert block() is not None and location.id == 3
+    del location
+    gc.collect()
+    assert block() is None
+
+
+def test_bits_lie_side_by_side() -> None:
+    arch = struct("hipDeviceArch_t")(hasDoubles=1, hasWarpVote=1)
+    assert raw_bytes(arch) == b"\x80\x01\0\0"
+    arch.hasDoubles = 0
+    assert (arch.hasDoubles, arch.hasWarpVote) == (0, 1)
+
+
+def test_an_enumeration_without_0() -> None:
+    operation = enumeration("hipStreamBatchMemOpType")["hipStreamMemOpWriteValue64"]
+    made = struct("hipStreamBatchMemOpParams")(operation=operation)
+    assert made.writeValue.operation is operation and made.pad[0] & 0xFFFFFFFF == int(operation)
+    with pytest.raises(ValueError):
+        struct("hipStreamBatchMemOpParams")().operation  # noqa: B018
+
+
+def test_texts_of_the_two_versions() -> None:
+    data = bytearray(1472)
+    data[:5] = b"gfx\0z"
+    assert struct("hipDeviceProp_t").fromObj(data).name == "gfx"
+    assert struct("hipDeviceProp_t", as_text=False).fromObj(data).name == b"gfx"
+    handle = b"ab\0" + bytes(range(61))
+    assert struct("hipIpcMemHandle_t").fromObj(handle).reserved == handle
+    assert struct("hipIpcMemHandle_t", as_text=False).fromObj(handle).reserved == b"ab"
+
+
+def test_a_struct_of_somebody_elses_memory(node: Node) -> None:
+    d0, _ = node()
+    kind = struct("hipExtent")
+    with d0.allocate(48) as buffer:
+        buffer.fill(0)
+        made = kind.fromObj(DeviceArray._of_bytes(buffer.address, 48))
+        made.set_height(1, 9)
+        assert bytes(buffer) == bytes(32) + b"\t" + bytes(15)
+    with pytest.raises(pl.BadAddress):
+        made.get_height(1)
+    with pytest.raises(pl.BadAddress):
+        kind.fromObj(64).width  # noqa: B018
+    for null in (None, 0):
+        with pytest.raises(ValueError, match="NULL"):
+            kind.fromObj(null).width  # noqa: B018
+
+
+def test_what_lies_beyond_the_memory_is_refused() -> None:
+    kind = struct("hipExtent")
+    three = kind.allocate(3)
+    three.set_depth(2, 5)
+    assert three.get_depth(2) == 5
+    for at in (-1, 3):
+        with pytest.raises(IndexError):
+            three.get_depth(at)
+        with pytest.raises(IndexError):
+            three.set_depth(at, 1)
+    with pytest.raises(IndexError):
+        struct("hipIpcMemHandle_t").fromObj(bytes(63)).reserved  # noqa: B018
+
+
+def test_what_a_field_points_to_is_kept() -> None:
+    data = bytearray(8)
+    made = struct("hipPointerAttribute_t")(devicePointer=data)
+    gc.collect()
+    with pytest.raises(BufferError):
+        data.append(1)
+    found = made.devicePointer
+    made.devicePointer = None
+    assert made.devicePointer.is_ptr_null
+    with pytest.raises(BufferError):
+        data.append(1)  # `found` is alive
+    assert int(found)
+
+
+def test_handles_of_every_kind() -> None:
+    stream = struct("hipStream_t")
+    for given, number in (
+        (5, 5),
+        (None, 0),
+        (ctypes.c_void_p(7), 7),
+        (struct("hipEvent_t")(3), 3),
+        (Pointer(9), 9),
+    ):
+        assert int(stream.fromObj(given)) == number
+    assert stream.fromObj(stream(5)).as_c_void_p().value == 5
+    assert stream().is_ptr_null and not stream()
+    with pytest.raises(TypeError):
+        stream.fromObj("a")
