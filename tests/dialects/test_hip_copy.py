@@ -89,13 +89,13 @@ def test_a_strict_policy_asks_for_peer_access(hip_on: Enter) -> None:
     hip = hip_on(POLICY="peer_copies=strict")
     src, dst = on(hip, 0, PAGE, 3), on(hip, 1, PAGE)
     default = hip.hipMemcpyKind.hipMemcpyDefault
-    for refused in (
-        hip.hipMemcpyPeer(dst, 1, src, 0, PAGE),
-        hip.hipMemcpyPeerAsync(dst, 1, src, 0, PAGE, None),
-        hip.hipMemcpy(dst, src, PAGE, default),
-        hip.hipMemcpyAsync(dst, src, PAGE, default, None),
+    for call, *words in (
+        (hip.hipMemcpyPeer, dst, 1, src, 0, PAGE),
+        (hip.hipMemcpyPeerAsync, dst, 1, src, 0, PAGE, None),
+        (hip.hipMemcpy, dst, src, PAGE, default),
+        (hip.hipMemcpyAsync, dst, src, PAGE, default, None),
     ):
-        assert code(refused) == "hipErrorPeerAccessNotEnabled"
+        assert code(call(*words)) == "hipErrorPeerAccessNotEnabled"
         assert "devices 1 and 0 have no peer access enabled" in explain()
     assert not read(hip, dst, PAGE).any()
     done(hip.hipDeviceEnablePeerAccess(0, 0))

@@ -26,6 +26,26 @@ _FUNCTIONS = ("hipStreamCallback_t", "hipHostFn_t")
 _Reader = Callable[[Any], Any]
 
 
+class HostAddress(int):
+    """The address of a host object whose size is known.
+
+    Attributes
+    ----------
+    nbytes : int
+    """
+
+    nbytes: int
+
+
+def _pointer(value: Any) -> int:
+    address, nbytes = _types.extent_of(value)
+    if nbytes is None:
+        return address
+    found = HostAddress(address)
+    found.nbytes = nbytes
+    return found
+
+
 def _integer(kind: str) -> _Reader:
     lowest, beyond = _RANGES[kind]
 
@@ -86,7 +106,7 @@ def _reader(kind: str, name: str) -> _Reader:
         return _list(kind)
     if kind == "object" or kind in _FUNCTIONS:
         return lambda value: value
-    return _types.address_of  # Pointer, CStr, and handles
+    return _pointer if kind == "Pointer" else _types.address_of
 
 
 def _blank(kind: str, maybe: bool) -> Callable[[], Any]:

@@ -11,8 +11,8 @@ from typing import Any
 from peerlane import Device
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._peer import device_of
-from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._results import struct
+from peerlane.dialects.hip._state import calls, machine
 
 
 class _Stack(threading.local):

@@ -1,4 +1,7 @@
-"""``hip``: copies between any two places (spec hip 3.3, 3.8; seed document 1).  ``kind`` is a hint: the addresses decide."""
+"""``hip``: copies between any two places (spec hip 3.3, 3.8; seed document 1).
+
+``kind`` is a hint: the addresses decide.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any
 
 from peerlane import Device, Kind, raw
 from peerlane.dialects._call import Refusal
+from peerlane.dialects.hip._arguments import HostAddress
 from peerlane.dialects.hip._convention import SUCCESS, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of, refuse_strict
@@ -24,8 +28,7 @@ def copy_now(dst: int, src: int, nbytes: int, stream: AnyStream | None = None) -
     """Copy in the order of a stream, the null stream by default; complete on return."""
     if not nbytes:
         return
-    refuse_null(dst=dst, src=src)
-    _refuse_strict(dst, src)
+    _check(dst, src, nbytes)
     (stream or null_stream(machine.context())).wait()
     raw.copy(dst, src, nbytes)
 
@@ -34,13 +37,29 @@ def copy_on(dst: int, src: int, nbytes: int, stream: AnyStream) -> None:
     """Queue a copy; one with an end in pageable host memory waits for the stream, and is complete on return."""
     if not nbytes:
         return
-    refuse_null(dst=dst, src=src)
-    _refuse_strict(dst, src)
+    _check(dst, src, nbytes)
     if is_pageable(dst) or is_pageable(src):
         stream.wait()
         raw.copy(dst, src, nbytes)
     else:
         raw.copy(dst, src, nbytes, stream=submits(stream))
+
+
+def _check(dst: int, src: int, nbytes: int) -> None:
+    refuse_null(dst=dst, src=src)
+    refuse_beyond(nbytes, dst=dst, src=src)
+    _refuse_strict(dst, src)
+
+
+def refuse_beyond(nbytes: int, **pointers: int) -> None:
+    """Refuse more bytes than a host object has: hipErrorInvalidValue; hardware would overwrite its neighbour."""
+    for name, pointer in pointers.items():
+        if isinstance(pointer, HostAddress) and nbytes > pointer.nbytes:
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"{name} is a host object of {pointer.nbytes:,} bytes, and {nbytes:,} are asked for",
+                "ask for fewer bytes, or pass a larger object",
+            )
 
 
 def is_pageable(address: int) -> bool:
@@ -95,6 +114,7 @@ def _quick(checked: Any) -> Any:
                 and policy.is_plain
             ):
                 _copy(to, source, nbytes, False)
+                calls.last.newest = SUCCESS
                 return _DONE
         except (Refusal, Error, AttributeError, TypeError, ValueError):
             pass  # nothing was written, or what a repetition writes again: the other path gives the reason
@@ -177,8 +197,9 @@ def hipMemcpyPeerAsync(
 
 
 def check_peer_copy(dst: int, src: int, nbytes: int) -> None:
-    """Refuse a NULL, and more bytes than an allocation has from its pointer on; host memory is not bounded."""
+    """Refuse a NULL, and more bytes than an allocation or a host object has; bare host addresses have no bound."""
     refuse_null(dst=dst, src=src)
+    refuse_beyond(nbytes, dst=dst, src=src)
     for name, pointer in (("dst", dst), ("src", src)):
         place = raw.locate(pointer)
         left = place.base + place.size - pointer

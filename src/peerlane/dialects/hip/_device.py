@@ -7,8 +7,8 @@ from typing import Any
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._peer import device_of, forget_peers
 from peerlane.dialects.hip._properties import attribute, pci_bus_id, properties
-from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._results import put, struct, text
+from peerlane.dialects.hip._state import calls, machine
 
 _VERSION = 71_526_333  # of the runtime that the table of facts is of: HIP_VERSION
 
@@ -110,7 +110,7 @@ def hipDeviceGetAttribute(attr: Any, deviceId: int) -> int:
 
 
 @calls.call("hipDeviceGetName")
-def hipDeviceGetName(len: int, device: int) -> object:  # noqa: A002
+def hipDeviceGetName(len: int, device: int) -> object:
     """Return the name of a device, at most ``len`` - 1 characters of it.
 
     Gives: CStr
@@ -123,7 +123,7 @@ def hipDeviceGetName(len: int, device: int) -> object:  # noqa: A002
 
 
 @calls.call("hipDeviceGetPCIBusId")
-def hipDeviceGetPCIBusId(len: int, device: int) -> object:  # noqa: A002
+def hipDeviceGetPCIBusId(len: int, device: int) -> object:
     """Return where a device sits, ``0000:01:00.0``, at most ``len`` - 1 characters of it.
 
     Gives: CStr

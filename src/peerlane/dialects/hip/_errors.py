@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects.hip._convention import SUCCESS, hipError_t
-from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._results import text
+from peerlane.dialects.hip._state import calls
 
 # What the vendor's runtime says of a code; the rest say their name in words.
 _WORDS = {

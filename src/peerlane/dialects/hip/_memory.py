@@ -14,7 +14,7 @@ _HOST_FLAGS = _PORTABLE | _MAPPED | _WRITE_COMBINED | _NUMA_USER | _COHERENT | _
 
 
 def allocate(nbytes: int) -> int:
-    """Allocate memory of the current device and return its address; hipErrorContextIsDestroyed as ``machine.give``."""
+    """Allocate memory of the current device and return its address; errors as ``machine.give``."""
     found = machine.allocate(machine.context(), nbytes, peer=True)
     if found is None:
         raise machine.reset_meanwhile(machine.ordinal)

@@ -57,7 +57,7 @@ class HipMachine(Machine):
         return device
 
     def context_of(self, ordinal: int) -> Context:
-        """Return what the streams and events of a device belong to; a reset ends it, and the next use makes another."""
+        """Return what the streams and events of a device belong to, until it is reset."""
         self.devices()
         with self.lock:
             found = self._primary.get(ordinal)

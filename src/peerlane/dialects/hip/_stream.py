@@ -7,8 +7,8 @@ import threading
 from peerlane import Stream, StreamGroup
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.hip._convention import refusal
-from peerlane.dialects.hip._state import LEGACY_STREAM, PER_THREAD_STREAM, calls, machine
 from peerlane.dialects.hip._results import struct
+from peerlane.dialects.hip._state import LEGACY_STREAM, PER_THREAD_STREAM, calls, machine
 from peerlane.errors import Error
 
 _NON_BLOCKING = 1
@@ -204,7 +204,8 @@ def hipDeviceSynchronize() -> None:
 def synchronize(context: Context) -> None:
     """Wait for all streams of a device; report the first failure."""
     first: Error | None = None
-    for each in [null_stream(context), *machine.things_on(context.device, HipStream)]:
+    streams: list[AnyStream] = [null_stream(context), *machine.things_on(context.device, HipStream)]
+    for each in streams:
         try:
             each.wait()
         except Error as error:

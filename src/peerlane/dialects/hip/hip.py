@@ -16,9 +16,9 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
 from peerlane.dialects.hip._convention import all_names
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._facts import facts
-from peerlane.dialects.hip._peer import USE_PEER_NON_UNIFIED
-from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip._peer import USE_PEER_NON_UNIFIED as USE_PEER_NON_UNIFIED
 from peerlane.dialects.hip._results import struct
+from peerlane.dialects.hip._state import calls
 
 
 def has_symbol(name: object) -> bool:
@@ -60,4 +60,4 @@ def __dir__() -> list[str]:
     return _names()
 
 
-__all__ = _names()  # noqa: PLE0605
+__all__ = _names()
