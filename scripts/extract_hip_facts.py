@@ -28,10 +28,10 @@ def hip() -> ModuleType:
     return module
 
 
-def source() -> str:
-    """Return the Cython source of the installed module, without docstrings."""
-    folder = Path(str(hip().__file__)).parent
-    return re.sub(r'r?""".*?"""', "", (folder / "hip.pyx").read_text(), flags=re.DOTALL)
+def source(module: ModuleType) -> str:
+    """Return the Cython source of an installed module, without docstrings."""
+    text = Path(str(module.__file__)).with_name(f"{module.__name__.rpartition('.')[2]}.pyx").read_text()
+    return re.sub(r'r?""".*?"""', "", text, flags=re.DOTALL)
 
 
 def bodies(text: str, keyword: str) -> dict[str, tuple[str, str]]:
@@ -59,7 +59,7 @@ def parameters(head: str, body: str) -> list[list[str]]:
 
 def outputs(body: str) -> list[list[str]]:
     """Return the name and the kind of each value that comes back behind the error code."""
-    returned = re.search(r"return \(hipError_t(?:\.hipSuccess|\(\w+\)),(.*)\)\n", body)
+    returned = re.search(r"return \((?:hipError_t|hiprtcResult)(?:\.\w+|\(\w+\)),(.*)\)\n", body)
     if returned is None:
         return []
     found = []
@@ -194,8 +194,21 @@ def typestrs() -> dict[str, int]:
 
 def facts() -> dict[str, Any]:
     """Return what this interpreter's wheel says."""
-    module = hip()
-    text = source()
+    compiler = importlib.import_module("hip").hiprtc
+    own, others = described(hip()), described(compiler)
+    kinds = ("functions", "enums", "structs", "aliases")
+    return {
+        **own,
+        **{kind: {**others[kind], **own[kind]} for kind in kinds},
+        "typestrs": typestrs(),
+        "hiprtc": [name for kind in kinds for name in others[kind]],
+        "hiprtc only": [name for kind in kinds for name in others[kind] if not hasattr(hip(), name)],
+    }
+
+
+def described(module: ModuleType) -> dict[str, Any]:
+    """Return what a module has."""
+    text = source(module)
     names = [name for name in dir(module) if not name.startswith("_")]
     values = {name: getattr(module, name) for name in names}
     enums = {
@@ -211,7 +224,6 @@ def facts() -> dict[str, Any]:
         },
         "enums": enums,
         "structs": structs(module, text),
-        "typestrs": typestrs(),
         "constants": {name: value for name, value in values.items() if type(value) in (int, str)},
         "byte constants": {name: value.decode() for name, value in values.items() if type(value) is bytes},
         "aliases": {

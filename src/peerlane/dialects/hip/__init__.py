@@ -7,10 +7,10 @@ function.  :func:`explain` tells what a failed call meant.
 from __future__ import annotations
 
 from peerlane.dialects.hip import hip, hiprtc
-from peerlane.dialects.hip import util as _util
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._state import explain
-from peerlane.dialects.hip.version import (
+from peerlane.dialects.hip.rocm.bindings import util as _util
+from peerlane.dialects.hip.rocm.version import (
     HIP_VERSION,
     HIP_VERSION_NAME,
     HIP_VERSION_TUPLE,

@@ -17,7 +17,6 @@ from peerlane.dialects._call import Declared, Failure, Refusal
 from peerlane.dialects.hip import _arguments
 from peerlane.dialects.hip._codes import FAULTS, REMEDIES
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._policy import policy
 from peerlane.errors import Error, Fault
 
@@ -228,8 +227,3 @@ def _declared(name: str, shape: _arguments.Shape, body: Callable[..., Any]) -> D
     parameters = tuple((each, kind, True) for each, kind in zip(shape.names, shape.types, strict=True))
     returns = ", ".join(("hipError_t", *(kind for _, kind in shape.outputs)))
     return Declared.documented(f"hip.{name}", body, parameters, f"tuple[{returns}]")
-
-
-def all_names() -> tuple[str, ...]:
-    """Return every function of the vendor's table."""
-    return tuple(facts()["functions"])

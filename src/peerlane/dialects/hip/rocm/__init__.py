@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from peerlane.dialects.hip import bindings, version
+from peerlane.dialects.hip.rocm import bindings, version
 
 __all__ = ["bindings", "version"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.dialects.hip import hip, hiprtc, util
+from peerlane.dialects.hip import hip, hiprtc
+from peerlane.dialects.hip.rocm.bindings import util
 
 __all__ = ["hip", "hiprtc", "util"]

@@ -1,0 +1,43 @@
+"""The names of the vendor's modules, each made when it is first asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._facts import facts
+from peerlane.dialects.hip._results import struct
+from peerlane.dialects.hip._state import calls
+
+_VALUES = ("constants", "byte constants")
+_KINDS = ("functions", "enums", "structs", "aliases")
+
+
+def names_of_hip() -> list[str]:
+    """Return what the module ``hip`` has."""
+    table, others = facts(), set(facts()["hiprtc only"])
+    found = {name for kind in (*_KINDS, *_VALUES) for name in table[kind]} - others
+    return sorted(name for name in found if not name.startswith("_"))
+
+
+def names_of_hiprtc() -> list[str]:
+    """Return what the module ``hiprtc`` has."""
+    return sorted(name for name in facts()["hiprtc"] if not name.startswith("_"))
+
+
+def make(name: str) -> Any:
+    """Return what a name of the table means."""
+    table = facts()
+    if name in table["functions"]:
+        return calls.functions[name] if name in calls.functions else calls.refused(name)
+    if name in table["constants"]:
+        return table["constants"][name]
+    if name in table["byte constants"]:
+        return table["byte constants"][name].encode()
+    known = table["aliases"].get(name, name)
+    return enumeration(known) if known in table["enums"] else struct(known)
+
+
+def changes_with_the_version(name: str) -> bool:
+    """Tell whether a name means another object under another version: structs have texts or bytes."""
+    return facts()["aliases"].get(name, name) in facts()["structs"]
