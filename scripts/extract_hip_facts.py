@@ -160,9 +160,9 @@ def structs(module: ModuleType, text: str) -> dict[str, Any]:
     found = {}
     for name, (_, body) in bodies(text, "cdef class").items():
         kind = getattr(module, name, None)
-        if kind is None or not hasattr(kind, "PROPERTIES"):
+        if kind is None:
             continue
-        fields = kind.PROPERTIES()
+        fields = kind.PROPERTIES() if hasattr(kind, "PROPERTIES") else []
         if not fields:
             found[name] = {"size": 0, "fields": [], "union": False}
             continue

@@ -1,4 +1,4 @@
-"""``hip.hiprtc``: the run-time compiler; its functions answer hipErrorNotSupported, as virtual devices run no kernels."""
+"""``hip.hiprtc``: the run-time compiler, which is not there: virtual devices run no kernels."""
 
 from __future__ import annotations
 
