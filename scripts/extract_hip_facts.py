@@ -160,9 +160,9 @@ def structs(module: ModuleType, text: str) -> dict[str, Any]:
     found = {}
     for name, (_, body) in bodies(text, "cdef class").items():
         kind = getattr(module, name, None)
-        if kind is None:
+        if kind is None or not hasattr(kind, "PROPERTIES"):
             continue
-        fields = kind.PROPERTIES() if hasattr(kind, "PROPERTIES") else []
+        fields = kind.PROPERTIES()
         if not fields:
             found[name] = {"size": 0, "fields": [], "union": False}
             continue
@@ -176,6 +176,9 @@ def structs(module: ModuleType, text: str) -> dict[str, Any]:
         }
         if any(initial):
             found[name]["initial"] = initial.hex()
+    for name, kind in vars(module).items():  # pointers that another module of the wheel defines
+        if isinstance(kind, type) and hasattr(kind, "createRef") and kind.__name__ == name:
+            found.setdefault(name, {"size": 0, "fields": [], "union": False})
     return found
 
 
