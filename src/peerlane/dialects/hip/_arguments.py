@@ -93,6 +93,11 @@ def _list(kind: str) -> _Reader:
     return read
 
 
+def _c_string(value: Any) -> str | None:
+    found = _types.CStr.fromObj(value)
+    return found.decode() if int(found) else None
+
+
 def _reader(kind: str, name: str) -> _Reader:
     if kind in _RANGES:
         return _integer(kind)
@@ -104,6 +109,8 @@ def _reader(kind: str, name: str) -> _Reader:
         return _struct(kind)
     if kind.startswith("ListOf"):
         return _list(kind)
+    if kind == "CStr":
+        return _c_string
     if kind == "object" or kind in _FUNCTIONS:
         return lambda value: value
     return _pointer if kind == "Pointer" else _types.address_of

@@ -136,16 +136,16 @@ def hipDeviceGetPCIBusId(len: int, device: int) -> object:
 
 
 @calls.call("hipDeviceGetByPCIBusId")
-def hipDeviceGetByPCIBusId(pciBusId: Any) -> int:
+def hipDeviceGetByPCIBusId(pciBusId: str | None) -> int:
     """Return the device that sits at a place.
 
     Gives: its id
     Refuses: hipErrorInvalidDevice for a place without a device; hipErrorInvalidValue for NULL
     Basis: S
     """
-    if not pciBusId:
+    if pciBusId is None:
         raise refusal("hipErrorInvalidValue", "the place is NULL", "pass what hipDeviceGetPCIBusId gave")
-    wanted = str(pciBusId).lower()
+    wanted = pciBusId.lower()
     for device in machine.devices():
         if pci_bus_id(device) == wanted:
             return device.ordinal

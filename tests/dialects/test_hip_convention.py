@@ -1,0 +1,220 @@
+"""How HIP's calls behave as calls: shapes, types, keywords, last errors (spec hip 0, 1.3)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import peerlane
+from peerlane.dialects.hip import _facts, explain, hiprtc
+from peerlane.dialects.hip._policy import Policy
+
+Enter = Callable[..., ModuleType]
+FUNCTIONS = sorted(set(_facts.facts()["functions"]) - set(_facts.facts()["hiprtc"]) - {"has_symbol"})
+
+
+class OnlyIndex:
+    def __index__(self) -> int:
+        return 0
+
+
+class OnlyInt:
+    def __int__(self) -> int:
+        return 1
+
+
+@pytest.fixture
+def declared(hip: ModuleType) -> set[str]:
+    from peerlane.dialects.hip._state import calls
+
+    return set(calls.table)
+
+
+def test_every_name_of_the_wheel_is_there(hip: ModuleType) -> None:
+    for name in dir(hip):
+        assert getattr(hip, name) is not None
+    assert set(FUNCTIONS) <= set(dir(hip))
+    with pytest.raises(AttributeError, match="no attribute 'hipNoSuchThing'"):
+        _ = hip.hipNoSuchThing
+    assert not {"hipSuccess", "hipMemcpyDefault", "hipStreamPerThread", "hipStreamLegacy"} & set(dir(hip))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_wrong_numbers_of_arguments(hip: ModuleType, name: str) -> None:
+    call, count = getattr(hip, name), len(_facts.facts()["functions"][name]["parameters"])
+    with pytest.raises(TypeError, match=rf"{name}\(\) takes"):
+        call(*range(count + 17))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'no_such_word'"):
+        call(no_such_word=1)
+    if count:
+        with pytest.raises(TypeError, match=rf"{name}\(\) takes exactly {count} positional argument"):
+            call()
+
+
+def test_what_is_not_here_refuses_and_says_so_once(
+    hip: ModuleType, declared: set[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in FUNCTIONS:
+        if name in declared:
+            continue
+        shape = _facts.facts()["functions"][name]
+        for _ in range(2):
+            result = getattr(hip, name)(*[None] * len(shape["parameters"]))
+            assert type(result) is tuple
+            assert result[0] is hip.hipError_t.hipErrorNotSupported, name
+            assert len(result) == 1 + len(shape["outputs"]), name
+        said = capfd.readouterr().err
+        assert said.count("\n") == 1
+        assert name in said
+        assert name in explain()
+    assert hip.has_symbol("hipMalloc")
+    assert not hip.has_symbol("hipGraphCreate")
+
+
+def test_the_compiler_refuses(hip: ModuleType) -> None:
+    result = hiprtc.hiprtcCreateProgram(b"source", b"name", 0, None, None)
+    assert result == (hip.hipError_t.hipErrorNotSupported, None)
+    assert hiprtc.hiprtcResult.HIPRTC_SUCCESS == 0
+
+
+@pytest.mark.parametrize("value", [0, True, 0.5, OnlyInt()])
+def test_what_is_an_int(hip: ModuleType, value: Any) -> None:
+    assert hip.hipSetDevice(value)[0].name == "hipSuccess"
+
+
+@pytest.mark.parametrize("value", ["0", b"0", None, OnlyIndex(), []])
+def test_what_is_no_int(hip: ModuleType, value: Any) -> None:
+    with pytest.raises(TypeError, match="an integer is required"):
+        hip.hipSetDevice(value)
+
+
+@pytest.mark.parametrize(
+    ("call", "value"),
+    [
+        *(("hipSetDevice", value) for value in (1 << 31, -(1 << 31) - 1)),
+        *(("hipMalloc", value) for value in (-1, 1 << 64)),
+        *(("hipInit", value) for value in (-1, 1 << 32)),
+    ],
+)
+def test_ints_that_do_not_fit(hip: ModuleType, call: str, value: int) -> None:
+    with pytest.raises(OverflowError):
+        getattr(hip, call)(value)
+
+
+@pytest.mark.parametrize("value", ["text", 1.5, [1], {}])
+def test_what_is_no_pointer(hip: ModuleType, value: Any) -> None:
+    with pytest.raises(TypeError, match="unsupported input type"):
+        hip.hipFree(value)
+    with pytest.raises(TypeError, match="unsupported input type"):
+        hip.hipStreamSynchronize(value)
+
+
+def test_enumerations_are_not_ints(hip: ModuleType) -> None:
+    for kind in (4, hip.hipDeviceP2PAttr.hipDevP2PAttrPerformanceRank, None):
+        with pytest.raises(TypeError, match="argument 'kind' must be of type '_hipMemcpyKind__Base'"):
+            hip.hipMemcpy(1, 2, 3, kind)
+    with pytest.raises(TypeError, match="_hipError_t__Base"):
+        hip.hipGetErrorName(1)
+
+
+def test_keywords(hip: ModuleType) -> None:
+    kind = hip.hipMemcpyKind.hipMemcpyDefault
+    assert hip.hipMemcpy(dst=None, src=None, sizeBytes=0, kind=kind) == (hip.hipError_t.hipSuccess,)
+    assert hip.hipMemcpy(None, None, kind=kind, sizeBytes=0) == (hip.hipError_t.hipSuccess,)
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'dst'"):
+        hip.hipMemcpy(1, 2, 3, dst=1)
+
+
+def test_a_client_s_check(hip: ModuleType) -> None:
+    def hip_check(call_result: tuple[Any, ...]) -> Any:
+        error, *result = call_result
+        if isinstance(error, hip.hipError_t) and error != hip.hipError_t.hipSuccess:
+            raise RuntimeError(str(error))
+        return result[0] if len(result) == 1 else result
+
+    assert hip_check(hip.hipGetDeviceCount()) == 2
+    assert hip_check(hip.hipFree(None)) == []
+    with pytest.raises(RuntimeError, match="1"):
+        hip_check(hip.hipFree(4096))
+
+
+def test_errors_have_names_and_words(hip: ModuleType) -> None:
+    for member in hip.hipError_t:
+        for call in (hip.hipGetErrorName, hip.hipDrvGetErrorName):
+            error, name = call(member)
+            assert error is hip.hipError_t.hipSuccess
+            assert name.decode() == member.name
+            assert name != member.name.encode()
+        for call in (hip.hipGetErrorString, hip.hipDrvGetErrorString):
+            assert call(member)[1].decode()
+    assert hip.hipGetErrorString(hip.hipError_t.hipErrorInvalidValue)[1].decode() == "invalid argument"
+
+
+def test_the_last_error_is_a_thread_s_own(hip: ModuleType) -> None:
+    assert hip.hipSetDevice(7)[0].name == "hipErrorInvalidDevice"
+    seen: list[Any] = []
+    other = threading.Thread(target=lambda: seen.append(hip.hipGetLastError()[0].name))
+    other.start()
+    other.join(20)
+    assert seen == ["hipSuccess"]
+    assert hip.hipPeekAtLastError()[0].name == "hipErrorInvalidDevice"
+    assert hip.hipGetLastError()[0].name == "hipErrorInvalidDevice"
+    assert hip.hipGetLastError()[0].name == "hipSuccess"
+
+
+def test_success_and_not_ready_do_not_overwrite_it(hip: ModuleType) -> None:
+    hip.hipSetDevice(7)
+    hip.hipGetDeviceCount()
+    assert hip.hipExtGetLastError()[0].name == "hipSuccess"
+    assert hip.hipGetLastError()[0].name == "hipErrorInvalidDevice"
+
+
+def test_before_7_each_call_overwrote_it(hip_on: Enter) -> None:
+    hip = hip_on(VERSION="6.4")
+    hip.hipSetDevice(7)
+    hip.hipGetDeviceCount()
+    assert hip.hipGetLastError()[0].name == "hipSuccess"
+    hip.hipSetDevice(7)
+    hip.hipGetErrorName(hip.hipError_t.hipSuccess)
+    assert hip.hipGetLastError()[0].name == "hipErrorInvalidDevice"
+
+
+def test_a_failure_says_what_was_meant(hip: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:
+    hip.hipSetDevice(7)
+    text = explain()
+    assert "hipSetDevice returned hipErrorInvalidDevice (101)" in text
+    assert "deviceId=7" in text
+    assert "this node has 2, numbered 0 to 1" in text
+    assert explain() == ""
+    assert capfd.readouterr().err == ""
+
+
+def test_the_vendor_s_log_level_prints_it(
+    hip: ModuleType, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMD_LOG_LEVEL", "1")
+    hip.hipSetDevice(7)
+    assert "hipSetDevice returned hipErrorInvalidDevice" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [
+        ({"VERSION": "9.9"}, "PEERLANE_HIP_VERSION is '9.9'; valid are 10.0, 7.2, 6.4"),
+        ({"POLICY": "peer_copies=maybe"}, "peer_copies=strict"),
+        ({"POLICY": "no_such=1"}, "PEERLANE_HIP_POLICY has 'no_such=1'"),
+    ],
+)
+def test_a_policy_that_there_is_not(hip_on: Enter, rules: dict[str, str], says: str) -> None:
+    with pytest.raises(peerlane.InvalidValue, match=says):
+        hip_on(**rules)
+
+
+def test_every_policy_is_described() -> None:
+    text = str(Policy.__doc__)
+    for name, values in Policy.CHOICES.items():
+        assert f"{name} : {{{', '.join(repr(value).replace(chr(39), chr(34)) for value in values)}}}" in text

@@ -1,0 +1,175 @@
+"""Devices and contexts of HIP (spec hip 1.4, 3.7)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+Enter = Callable[..., ModuleType]
+
+
+def code(result: tuple[Any, ...]) -> str:
+    return str(result[0].name)
+
+
+def test_the_number_of_devices(hip_on: Enter) -> None:
+    assert hip_on("devices=5").hipGetDeviceCount()[1] == 5
+
+
+def test_flags_of_init(hip: ModuleType) -> None:
+    assert code(hip.hipInit(0)) == "hipSuccess"
+    assert code(hip.hipInit(1)) == "hipErrorInvalidValue"
+
+
+@pytest.mark.parametrize("device", [-1, 2])
+def test_no_such_device(hip: ModuleType, device: int) -> None:
+    attribute = hip.hipDeviceAttribute_t.hipDeviceAttributeWarpSize
+    for result in (
+        hip.hipSetDevice(device),
+        hip.hipDeviceGet(device),
+        hip.hipGetDeviceProperties(device),
+        hip.hipDeviceGetAttribute(attribute, device),
+        hip.hipDeviceGetName(64, device),
+        hip.hipDeviceGetPCIBusId(64, device),
+        hip.hipDeviceGetUuid(device),
+        hip.hipDeviceTotalMem(device),
+        hip.hipDeviceComputeCapability(device),
+        hip.hipCtxCreate(0, device),
+        hip.hipDevicePrimaryCtxRetain(device),
+        hip.hipDevicePrimaryCtxGetState(device),
+    ):
+        assert code(result) == "hipErrorInvalidDevice"
+    assert hip.hipGetDevice()[1] == 0
+
+
+def test_the_current_device_is_a_thread_s_own(hip: ModuleType) -> None:
+    hip.hipSetDevice(1)
+    seen: list[int] = []
+    other = threading.Thread(target=lambda: seen.append(hip.hipGetDevice()[1]))
+    other.start()
+    other.join(20)
+    assert seen == [0]
+    assert hip.hipGetDevice()[1] == 1
+
+
+def test_memory_lies_on_the_current_device(hip: ModuleType) -> None:
+    before = hip.hipMemGetInfo()[1]
+    hip.hipSetDevice(1)
+    made = hip.hipMalloc(8 << 20)[1]
+    assert hip.hipMemGetInfo()[1:] == (56 << 20, 64 << 20)
+    hip.hipSetDevice(0)
+    assert hip.hipMemGetInfo()[1] == before
+    assert code(hip.hipFree(made)) == "hipSuccess"
+
+
+def test_reset_ends_what_the_device_has_and_keeps_it_current(hip: ModuleType) -> None:
+    hip.hipSetDevice(1)
+    made = hip.hipMalloc(1 << 20)[1]
+    stream = hip.hipStreamCreate()[1]
+    other = threading.Thread(target=hip.hipSetDevice, args=(1,))
+    other.start()
+    other.join(20)
+    assert code(hip.hipDeviceReset()) == "hipSuccess"
+    assert hip.hipGetDevice()[1] == 1
+    assert code(hip.hipFree(made)) == "hipErrorInvalidValue"
+    assert code(hip.hipStreamSynchronize(stream)) == "hipErrorContextIsDestroyed"
+    assert hip.hipMemGetInfo()[1:] == (64 << 20, 64 << 20)
+    again = hip.hipMalloc(1 << 20)
+    assert code(again) == "hipSuccess"
+    assert code(hip.hipMemcpy(again[1], bytes(64), 64, hip.hipMemcpyKind.hipMemcpyDefault)) == "hipSuccess"
+
+
+def test_properties(hip_on: Enter) -> None:
+    hip = hip_on("profile=mi300x")
+    found = hip.hipGetDeviceProperties(3)[1]
+    assert found.name == "Virtual MI300X"
+    assert found.gcnArchName.startswith("gfx942")
+    assert found.totalGlobalMem == 192 << 30 == hip.hipDeviceTotalMem(3)[1]
+    assert (found.warpSize, found.maxThreadsDim, found.major) == (64, [1024, 1024, 1024], 9)
+    assert found.isLargeBar == 1
+    assert found.pciBusID == 4
+    assert found.uuid.bytes == hip.hipDeviceGetUuid(3)[1].bytes != hip.hipDeviceGetUuid(2)[1].bytes
+
+
+def test_names_are_bytes_before_10(hip_on: Enter) -> None:
+    assert hip_on(VERSION="7.2").hipGetDeviceProperties(0)[1].name == b"Virtual"
+    assert hip_on(VERSION="10.0").hipGetDeviceProperties(0)[1].name == "Virtual"
+
+
+def test_the_older_call_fills_a_struct(hip_on: Enter) -> None:
+    hip = hip_on(VERSION="7.2")
+    given = hip.hipDeviceProp_t()
+    assert hip.hipGetDeviceProperties(given, 1) == (hip.hipError_t.hipSuccess,)
+    assert (given.name, given.pciBusID) == (b"Virtual", 2)
+    assert code(hip.hipGetDeviceProperties(given, 9)) == "hipErrorInvalidDevice"
+    hip = hip_on(VERSION="10.0")
+    given = hip.hipDeviceProp_t()
+    error, found = hip.hipGetDeviceProperties(given, 1)
+    assert (error.name, found.name, given.name) == ("hipSuccess", "Virtual", "Virtual")
+
+
+def test_attributes(hip: ModuleType) -> None:
+    kinds = hip.hipDeviceAttribute_t
+    for name, value in {
+        "WarpSize": 64,
+        "VirtualMemoryManagementSupported": 1,
+        "MemoryPoolsSupported": 1,
+        "CanUseStreamWaitValue": 1,
+        "UnifiedAddressing": 1,
+        "PciBusId": 2,
+        "MaxThreadsPerBlock": 1024,
+        "MultiprocessorCount": 304,
+    }.items():
+        assert hip.hipDeviceGetAttribute(kinds[f"hipDeviceAttribute{name}"], 1) == (
+            hip.hipError_t.hipSuccess,
+            value,
+        )
+    assert code(hip.hipDeviceGetAttribute(kinds.hipDeviceAttributeUnused1, 0)) == "hipErrorInvalidValue"
+
+
+def test_texts(hip: ModuleType) -> None:
+    assert hip.hipDeviceGetName(64, 0)[1].decode() == "Virtual"
+    assert hip.hipDeviceGetName(4, 0)[1].decode() == "Vir"
+    assert code(hip.hipDeviceGetName(0, 0)) == "hipErrorInvalidValue"
+    place = hip.hipDeviceGetPCIBusId(64, 1)[1].decode()
+    assert place == "0000:02:00.0"
+    assert hip.hipDeviceGetByPCIBusId(place)[1] == 1
+    assert hip.hipDeviceGetByPCIBusId(b"0000:01:00.0")[1] == 0
+    assert code(hip.hipDeviceGetByPCIBusId("0000:77:00.0")) == "hipErrorInvalidDevice"
+    assert code(hip.hipDeviceGetByPCIBusId(None)) == "hipErrorInvalidValue"
+
+
+def test_versions(hip: ModuleType) -> None:
+    assert hip.hipRuntimeGetVersion()[1] == hip.hipDriverGetVersion()[1] == hip.HIP_VERSION
+
+
+def test_flags_of_a_device(hip: ModuleType) -> None:
+    assert hip.hipGetDeviceFlags()[1] == 0
+    assert code(hip.hipSetDeviceFlags(hip.hipDeviceScheduleBlockingSync)) == "hipSuccess"
+    assert hip.hipGetDeviceFlags()[1] == hip.hipDeviceScheduleBlockingSync
+    assert code(hip.hipSetDeviceFlags(3)) == "hipErrorInvalidValue"
+
+
+def test_contexts_are_devices(hip: ModuleType) -> None:
+    one = hip.hipCtxCreate(0, 1)[1]
+    assert hip.hipGetDevice()[1] == hip.hipCtxGetDevice()[1] == 1
+    assert int(hip.hipDevicePrimaryCtxRetain(1)[1]) == int(one) == int(hip.hipCtxGetCurrent()[1])
+    zero = hip.hipDevicePrimaryCtxRetain(0)[1]
+    assert code(hip.hipCtxPushCurrent(zero)) == "hipSuccess"
+    assert hip.hipGetDevice()[1] == 0
+    assert int(hip.hipCtxPopCurrent()[1]) == int(zero)
+    assert hip.hipGetDevice()[1] == 1
+    assert code(hip.hipCtxSetCurrent(zero)) == "hipSuccess"
+    assert hip.hipCtxGetDevice()[1] == 0
+    assert code(hip.hipCtxDestroy(zero)) == "hipSuccess"
+    assert code(hip.hipCtxPopCurrent()) == "hipErrorInvalidContext"
+    for call in (hip.hipCtxPushCurrent, hip.hipCtxSetCurrent):
+        assert code(call(12345)) == "hipErrorInvalidContext"
+    assert code(hip.hipCtxPushCurrent(None)) == "hipErrorInvalidContext"
+    assert code(hip.hipCtxDestroy(None)) == "hipErrorInvalidValue"
+    assert hip.hipDevicePrimaryCtxGetState(0)[1:] == (0, 1)
+    assert code(hip.hipDevicePrimaryCtxRelease(1)) == code(hip.hipDevicePrimaryCtxReset(1)) == "hipSuccess"
