@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
+from typing import Protocol
 
 from peerlane.dialects._call import Convention, Declared
 
@@ -16,7 +17,15 @@ _HEAD = "| call | outputs | return codes besides 0 | basis |\n|---|---|---|---|\
 _STUB_HEAD = "from collections.abc import Callable\nfrom typing import Any\n"
 
 
-def tables(convention: Convention) -> str:
+class Table(Protocol):
+    """What a dialect declared."""
+
+    @property
+    def table(self) -> Mapping[str, Declared]:
+        """The declared calls by name."""
+
+
+def tables(convention: Table) -> str:
     """Return the reference tables, one for each module and area, in Markdown."""
     parts = []
     for (module, area), calls in groupby(_sorted(convention), key=_place):
@@ -25,7 +34,7 @@ def tables(convention: Convention) -> str:
     return "\n".join(parts)
 
 
-def page(text: str, convention: Convention) -> str:
+def page(text: str, convention: Table) -> str:
     """Return a page with its tables made anew, between ``BEGIN`` and ``END``."""
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
@@ -51,7 +60,7 @@ def stubs(convention: Convention, refusing: Iterable[str]) -> Mapping[str, str]:
     }
 
 
-def _sorted(convention: Convention) -> Iterable[Declared]:
+def _sorted(convention: Table) -> Iterable[Declared]:
     order = {place: at for at, place in enumerate(dict.fromkeys(map(_place, convention.table.values())))}
     return sorted(
         convention.table.values(), key=lambda call: (call.name.rpartition(".")[0], order[_place(call)])
@@ -75,17 +84,24 @@ def _parameters(call: Declared) -> str:
 
 def main() -> None:
     """Write the pages and stubs of every dialect."""
-    import peerlane.dialects.acl  # noqa: F401
+    import peerlane.dialects.acl
+    import peerlane.dialects.hip  # noqa: F401
     from peerlane.dialects.acl._elsewhere import MODULES
     from peerlane.dialects.acl._state import acl
+    from peerlane.dialects.hip import _page, _stubs
+    from peerlane.dialects.hip._state import calls
 
     root = Path(__file__).resolve().parents[3]
-    found = root / "docs" / "reference" / "acl.md"
-    found.write_text(page(found.read_text(), acl))
-    for module, text in stubs(acl, MODULES).items():
-        folder, *rest = module.split(".")
-        (root / "src" / f"{folder}-stubs").mkdir(exist_ok=True)
-        (root / "src" / f"{folder}-stubs" / f"{rest[-1] if rest else '__init__'}.pyi").write_text(text)
+    pages = root / "docs" / "reference"
+    (pages / "acl.md").write_text(page((pages / "acl.md").read_text(), acl))
+    (pages / "hip.md").write_text(_page.refused(page((pages / "hip.md").read_text(), calls)))
+    made = {
+        f"{module.partition('.')[0]}-stubs/{module.rpartition('.')[2] if '.' in module else '__init__'}.pyi": text
+        for module, text in stubs(acl, MODULES).items()
+    }
+    for path, text in {**made, **_stubs.stubs()}.items():
+        (root / "src" / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / "src" / path).write_text(text)
 
 
 if __name__ == "__main__":

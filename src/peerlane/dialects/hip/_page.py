@@ -1,0 +1,35 @@
+"""The list of functions that refuse, for the reference page."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+from peerlane.dialects.hip._facts import facts
+from peerlane.dialects.hip._names import names_of_hip, names_of_hiprtc
+from peerlane.dialects.hip._state import calls
+
+BEGIN, END = "<!-- refused: made by `make reference` -->", "<!-- end of refused -->"
+_FAMILY = re.compile(r"(?:hiprtc|hip(?:Drv|Ext)?[A-Z][a-z0-9]+)")
+
+
+def names_refused() -> list[str]:
+    """Return the functions of the vendor's table that answer hipErrorNotSupported."""
+    functions = facts()["functions"]
+    names = [
+        name for name in (*names_of_hip(), *names_of_hiprtc()) if name in functions and name != "has_symbol"
+    ]
+    return sorted(set(names) - set(calls.table))
+
+
+def refused(text: str) -> str:
+    """Return a page with its list of functions that refuse made anew, between ``BEGIN`` and ``END``."""
+    families: dict[str, list[str]] = {}
+    for name in names_refused():
+        found = _FAMILY.match(name)
+        families.setdefault(found[0] if found else name, []).append(f"`{name}`")
+    lines = [textwrap.fill(", ".join(names), 118, break_long_words=False) for names in families.values()]
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    body = "\n\n".join(lines)
+    return f"{head}{BEGIN}\n\n{body}\n\n{END}{tail}"

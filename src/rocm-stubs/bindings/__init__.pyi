@@ -1,0 +1,1 @@
+from . import hip as hip, hiprtc as hiprtc

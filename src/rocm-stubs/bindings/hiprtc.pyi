@@ -1,0 +1,1 @@
+from hip.hiprtc import *
