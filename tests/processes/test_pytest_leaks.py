@@ -148,7 +148,7 @@ def test_a_process_that_nobody_saw_start_and_its_own_children(pytester: pytest.P
         f"""{HEAD}
 def test_it(peerlane_node):
     code = f"import os, subprocess; subprocess.Popen({{SLEEP!r}}); open('ready', 'w').close(); os.wait()"
-    kept.append(os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ))
+    kept.append(os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ))  # here
     while not os.path.exists("ready"):
         time.sleep(0.01)
     kept.append(os.popen(f"ps -o pid= --ppid {{kept[0]}}").read().strip())
@@ -160,7 +160,61 @@ def test_next():
 """,
     )
     done.assert_outcomes(passed=2, errors=1)
-    done.stdout.fnmatch_lines(["  process * (*), started at a place that is not known; it was killed"])
+    done.stdout.fnmatch_lines([f"  process * (*), started at {here(pytester)}; it was killed"])
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_orphans_are_listed_killed_and_waited_for(pytester: pytest.Pytester, session: bool) -> None:
+    done = run(
+        pytester,
+        f"""{HEAD}
+START = "import subprocess; print(subprocess.Popen({{!r}}, start_new_session={session}, stdout=-3, stderr=-3).pid)"
+
+def start(command):
+    done = subprocess.run([sys.executable, "-c", START.format(command)], capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+def state(pid):
+    try:
+        with open(f"/proc/{{pid}}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+def test_it(peerlane_node):
+    kept.append(start(SLEEP))
+    assert int(state(kept[0])[1]) == os.getpid()
+
+def test_it_is_gone():
+    assert state(kept[0]) == []
+
+def test_it_ends(peerlane_node):
+    kept.append(start([sys.executable, "-c", "import time; time.sleep(0.3)"]))
+
+def test_nobody_is_left_to_wait_for():
+    assert state(kept[1]) == []
+
+def test_not_ours():
+    kept.append(start(SLEEP))
+    assert int(state(kept[2])[1]) != os.getpid()
+    os.kill(kept[2], 9)
+
+def test_of_a_process_that_was_killed(peerlane_node):
+    code = START.format(SLEEP) + "; import sys, time; sys.stdout.flush(); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    kept.extend([int(process.stdout.readline()), process])
+
+def test_both_are_gone():
+    assert kept[4].poll() == -9 and state(kept[3]) == []
+""",
+    )
+    done.assert_outcomes(passed=7, errors=2)
+    done.stdout.fnmatch_lines(
+        [
+            "the test left behind 1 thing:",
+            "  process * (* -c import time; time.sleep(600)), started at a place that is not known; it was killed",
+        ]
+    )
 
 
 def test_processes_that_end_by_themselves_are_no_leak(pytester: pytest.Pytester) -> None:
@@ -351,9 +405,12 @@ def test_entered_by_itself(peerlane_node):
     kept.append(device.allocate(5))
 """,
     )
-    done.assert_outcomes(passed=4, errors=1)
+    done.assert_outcomes(passed=4, errors=2)
     done.stdout.fnmatch_lines(
-        ["*ERROR at teardown of test_entered_by_itself*", "the test left behind 2 things*"]
+        [
+            *("*ERROR at teardown of test_left_by_itself*", "the test left behind 1 thing*"),
+            *("*ERROR at teardown of test_entered_by_itself*", "the test left behind 2 things*"),
+        ]
     )
 
 
@@ -402,6 +459,93 @@ def test_it(peerlane_node):
 """,
     )
     done.assert_outcomes(passed=1)
+
+
+def test_memory_that_only_a_range_holds(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        f"""{HEAD}
+def test_it(peerlane_node):
+    d0, d1 = peerlane_node
+    room = pl.AddressRange(d0, 8 << 20)  # range
+    kept.append(room)
+    lasting = pl.Physical(d1, 2 << 20)  # lasting
+    kept.append(lasting)
+    room.map(lasting, at=6 << 20)
+    with pl.Physical(d0, 2 << 20) as one, pl.Physical(d0, 2 << 20) as other:
+        room.map(one)  # first
+        room.map(one, at=4 << 20)
+        room.map(other, at=2 << 20)
+        room.unmap(2 << 20)
+
+def test_queued(peerlane_node):
+    d0, _ = peerlane_node
+    kept.append(pl.AddressRange(d0, 8 << 20))
+    block = d0.allocate(2 << 20)
+    kept.append(memoryview(block))
+    block.close()
+
+def test_nothing_is_mapped_any_more(peerlane_node):
+    with pl.AddressRange(peerlane_node[0], 2 << 20) as room, pl.Physical(peerlane_node[0], 2 << 20) as block:
+        room.map(block)
+""",
+    )
+    done.assert_outcomes(passed=3, errors=2)
+    mapped = "  mapped memory: 2,097,152 bytes on virtual:0, which only an address range holds"
+    done.stdout.fnmatch_lines(
+        [
+            "the test left behind 3 things, 4,194,304 bytes in all:",
+            f"  address range: 8,388,608 bytes on virtual:0, made at {here(pytester, 'range')}",
+            f"{mapped}, made at {here(pytester, 'first')}",
+            f"  physical 2,097,152 bytes on virtual:1, made at {here(pytester, 'lasting')}",
+            "the test left behind 2 things, 2,097,152 bytes in all:",
+            "  2,097,152 bytes on virtual:0 that were freed and are still held: *",
+        ]
+    )
+
+
+def test_what_lived_in_a_node_that_the_test_left(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        f"""{HEAD}
+def test_it(peerlane_node):
+    local = peerlane_node[0].allocate(4096)
+    kept.append(peerlane_node[1].allocate(8192))  # memory
+    kept.append(peerlane_node[1].create_stream())  # stream
+    with pytest.raises(pl.InvalidValue):
+        pl.enter_node("devices=0")  # nothing was left
+    assert not local.is_closed
+    pl.enter_node("devices=3")
+    kept.append(pl.devices()[2].allocate(64))  # after
+    pl.leave_node()
+
+def test_of_pyacl(acl):
+    acl.rt.set_device(1)
+    for _ in range(2):
+        acl.rt.malloc(4096, 2)  # malloc
+    acl.rt.create_event()  # event
+    pl.leave_node()
+
+def test_dropped(peerlane_node):
+    local = peerlane_node[0].allocate(4096)
+    stream = peerlane_node[0].create_stream()
+    pl.leave_node()
+    assert local.is_closed and stream.is_closed
+""",
+    )
+    done.assert_outcomes(passed=3, errors=2)
+    of = "of a node that the test left, made at"
+    done.stdout.fnmatch_lines(
+        [
+            "the test left behind 3 things, 8,256 bytes in all:",
+            f"  memory: 8,192 bytes on virtual:1, {of} {here(pytester, 'memory')}",
+            f"  stream * on virtual:1: idle, {of} {here(pytester, 'stream')}",
+            f"  memory: 64 bytes on virtual:2, {of} {here(pytester, 'after')}",
+            "the test left behind 3 things, 8,192 bytes in all:",
+            f"  2 times memory, 8,192 bytes on virtual:1 {of} {here(pytester, 'malloc')}",
+            f"  event 0x* of device 1, {of} {here(pytester, 'event')}",
+        ]
+    )
 
 
 def test_bytes_that_nothing_listed_holds(pytester: pytest.Pytester) -> None:

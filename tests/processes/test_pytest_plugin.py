@@ -243,6 +243,118 @@ def test_children_of_a_test_are_in_its_node(pytester: pytest.Pytester) -> None:
     )
 
 
+def test_forked_children_of_a_test_are_in_its_node(pytester: pytest.Pytester) -> None:
+    passes(
+        pytester,
+        """
+        import multiprocessing
+        import os
+        import pytest
+        import peerlane as pl
+
+        pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+        def work(number):
+            d0, d1 = pl.devices()[:2]
+            with d0.allocate(3 << 20) as a, d1.allocate(3 << 20) as b, d0.create_stream() as s:
+                a.fill(number, stream=s)
+                b.copy_from(a, stream=s)
+                s.sync(timeout=30)
+                assert (b.view() == number).all()
+            return os.getpid(), len(pl.devices()), d0.backend.config.name
+
+        @pytest.mark.parametrize("count", [2, 5])
+        def test_it(peerlane_node, count):
+            for _ in range(2):
+                with multiprocessing.get_context("fork").Pool(2) as pool:
+                    given = pool.map(work, range(4), chunksize=1)
+                    pool.close()
+                    pool.join()
+                assert {each[1:] for each in given} == {(2, peerlane_node[0].backend.config.name)}
+                assert os.getpid() not in {pid for pid, *_ in given}
+            work(9)  # from now on the device is in use
+            child = multiprocessing.get_context("fork").Process(target=work, args=(1,))
+            child.start()
+            child.join(30)
+            assert child.exitcode == 1
+        """,
+        passed=2,
+    )
+
+
+def test_a_server_of_forked_children_keeps_no_node(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        work="""
+        import multiprocessing, os, subprocess, sys
+
+        def report():
+            import acl
+            import peerlane as pl
+            return len(pl.devices()), pl.devices()[0].backend.config.name, acl.rt.get_device_count()[0], os.getppid()
+
+        def no_dialect():
+            import importlib.util
+            return importlib.util.find_spec("acl") is None and os.environ.get("PEERLANE_SCHEDULE")
+
+        def child_of_child():
+            code = "import work; *given, _ = work.report(); print(given)"
+            return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+        class Kept(multiprocessing.get_context("forkserver").Process):
+            def run(self):
+                import acl
+                assert acl.rt.get_device_count()[0] == 4
+        """
+    )
+    passes(
+        pytester,
+        """
+        import multiprocessing
+        import os
+        import pytest
+        import work
+
+        servers = set()
+        forkserver = multiprocessing.get_context("forkserver")
+
+        @pytest.fixture(scope="module")
+        def pool():
+            with forkserver.Pool(1) as pool:
+                assert pool.apply(work.no_dialect) == os.environ.get("PEERLANE_SCHEDULE")
+                yield pool
+
+        def test_before(pool):
+            pass
+
+        @pytest.mark.parametrize("count", [2, 3])
+        def test_it(acl, peerlane_node, count, request):
+            for _ in range(2):
+                with forkserver.Pool(1) as pool:
+                    *given, server = pool.apply(work.report)
+                    assert given == [2, peerlane_node[0].backend.config.name, 2]
+                    assert pool.apply(work.child_of_child) == f"{given}\\n"
+                servers.add(server)
+            assert len(servers) == 1
+
+        @pytest.mark.peerlane(devices=4)
+        def test_a_class_of_its_own(acl):
+            process = work.Kept()
+            process.start()
+            process.join(30)
+            assert process.exitcode == 0 and "_peerlane_carried" not in vars(process)
+
+        def test_without_a_dialect(peerlane_node, monkeypatch):
+            monkeypatch.setenv("PEERLANE_SCHEDULE", "lazy")
+            with forkserver.Pool(1) as pool:
+                assert pool.apply(work.no_dialect) == "lazy"
+
+        def test_the_older_pool_goes_on(pool):
+            assert pool.apply(len, ([1, 2],)) == 2
+        """,
+        passed=6,
+    )
+
+
 def test_a_dialect_that_is_there_from_the_start(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\npeerlane_dialects = acl\npeerlane_devices = 4\n")
     pytester.makepyfile(
@@ -463,6 +575,26 @@ def test_a_test_without_it_pays_nothing(pytester: pytest.Pytester) -> None:
         "-p",
         "no:timeout",
     )
+
+
+@pytest.mark.parametrize("before", [[], ["-m", "peerlane", "run"]], ids=["pytest", "peerlane run"])
+def test_warnings_may_be_errors(pytester: pytest.Pytester, before: list[str]) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import subprocess, sys
+
+        def test_acl(acl):
+            assert acl.rt.get_device_count() == (2, 0)
+
+        def test_node(peerlane_node):
+            subprocess.run([sys.executable, "-W", "error", "-c", "import peerlane; peerlane.devices()"], check=True)
+        """
+    )
+    # The build tool's own, where peerlane is installed for development.
+    warnings = ["-W", "error", "-W", "ignore:Module already imported so cannot be rewritten; _editable"]
+    words = [*before, "-m", "pytest", *warnings, "-p", "no:cacheprovider", "-n", "1", str(pytester.path)]
+    done = run_python(words, timeout=SECONDS, cwd=pytester.path)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
 
 
 def test_peerlane_may_be_imported_before_pytest(pytester: pytest.Pytester) -> None:
