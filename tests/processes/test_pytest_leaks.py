@@ -7,20 +7,10 @@ import textwrap
 
 import pytest
 
-from helpers.inner_pytest import here, run
+from helpers.inner_pytest import HEAD, here, run
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.timeout(180)
-
-HEAD = """
-import os, subprocess, sys, time
-import multiprocessing
-import pytest
-import peerlane as pl
-
-kept = []
-SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
-"""
 
 # What a test does, and what the list says of it.
 KINDS = {
@@ -108,141 +98,6 @@ def test_it(peerlane_node):
             f"  handle 0x* of Physical 2,097,152 bytes on virtual:0, made at {here(pytester, 'handle')}",
         ]
     )
-
-
-@pytest.mark.parametrize(
-    ("start", "command"),
-    [
-        ("subprocess.Popen(SLEEP)", "* -c import time; time.sleep(600)"),
-        ("multiprocessing.get_context('spawn').Process(target=time.sleep, args=(600,))", "*spawn_main*"),
-        ("multiprocessing.get_context('fork').Process(target=time.sleep, args=(600,), daemon=True)", "*"),
-        ("multiprocessing.get_context('forkserver').Process(target=time.sleep, args=(600,))", "*"),
-    ],
-    ids=["subprocess", "spawn", "fork", "forkserver"],
-)
-def test_a_process_is_listed_and_killed(pytester: pytest.Pytester, start: str, command: str) -> None:
-    done = run(
-        pytester,
-        f"""{HEAD}
-def test_it(peerlane_node):
-    process = {start}  # made
-    if hasattr(process, "start"):
-        process.start()  # started
-    kept.append(process)
-
-def test_next(peerlane_node):
-    process = kept[0]
-    code = process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
-    assert code == -9 and not os.path.exists(f"/proc/{{process.pid}}")
-    assert not multiprocessing.active_children()
-""",
-    )
-    done.assert_outcomes(passed=2, errors=1)
-    place = here(pytester, "made" if "Popen" in start else "started")
-    done.stdout.fnmatch_lines([f"  process * ({command}), started at {place}; it was killed"])
-
-
-def test_a_process_that_nobody_saw_start_and_its_own_children(pytester: pytest.Pytester) -> None:
-    done = run(
-        pytester,
-        f"""{HEAD}
-def test_it(peerlane_node):
-    code = f"import os, subprocess; subprocess.Popen({{SLEEP!r}}); open('ready', 'w').close(); os.wait()"
-    kept.append(os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ))  # here
-    while not os.path.exists("ready"):
-        time.sleep(0.01)
-    kept.append(os.popen(f"ps -o pid= --ppid {{kept[0]}}").read().strip())
-
-def test_next():
-    assert kept[1].isdigit() and os.waitpid(kept[0], 0)[1] == 9
-    with open(f"/proc/{{kept[1]}}/stat") if os.path.exists(f"/proc/{{kept[1]}}") else open(os.devnull) as file:
-        assert file.read().rpartition(")")[2].split()[:1] in ([], ["Z"])
-""",
-    )
-    done.assert_outcomes(passed=2, errors=1)
-    done.stdout.fnmatch_lines([f"  process * (*), started at {here(pytester)}; it was killed"])
-
-
-@pytest.mark.parametrize("session", [False, True])
-def test_orphans_are_listed_killed_and_waited_for(pytester: pytest.Pytester, session: bool) -> None:
-    done = run(
-        pytester,
-        f"""{HEAD}
-START = "import subprocess; print(subprocess.Popen({{!r}}, start_new_session={session}, stdout=-3, stderr=-3).pid)"
-
-def start(command):
-    done = subprocess.run([sys.executable, "-c", START.format(command)], capture_output=True, text=True, check=True)
-    return int(done.stdout)
-
-def state(pid):
-    try:
-        with open(f"/proc/{{pid}}/stat") as file:
-            return file.read().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-def test_it(peerlane_node):
-    kept.append(start(SLEEP))
-    assert int(state(kept[0])[1]) == os.getpid()
-
-def test_it_is_gone():
-    assert state(kept[0]) == []
-
-def test_it_ends(peerlane_node):
-    kept.append(start([sys.executable, "-c", "import time; time.sleep(0.3)"]))
-
-def test_nobody_is_left_to_wait_for():
-    assert state(kept[1]) == []
-
-def test_not_ours():
-    kept.append(start(SLEEP))
-    assert int(state(kept[2])[1]) != os.getpid()
-    os.kill(kept[2], 9)
-
-def test_of_a_process_that_was_killed(peerlane_node):
-    code = START.format(SLEEP) + "; import sys, time; sys.stdout.flush(); time.sleep(600)"
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    kept.extend([int(process.stdout.readline()), process])
-
-def test_both_are_gone():
-    assert kept[4].poll() == -9 and state(kept[3]) == []
-""",
-    )
-    done.assert_outcomes(passed=7, errors=2)
-    done.stdout.fnmatch_lines(
-        [
-            "the test left behind 1 thing:",
-            "  process * (* -c import time; time.sleep(600)), started at a place that is not known; it was killed",
-        ]
-    )
-
-
-def test_processes_that_end_by_themselves_are_no_leak(pytester: pytest.Pytester) -> None:
-    done = run(
-        pytester,
-        f"""{HEAD}
-@pytest.fixture(scope="module")
-def server():
-    with subprocess.Popen(SLEEP) as process:
-        yield
-        process.kill()
-
-def test_ends(peerlane_node):
-    kept.append(subprocess.Popen([sys.executable, "-c", "input(); import time; time.sleep(0.2)"], stdin=-1))
-    kept[-1].stdin.close()
-
-def test_joined(peerlane_node):
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(abs, (-3,)) == 3
-
-def test_of_a_wider_fixture(server, peerlane_node):
-    pass
-
-def test_it_runs_on(server):
-    pass
-""",
-    )
-    done.assert_outcomes(passed=4)
 
 
 # What a test of pyACL does after init and set_device(0), and what the list says of it.

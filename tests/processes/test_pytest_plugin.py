@@ -7,18 +7,11 @@ import sys
 
 import pytest
 
-from helpers.inner_pytest import SECONDS, here, run
+from helpers.inner_pytest import SECONDS, here, passes, run
 from peerlane.testing.procs import run_python
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.timeout(180)
-
-
-def passes(pytester: pytest.Pytester, source: str, *words: str, passed: int = 1) -> pytest.RunResult:
-    done = run(pytester, source, *words)
-    assert done.ret == 0
-    done.assert_outcomes(passed=passed)
-    return done
 
 
 def test_each_test_has_a_node_of_its_own(pytester: pytest.Pytester) -> None:
@@ -222,136 +215,6 @@ def test_acl_is_new_for_each_test(pytester: pytest.Pytester) -> None:
                 import acl
         """,
         passed=3,
-    )
-
-
-def test_children_of_a_test_are_in_its_node(pytester: pytest.Pytester) -> None:
-    passes(
-        pytester,
-        """
-        import subprocess
-        import sys
-        import pytest
-
-        @pytest.mark.peerlane(devices=3, memory="64MiB")
-        def test_it(acl, peerlane_node):
-            with peerlane_node[2].allocate(32 << 20):
-                code = "import acl; acl.rt.set_device(2); print(acl.rt.get_mem_info(1))"
-                child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-                assert child.stdout == f"({32 << 20}, {64 << 20}, 0)\\n", child.stderr
-        """,
-    )
-
-
-def test_forked_children_of_a_test_are_in_its_node(pytester: pytest.Pytester) -> None:
-    passes(
-        pytester,
-        """
-        import multiprocessing
-        import os
-        import pytest
-        import peerlane as pl
-
-        pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-
-        def work(number):
-            d0, d1 = pl.devices()[:2]
-            with d0.allocate(3 << 20) as a, d1.allocate(3 << 20) as b, d0.create_stream() as s:
-                a.fill(number, stream=s)
-                b.copy_from(a, stream=s)
-                s.sync(timeout=30)
-                assert (b.view() == number).all()
-            return os.getpid(), len(pl.devices()), d0.backend.config.name
-
-        @pytest.mark.parametrize("count", [2, 5])
-        def test_it(peerlane_node, count):
-            for _ in range(2):
-                with multiprocessing.get_context("fork").Pool(2) as pool:
-                    given = pool.map(work, range(4), chunksize=1)
-                    pool.close()
-                    pool.join()
-                assert {each[1:] for each in given} == {(2, peerlane_node[0].backend.config.name)}
-                assert os.getpid() not in {pid for pid, *_ in given}
-            work(9)  # from now on the device is in use
-            child = multiprocessing.get_context("fork").Process(target=work, args=(1,))
-            child.start()
-            child.join(30)
-            assert child.exitcode == 1
-        """,
-        passed=2,
-    )
-
-
-def test_a_server_of_forked_children_keeps_no_node(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        work="""
-        import multiprocessing, os, subprocess, sys
-
-        def report():
-            import acl
-            import peerlane as pl
-            return len(pl.devices()), pl.devices()[0].backend.config.name, acl.rt.get_device_count()[0], os.getppid()
-
-        def no_dialect():
-            import importlib.util
-            return importlib.util.find_spec("acl") is None and os.environ.get("PEERLANE_SCHEDULE")
-
-        def child_of_child():
-            code = "import work; *given, _ = work.report(); print(given)"
-            return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-
-        class Kept(multiprocessing.get_context("forkserver").Process):
-            def run(self):
-                import acl
-                assert acl.rt.get_device_count()[0] == 4
-        """
-    )
-    passes(
-        pytester,
-        """
-        import multiprocessing
-        import os
-        import pytest
-        import work
-
-        servers = set()
-        forkserver = multiprocessing.get_context("forkserver")
-
-        @pytest.fixture(scope="module")
-        def pool():
-            with forkserver.Pool(1) as pool:
-                assert pool.apply(work.no_dialect) == os.environ.get("PEERLANE_SCHEDULE")
-                yield pool
-
-        def test_before(pool):
-            pass
-
-        @pytest.mark.parametrize("count", [2, 3])
-        def test_it(acl, peerlane_node, count, request):
-            for _ in range(2):
-                with forkserver.Pool(1) as pool:
-                    *given, server = pool.apply(work.report)
-                    assert given == [2, peerlane_node[0].backend.config.name, 2]
-                    assert pool.apply(work.child_of_child) == f"{given}\\n"
-                servers.add(server)
-            assert len(servers) == 1
-
-        @pytest.mark.peerlane(devices=4)
-        def test_a_class_of_its_own(acl):
-            process = work.Kept()
-            process.start()
-            process.join(30)
-            assert process.exitcode == 0 and "_peerlane_carried" not in vars(process)
-
-        def test_without_a_dialect(peerlane_node, monkeypatch):
-            monkeypatch.setenv("PEERLANE_SCHEDULE", "lazy")
-            with forkserver.Pool(1) as pool:
-                assert pool.apply(work.no_dialect) == "lazy"
-
-        def test_the_older_pool_goes_on(pool):
-            assert pool.apply(len, ([1, 2],)) == 2
-        """,
-        passed=6,
     )
 
 
