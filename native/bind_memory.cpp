@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 
 #include "bind.h"
+#include "fork.h"
 #include "memory.h"
 
 namespace nb = nanobind;
@@ -181,7 +182,12 @@ void bind_memory(nb::module_& m) {
           "Give cached blocks back to the system; return their bytes.");
     m.def("interpreter_exits", &interpreter_exits,
           "Let threads that come back for the GIL from now on wait for the end of the process.");
-    m.def("check_usable", [] { Heap::get().check_usable(); }, "Refuse in a forked child.");
+    m.def("check_usable", [] { Heap::get().check_usable(); }, "Refuse in a forked child of a process that had used devices.");
+    m.def("begin_use", [] { Heap::get().begin_use(); },
+          "Say that what the process has now no forked child may share; refuses as check_usable.");
+    m.def("end_use", [] { Heap::get().end_use(); }, "Say that the node was left.");
+    m.def("begin_anew", &begin_anew,
+          "In a forked child: be a process of its own.  False if its parent had used devices, and then nothing can be used.");
     m.def(
         "window_offset",
         [](uint64_t address) -> std::optional<uint64_t> {

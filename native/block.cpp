@@ -20,14 +20,15 @@ namespace {
 constexpr uint64_t kForOthers = uint64_t{1} << 32;
 
 // Processes of a node draw from ranges of their own.
-uint64_t next_block_id() {
-    static std::atomic<uint64_t> next{[] {
-        uint64_t random = 0;
-        if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
-            random = static_cast<uint64_t>(getpid()) * 0x9E3779B97F4A7C15u;
-        return random >> 25 << 24 | 1;   // 39 bits, and room for 16 million blocks
-    }()};
-    return next.fetch_add(1, std::memory_order_relaxed);
+uint64_t draw_range() {
+    uint64_t random = 0;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random)
+        random = static_cast<uint64_t>(getpid()) * 0x9E3779B97F4A7C15u;
+    return random >> 25 << 24 | 1;   // 39 bits, and room for 16 million blocks
+}
+std::atomic<uint64_t>& next_block_id() {
+    static std::atomic<uint64_t> next{draw_range()};
+    return next;
 }
 
 // Leaked on purpose: a forked child and late threads may still look.
@@ -125,7 +126,7 @@ Block* create_block(uint64_t size, uint32_t device) {
         close(fd);
         throw Refusal{.why = Why::system_memory, .size = size, .error = error};
     }
-    return make_block(fd, size, next_block_id(), device);
+    return make_block(fd, size, next_block_id().fetch_add(1, std::memory_order_relaxed), device);
 }
 
 Block* adopt_block(int fd, uint64_t size, uint64_t id, uint32_t device, bool read_only, std::unique_ptr<Origin> origin) {
@@ -152,8 +153,11 @@ void drop_for_others(Block* block) {
     if (block->holders.fetch_sub(kForOthers + 1, std::memory_order_acq_rel) == kForOthers + 1) destroy(block);
 }
 
+void draw_block_ids() { next_block_id().store(draw_range(), std::memory_order_relaxed); }
+
 void lock_descriptors() { descriptors_mutex.lock(); }
 void unlock_descriptors() { descriptors_mutex.unlock(); }
+size_t count_descriptors() { return descriptors().size(); }
 void close_all_descriptors() {
     for (int fd : descriptors()) close(fd);
     descriptors().clear();

@@ -71,7 +71,9 @@ extern std::atomic<void (*)(uint64_t block_id)> abandoned;
 // Around fork: the child closes every block's descriptor, as it must not keep its parent's memory alive.
 void lock_descriptors();
 void unlock_descriptors();
+size_t count_descriptors();     // of blocks, with the lock
 void close_all_descriptors();   // with the lock
+void draw_block_ids();          // others than the parent's
 
 // False when it is as high as this process may have it.
 bool raise_descriptor_limit();

@@ -36,7 +36,7 @@ Broker& Broker::get() {
 Broker::Broker() : state_(new State) {}
 
 void Broker::open(int directory, const std::string& name, uint32_t, uint64_t node) {
-    Heap::get().check_usable();
+    Heap::get().begin_use();
     std::unique_lock lock(state_->mutex);
     state_->settled.wait(lock, [&] { return state_->phase != State::Phase::closing; });
     if (state_->phase == State::Phase::serving) {
@@ -152,10 +152,12 @@ void Broker::fork_parent() { state_->mutex.unlock(); }
 
 // What the child had of its parent's state is left as it is: its locks are held, and letting go of an export would
 // run code that believes to be in the parent.
-void Broker::fork_child() {
-    if (state_->loop) state_->loop->close_descriptors();
+bool Broker::fork_child() {
+    const bool served = state_->loop != nullptr;
+    if (served) state_->loop->close_descriptors();
     state_.release();
     state_.reset(new State);
+    return served;
 }
 
 }  // namespace peerlane

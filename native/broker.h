@@ -72,7 +72,7 @@ class Broker {
     // Around fork.  The child forgets everything, closes its descriptors and calls no `gone`.
     void fork_prepare();
     void fork_parent();
-    void fork_child();
+    bool fork_child();   // whether it served
 
   private:
     struct State;

@@ -24,10 +24,10 @@ void parent_after_fork() {
     Heap::get().fork_parent();
 }
 void child_after_fork() {
-    Broker::get().fork_child();
-    Exporter::fork_child();
-    Heap::get().fork_child();
+    const bool served = Broker::get().fork_child(), opened = Exporter::fork_child();
+    Heap::get().fork_child(served || opened);
 }
+std::atomic<bool> made{false};
 }  // namespace
 
 Heap& Heap::get() {
@@ -39,6 +39,7 @@ Heap& Heap::get() {
 Heap::Heap() {
     install_fault_handlers();
     pthread_atfork(prepare_fork, parent_after_fork, child_after_fork);
+    made.store(true, std::memory_order_relaxed);
 }
 
 void Heap::configure(const HeapSettings& settings) {
@@ -247,7 +248,7 @@ Extent* Heap::new_extent() {
 }
 
 Extent* Heap::allocate(uint32_t number, uint64_t size, bool peer) {
-    check_usable();
+    begin_use();
     if (size == 0 || size > kLargest)
         throw Refusal{.why = Why::out_of_memory, .size = size, .base = free_bytes(number),
                       .extent_size = device(number).settings.capacity, .device = number};
@@ -372,11 +373,31 @@ void Heap::fork_parent() {
     unlock_descriptors();
     mutex_.unlock();
 }
-void Heap::fork_child() {
+void Heap::fork_child(bool shares) {
     forked_.store(true, std::memory_order_relaxed);
+    inherits_nothing_ = !shares && !used_.load(std::memory_order_relaxed) && places_.empty() && regions_.empty() &&
+                        count_descriptors() == cache_.size();
     close_all_descriptors();
     unlock_descriptors();
     mutex_.unlock();
+}
+
+bool Heap::is_made() { return made.load(std::memory_order_relaxed); }
+
+bool Heap::begin_anew() {
+    std::lock_guard lock(mutex_);
+    if (!inherits_nothing_) return false;
+    for (const Cached& entry : cache_) {   // the parent's: no page of them is here, or may be given to the system
+        unmap_range(space_.shadow(entry.offset), round_up(entry.block->size, kGranule), true);
+        or_lose([&] { space_.give(entry.offset, round_up(entry.block->size, kGranule)); });
+        entry.block->fd = -1;
+        drop(entry.block);
+    }
+    cache_.clear();
+    cache_bytes_ = 0;
+    draw_block_ids();
+    forked_.store(false, std::memory_order_relaxed);
+    return true;
 }
 
 }  // namespace peerlane

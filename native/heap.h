@@ -173,11 +173,21 @@ class Heap {
 
     void fork_prepare();
     void fork_parent();
-    void fork_child();
+    void fork_child(bool shares);   // whether the parent shared anything
     bool is_forked() const { return forked_.load(std::memory_order_relaxed); }
     void check_usable() const {
         if (forked_.load(std::memory_order_relaxed)) throw Refusal{.why = Why::forked};
     }
+    // Said before anything is made that a forked child could harm, or lacks; until the node is left.
+    void begin_use() {
+        check_usable();
+        if (!used_.load(std::memory_order_relaxed)) used_.store(true, std::memory_order_relaxed);
+    }
+    void end_use() {
+        if (!is_forked()) used_.store(false, std::memory_order_relaxed);
+    }
+    static bool is_made();
+    bool begin_anew();   // in a forked child, by its only thread; false: its parent had memory
 
   private:
     static constexpr unsigned kClasses = 52;
@@ -240,7 +250,8 @@ class Heap {
     AddressSpace space_;
     HeapSettings settings_;
     std::atomic<bool> poison_{false};
-    std::atomic<bool> forked_{false};
+    std::atomic<bool> forked_{false}, used_{false};
+    bool inherits_nothing_ = false;   // in a forked child
     std::atomic<uint64_t> next_id_{1};
     uint32_t device_count_ = 0;
     std::unique_ptr<std::atomic<Device*>[]> devices_{new std::atomic<Device*>[kMaxDevices]()};

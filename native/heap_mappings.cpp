@@ -38,7 +38,7 @@ std::unique_ptr<Mapping> new_mapping(uint64_t reservation, uint32_t devices, uns
 }  // namespace
 
 PlacePtr Heap::reserve(uint64_t span, uint64_t alignment, uint32_t number, uint64_t wanted) {
-    check_usable();
+    begin_use();
     std::lock_guard lock(mutex_);
     if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
     if (span == 0 || span > space_.window() || alignment > kMostAlignment)

@@ -35,7 +35,7 @@ Block* Heap::charged_block(uint32_t number, uint64_t size) {
 }
 
 Block* Heap::create_physical(uint32_t number, uint64_t size, bool peer) {
-    check_usable();
+    begin_use();
     std::lock_guard lock(mutex_);
     if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
     if (size == 0 || size > kLargest)

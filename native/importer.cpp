@@ -33,7 +33,7 @@ Exporter::Exporter(std::shared_ptr<ExporterLine> line) : line_(std::move(line)) 
 
 std::shared_ptr<Exporter> Exporter::connect(int directory, const std::string& name, uint32_t slot, uint64_t node, int32_t pid,
                                             uint64_t start, Deadline deadline, Poll poll) {
-    Heap::get().check_usable();
+    Heap::get().begin_use();
     const Key key{node, slot, pid, static_cast<uint32_t>(start)};
     Registry& registry = Registry::get();
     if (std::shared_ptr<Exporter> known = registry.find(key); known && !known->is_lost()) return known;
@@ -75,9 +75,10 @@ void Exporter::fork_parent() {
     ExporterLine::fork_parent();
     Registry::get().mutex.unlock();
 }
-void Exporter::fork_child() {
-    ExporterLine::fork_child();
+bool Exporter::fork_child() {
+    const bool opened = ExporterLine::fork_child();
     Registry::get().mutex.unlock();
+    return opened;
 }
 
 }  // namespace peerlane

@@ -43,7 +43,7 @@ class Exporter {
     // Around fork: the child closes every connection, and its calls throw (Why::forked).
     static void fork_prepare();
     static void fork_parent();
-    static void fork_child();
+    static bool fork_child();   // whether there was any
 
   private:
     explicit Exporter(std::shared_ptr<class ExporterLine> line);

@@ -201,7 +201,8 @@ void ExporterLine::flush_later() {
 
 void ExporterLine::fork_prepare() { Lines::get().mutex.lock(); }
 void ExporterLine::fork_parent() { Lines::get().mutex.unlock(); }
-void ExporterLine::fork_child() {
+bool ExporterLine::fork_child() {
+    const bool any = !Lines::get().all.empty();
     for (ExporterLine* line : Lines::get().all) {
         for (int fd : {line->socket_, line->process_.pidfd})
             if (fd >= 0) close(fd);
@@ -209,6 +210,7 @@ void ExporterLine::fork_child() {
     }
     Lines::get().all.clear();
     Lines::get().mutex.unlock();
+    return any;
 }
 
 }  // namespace peerlane

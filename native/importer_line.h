@@ -45,7 +45,7 @@ class ExporterLine : public std::enable_shared_from_this<ExporterLine> {
 
     static void fork_prepare();
     static void fork_parent();
-    static void fork_child();
+    static bool fork_child();
 
   private:
     using Lock = std::unique_lock<std::mutex>;

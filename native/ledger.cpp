@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "fault_guard.h"
 #include "refusal.h"
@@ -33,7 +34,7 @@ uint64_t bit_of(uint64_t index) { return uint64_t{1} << (index % 64); }
 
 }  // namespace
 
-Ledger::Ledger(int fd, LedgerLayout layout, uint64_t slot) : layout_(layout), slot_(slot) {
+Ledger::Ledger(int fd, LedgerLayout layout, uint64_t slot) : layout_(layout), slot_(slot), pid_(getpid()) {
     struct stat facts {};
     if (slot >= layout.slots || fstat(fd, &facts) != 0 ||
         static_cast<uint64_t>(facts.st_size) < layout.file_size())
@@ -51,7 +52,10 @@ Ledger::Ledger(int fd, LedgerLayout layout, uint64_t slot) : layout_(layout), sl
     }
 }
 
-Ledger::~Ledger() { munmap(base_, layout_.file_size()); }
+// In a forked child something else may lie there.
+Ledger::~Ledger() {
+    if (pid_ == getpid()) munmap(base_, layout_.file_size());
+}
 
 Ledger::Word* Ledger::field(uint64_t slot, uint64_t index) const {
     return at(LedgerLayout::kHeader + slot * layout_.stride() + index * 8);

@@ -90,6 +90,7 @@ class Ledger {
 
     LedgerLayout layout_;
     uint64_t slot_;
+    const int32_t pid_;   // whose mapping it is: no child has it
     char* base_;
     std::mutex mutex_;   // what this process writes, but for its doorbell
     std::unordered_map<uint64_t, uint64_t> holds_;   // how often this process holds an entry

@@ -32,6 +32,8 @@ constexpr uint64_t kSecond = 1'000'000'000;
     throw Refusal{.why = descriptors ? Why::descriptors : Why::system_memory, .role = "signals", .size = bytes, .error = error};
 }
 
+std::atomic<uint64_t> living{0};   // notifies
+
 constexpr uint32_t kLines = 63;   // with the doorbell's: one page of memory
 constexpr uint64_t kAllFree = (uint64_t{1} << kLines) - 1;
 
@@ -61,6 +63,8 @@ class Lines {
         if (page->free == 0) full_.splice(full_.begin(), usable_, page->place);
         return {page, line};
     }
+    // In a forked child, where nobody has a line: the pages are the parent's too.
+    void begin_anew() { usable_.clear(); }
     void give(LocalPage& page, uint32_t line) {
         std::lock_guard lock(mutex_);
         if (page.free == 0) usable_.splice(usable_.begin(), full_, page.place);
@@ -198,7 +202,7 @@ Notify* Notify::record_of(std::shared_ptr<SharedSignal> event, uint64_t number, 
 
 Notify* Notify::local(NotifyKind kind, uint32_t device) {
     static std::atomic<uint64_t> next{1};
-    Heap::get().check_usable();   // another thread may have held the lock of the lines
+    Heap::get().begin_use();   // another thread may have held the lock of the lines
     Lines& lines = Lines::get();
     auto place = lines.take();
     auto* notify = new Notify(std::move(place.first), place.second, kind);
@@ -211,7 +215,21 @@ Notify* Notify::local(NotifyKind kind, uint32_t device) {
     return notify;
 }
 
+Notify::Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind)
+    : page(std::move(page)), line(this->page->line(line)), kind(kind) {
+    living.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool Notify::begin_anew() {
+    if (living.load(std::memory_order_acquire) != 0) return false;
+    Lines::get().begin_anew();
+    return true;
+}
+
 Notify::~Notify() {
+    struct Gone {
+        ~Gone() { living.fetch_sub(1, std::memory_order_release); }
+    } last;
     if (shared_ && kind != NotifyKind::level && !Heap::get().is_forked()) shared_->abandon();
     if (!local_ || Heap::get().is_forked()) return;
     const auto index = static_cast<uint32_t>(&line - &page->line(0));

@@ -63,8 +63,10 @@ struct Notify {
     // Record `number` of an event that processes share.
     static Notify* record_of(std::shared_ptr<SharedSignal> event, uint64_t number, uint32_t device);
 
-    Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind)
-        : page(std::move(page)), line(this->page->line(line)), kind(kind) {}
+    // In a forked child: use no line that its parent has; false: the parent had notifies.
+    static bool begin_anew();
+
+    Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind);
 
     // The number of the record; 0: strict, and the one before was not consumed.  `wake`: somebody waits for it.
     uint64_t record(bool& wake);

@@ -37,6 +37,19 @@ Scheduler::Scheduler() {
     pthread_atfork(prepare_fork, after_fork, after_fork);
 }
 
+bool Scheduler::begin_anew() {
+    Lock lock(mutex_);
+    if (!streams_.empty()) return false;
+    new (&work_) std::condition_variable;   // its parent's workers sleep there, for ever
+    workers_ = idle_ = 0;
+    watching_ = false;
+    watch_until_ = UINT64_MAX;
+    sleepers_.clear();
+    bell_node_.reset();
+    bell_page_.reset();
+    return true;
+}
+
 void Scheduler::configure(Schedule schedule, uint64_t seed) {
     Lock lock(mutex_);
     schedule_.store(schedule, std::memory_order_relaxed);
@@ -47,7 +60,7 @@ void Scheduler::configure(Schedule schedule, uint64_t seed) {
 }
 
 StreamPtr Scheduler::create(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy) {
-    Heap::get().check_usable();
+    Heap::get().begin_use();
     auto stream = std::make_shared<Stream>();
     stream->device = device;
     stream->stops = stops;

@@ -114,6 +114,7 @@ class Scheduler {
     std::vector<Waiting> waiting();
     void fork_prepare() { mutex_.lock(); }
     void fork_done() { mutex_.unlock(); }
+    bool begin_anew();   // in a forked child, without its parent's threads; false: the parent had streams
 
   private:
     using Lock = std::unique_lock<std::mutex>;

@@ -47,7 +47,8 @@ SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Led
 }
 
 SharedSignal::~SharedSignal() {
-    if (Heap::get().is_forked()) return;
+    const bool is_parents = SignalMember::pid_of(me_) != getpid();   // a child may be a process of its own by now
+    if (Heap::get().is_forked() || is_parents) return;
     member(place_).waiting.store(0, std::memory_order_relaxed);
     member(place_).owner.fetch_or(SignalMember::kLetGo, std::memory_order_acq_rel);
 }

@@ -21,10 +21,16 @@ void leave_signals_to_others() {
     pthread_sigmask(SIG_SETMASK, &all, nullptr);
 }
 
-ThreadTeam& ThreadTeam::get() {
-    static auto* team = new ThreadTeam;
+namespace {
+std::atomic<ThreadTeam*>& present() {
+    static auto* team = new std::atomic(new ThreadTeam);
     return *team;
 }
+}  // namespace
+
+ThreadTeam& ThreadTeam::get() { return *present().load(std::memory_order_acquire); }
+
+void ThreadTeam::begin_anew() { present().store(new ThreadTeam, std::memory_order_release); }
 
 unsigned ThreadTeam::cores() {
     static const unsigned count = [] {

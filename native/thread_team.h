@@ -16,6 +16,7 @@ class ThreadTeam {
     // When the team is busy with another caller's work the caller works alone.
     void run(unsigned helpers, const std::function<void(bool is_caller)>& work);
 
+    static void begin_anew();   // in a forked child: whatever its parent's helpers were doing, they are not here
     static unsigned cores();    // that this process may use
 
   private:

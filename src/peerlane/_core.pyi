@@ -64,7 +64,20 @@ def interpreter_exits() -> None:
     """
 
 def check_usable() -> None:
-    """Refuse in a forked child."""
+    """Refuse in a forked child of a process that had used devices."""
+
+def begin_use() -> None:
+    """
+    Say that what the process has now no forked child may share; refuses as check_usable.
+    """
+
+def end_use() -> None:
+    """Say that the node was left."""
+
+def begin_anew() -> bool:
+    """
+    In a forked child: be a process of its own.  False if its parent had used devices, and then nothing can be used.
+    """
 
 def window_offset(address: int) -> int | None:
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from peerlane import _core, memory
+from peerlane import _core, memory, origins
 from peerlane.buffer import Buffer, checked_part
 from peerlane.device import Device, checked_size
 from peerlane.errors import AccessDenied, BadAddress, Closed, Fault, InvalidValue, OutOfMemory
@@ -149,6 +149,8 @@ class AddressRange:
         if block.is_read_only:
             self._read_only.add(at)
         self._mapped[at] = physical.size
+        if origins.active:
+            origins.mapped(place.id, at, physical)
 
     def unmap(self, at: int = 0, size: int | None = None) -> None:
         """End mappings; what runs or is queued, and live views, keep the bytes until they end.
@@ -174,6 +176,8 @@ class AddressRange:
                 raise memory.not_mapped(place.address + start, self.device.name)
             self._read_only.discard(start)
             place.unmap(start)
+            if origins.active:
+                origins.unmapped(place.id, start)
 
     def set_access(self, access: Access, *, at: int = 0, size: int | None = None) -> None:
         """Change who may do what; queued operations were checked when they were submitted.

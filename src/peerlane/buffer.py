@@ -82,6 +82,8 @@ class Buffer(_core.Memory):
         if observers.active:
             observers.tell("create", made)
         memory.remember(made, device.name)
+        if origins.active:
+            origins.buffer_made(made)
         return made
 
     def close(self) -> None:

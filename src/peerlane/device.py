@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, MutableSet
 from typing import TYPE_CHECKING
 
-from peerlane import _core, memory, observers
+from peerlane import _core, memory, observers, origins
 from peerlane.backend import registry
 from peerlane.backend.interface import Backend, Caps, DeviceInfo
 from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, OutOfMemory
@@ -407,6 +407,8 @@ def leave_node() -> None:
     """Leave the node: all its allocations die, its devices and buffers become Closed.  Idempotent."""
     if observers.active and registry.is_entered():
         observers.tell_id("destroy", "Node", 0)
+    if origins.active:
+        origins.node_left(origins.leaving())
     memory.forget_node([record.id for record in memory.live_records()])
     registry.leave()
 
@@ -436,10 +438,12 @@ def enter_node(spec: str) -> tuple[Device, ...]:
     config = NodeConfig.resolve(spec, source="enter_node")
     before = registry.current() if registry.is_entered() else None
     old = [record.id for record in memory.live_records()]
+    leaving = origins.leaving() if origins.active else ()
     entered = registry.enter(config)
     if entered is not before:
         if before is not None and observers.active:
             observers.tell_id("destroy", "Node", 0)
+        origins.node_left(leaving)
         memory.forget_node(old)
     return _devices_of(entered)
 

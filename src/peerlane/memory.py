@@ -302,8 +302,9 @@ def explain(
             return _closed(allocation, device) if role else _left(device)
         case "forked":
             return Closed(
-                f"process {os.getpid()} was forked after peerlane had started; device memory does not survive "
-                "a fork: start workers with the 'spawn' method, or fork before the first peerlane call",
+                f"process {os.getpid()} was forked after its parent had used devices; their memory and streams do "
+                "not survive a fork: start workers with the 'spawn' method, or fork while the program has only asked "
+                "which devices there are",
                 fault=Fault.FORKED,
             )
         case "read_only":

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from peerlane import memory
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from peerlane.buffer import Buffer
+    from peerlane.physical import Physical
     from peerlane.sharing import Handle
 
 active = False  #: whether what is made is noted
@@ -89,14 +90,34 @@ class _Noted:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    physical: weakref.ref[Physical]
+    block: int
+    size: int
+    where: str
+    site: Site | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What lived in a node that was left, and who may drop it still; None: nobody can."""
+
+    living: Living
+    holder: weakref.ref[Any] | None
+
+
 _noted: dict[object, _Noted] = {}
+_mapped: dict[tuple[int, int], _Mapped] = {}  # by the range's number and the offset
+_buffers: dict[int, weakref.ref[Buffer] | None] = {}  # by allocation; None: a dialect's
+_lost: list[Lost] = []
 _sources: list[Source] = []
 
 
 def begin() -> None:
     """Note from now on what is made; what was noted before is forgotten."""
     global active
-    _noted.clear()
+    _forget()
     memory.callers_kept = _CALLERS
     active = True
 
@@ -106,7 +127,12 @@ def end() -> None:
     global active
     active = False
     memory.callers_kept = 0
-    _noted.clear()
+    _forget()
+
+
+def _forget() -> None:
+    for each in (_noted, _mapped, _buffers, _lost):
+        each.clear()
 
 
 def add_source(source: Source) -> None:
@@ -117,13 +143,56 @@ def add_source(source: Source) -> None:
 def living() -> tuple[Living, ...]:
     """Return what lives now, memory first.
 
-    What belongs to a node that was left has ended.  A view is listed only if the buffer that it looks into was
-    closed: it then holds the bytes by itself.
+    What belongs to a node that was left has ended: :func:`lost` has it.  A view is listed only if the buffer that
+    it looks into was closed: it then holds the bytes by itself.
     """
-    found = [*_memory(), *_others()]
+    found = [living for _, living in _memory()]
+    found += _mappings()
+    found += (living for _, living in _others())
     for source in _sources:
         found += source()
     return tuple(found)
+
+
+def lost() -> tuple[Living, ...]:
+    """Return what lived when its node was left, and would live still: nobody has dropped it since."""
+    return tuple(each.living for each in _lost if each.holder is None or each.holder() is not None)
+
+
+def leaving() -> Sequence[Lost]:
+    """Return what lives in the node that may be left now, for :func:`node_left`."""
+    holders = {record.id: _buffers.get(record.id) for record in memory.live_records()}
+    found = [Lost(living, holders[allocation]) for allocation, living in _memory()]
+    found += [Lost(living, None) for living in _mappings()]
+    found += [Lost(living, reference) for reference, living in _others()]
+    found += [Lost(living, None) for source in _sources for living in source()]
+    return [replace(each, living=_of_left_node(each.living)) for each in found]
+
+
+def node_left(lost: Sequence[Lost]) -> None:
+    """Note that the node was left, and what lived there."""
+    _lost.extend(lost)
+
+
+def _of_left_node(each: Living) -> Living:
+    where = "of a node that the test left"
+    return replace(each, text=f"{each.text}, {where}", where=f"{each.where} {where}")
+
+
+def buffer_made(buffer: Buffer) -> None:
+    """Note who holds a new allocation."""
+    _buffers[buffer.id] = None if _is_for_dialect() else weakref.ref(buffer)
+
+
+def mapped(place: int, at: int, physical: Physical) -> None:
+    """Note that a range has a block's bytes at an offset, and the caller's place."""
+    where, site = physical.device.name, memory.call_site()
+    _mapped[place, at] = _Mapped(weakref.ref(physical), physical.id, physical.size, where, site)
+
+
+def unmapped(place: int, at: int) -> None:
+    """Note that it has them no more."""
+    _mapped.pop((place, at), None)
 
 
 def made(what: Any) -> None:
@@ -132,12 +201,17 @@ def made(what: Any) -> None:
     A dialect's own streams and events serve something that it gave out by number, or that a program never asked for:
     they are not noted.
     """
-    frame = sys._getframe(1)
+    if not _is_for_dialect():
+        _note(id(what), what)
+
+
+def _is_for_dialect() -> bool:
+    frame = sys._getframe(2)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("peerlane."):
         if frame.f_globals["__name__"].startswith(_DIALECTS):
-            return
+            return True
         frame = frame.f_back  # type: ignore[assignment]
-    _note(id(what), what)
+    return False
 
 
 def disown(what: object) -> None:
@@ -176,18 +250,31 @@ def _is_over(what: Any) -> bool:
     return bool(what.is_closed or what.device.is_closed)
 
 
-def _memory() -> Iterator[Living]:
+def _memory() -> Iterator[tuple[int, Living]]:
     for record in memory.live_records():
         kind = record.sort.noun
         if record.sort is memory.Sort.ALLOCATION:
             kind = "pinned memory" if record.device == "host" else "memory"
         text = f"{kind}: {record.size:,} bytes on {record.device}"
-        yield Living(kind, text, record.size, record.device, record.made_at)
+        yield record.id, Living(kind, text, record.size, record.device, record.made_at)
 
 
-def _others() -> Iterator[Living]:
+def _mappings() -> Iterator[Living]:
+    """Physical memory that only its mappings hold: who made it has closed or dropped it."""
+    live = {record.id for record in memory.live_records()}
+    seen: set[int] = set()
+    for (place, _), each in list(_mapped.items()):
+        physical = each.physical()
+        is_held = physical is not None and not physical.is_closed
+        if place in live and not is_held and each.block not in seen:
+            seen.add(each.block)
+            text = f"mapped memory: {each.size:,} bytes on {each.where}, which only an address range holds"
+            yield Living("mapped memory", text, each.size, each.where, each.site)
+
+
+def _others() -> Iterator[tuple[weakref.ref[Any], Living]]:
     live = {record.id for record in memory.live_records()}
     for noted in list(_noted.values()):
         found = None if noted.allocation in live else noted.look()
         if found is not None:
-            yield found
+            yield noted.reference, found

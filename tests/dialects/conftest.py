@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 import peerlane
+from helpers.acl_calls import Server
 from helpers.acl_peer import AclPeer, acl_peer
 from peerlane.dialects.acl import _system
 
@@ -78,6 +79,14 @@ def message(acl: ModuleType) -> Callable[[], str]:
         return text
 
     return take
+
+
+@pytest.fixture
+def server(acl: ModuleType) -> Iterator[Server]:
+    """Return a thread that processes reports until the test is over."""
+    started = Server(acl)
+    yield started
+    started.stop()
 
 
 HIP_VARIABLES = ("PEERLANE_HIP_VERSION", "PEERLANE_HIP_POLICY", "AMD_LOG_LEVEL")

@@ -4,43 +4,17 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from helpers.acl_calls import Held, content, filled, in_thread, ok, subscribed
+from helpers.acl_calls import Held, Server, content, filled, in_thread, ok, subscribed
 from peerlane.dialects.acl import _callback
 
 pytestmark = pytest.mark.timeout(60)
 NO_BLOCK, BLOCK = 0, 1
-
-
-class Server:
-    """A thread that processes reports, as the vendor's samples start it."""
-
-    def __init__(self, acl: ModuleType) -> None:
-        self._acl = acl
-        self._stop = False
-        self.codes: list[int] = []
-        self.thread = ok(acl.util.start_thread(self._serve, [20]))
-
-    def _serve(self, args: list[int]) -> None:
-        (timeout,) = args
-        while not self._stop:
-            self.codes.append(self._acl.rt.process_report(timeout))
-
-    def stop(self) -> None:
-        self._stop = True
-        ok(self._acl.util.stop_thread(self.thread))
-
-
-@pytest.fixture
-def server(acl: ModuleType) -> Iterator[Server]:
-    started = Server(acl)
-    yield started
-    started.stop()
 
 
 def test_in_the_order_of_the_stream(acl: ModuleType, server: Server) -> None:

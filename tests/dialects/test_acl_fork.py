@@ -114,7 +114,7 @@ def test_every_call_of_a_forked_child_that_touches_devices_says_so(acl: ModuleTy
         ("a model", lambda: acl.mdl.load_from_file("x"), 200001),
         ("get_soc_name", acl.get_soc_name, None),
         ("get_version", acl.get_version, (1, 17, 0, 0)),
-        ("message", lambda: "was forked after peerlane had started" in acl.get_recent_err_msg(), True),
+        ("message", lambda: "was forked after its parent had used devices" in acl.get_recent_err_msg(), True),
         ("solution", lambda: (rt.malloc(8, 2), "'spawn'" in acl.get_recent_err_msg())[1], True),
         ("ptr_to_bytes", lambda: util.ptr_to_bytes(out, len(data)), data),
         ("bytes_to_ptr", lambda: util.bytes_to_ptr(data), out),
@@ -133,6 +133,8 @@ def test_every_call_of_a_forked_child_that_touches_devices_says_so(acl: ModuleTy
     assert [rt.free(pointer), rt.free_host(host), acl.finalize()] == [0, 0, 0]
 
 
+ACL = "import peerlane.dialects.acl as acl"
+REFUSED = "[507033, 507033, (0, 507033)]"
 FIRST = """
 import os, sys, warnings
 warnings.simplefilter("ignore")
@@ -151,8 +153,15 @@ os.waitpid(child, 0)
     [
         ("", "[0, 0, (2, 0)]"),
         ("import peerlane.dialects.acl as acl; acl.rt.get_run_mode()", "[0, 0, (2, 0)]"),
-        ("import peerlane; peerlane.devices()", "[507033, 507033, (0, 507033)]"),
-        ("import peerlane; peerlane.devices(); peerlane.leave_node()", "[507033, 507033, (0, 507033)]"),
+        (f"{ACL}; acl.rt.get_device_count(); acl.get_soc_name()", "[0, 0, (2, 0)]"),
+        (f"{ACL}; acl.init(); acl.rt.get_device_count()", "[100002, 0, (2, 0)]"),
+        (f"{ACL}; acl.rt.device_can_access_peer(0, 1); acl.rt.get_device_info(0, 101)", "[0, 0, (2, 0)]"),
+        (f"{ACL}; acl.rt.set_device(0)", REFUSED),
+        (f"{ACL}; acl.rt.set_device(0); acl.rt.reset_device(0)", REFUSED),
+        (f"{ACL}; acl.rt.create_context(0)", REFUSED),
+        ("import peerlane; peerlane.devices()", "[0, 0, (2, 0)]"),
+        ("import peerlane; peerlane.devices()[0].allocate(8)", REFUSED),
+        ("import peerlane; peerlane.devices()[0].allocate(8); peerlane.leave_node()", "[0, 0, (2, 0)]"),
     ],
 )
 def test_what_counts_is_whether_the_parent_had_used_devices(before: str, wanted: Any) -> None:

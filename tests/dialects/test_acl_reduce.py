@@ -48,6 +48,24 @@ def test_bfloat16_rounds_to_the_nearest_even(acl: ModuleType) -> None:
     assert np.isnan(found[4:6]).all() and found[6] == 0 and np.isinf(found[7])
 
 
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_every_bfloat16_is_rounded_as_the_rule_says(acl: ModuleType, kind: int) -> None:
+    every = np.arange(1 << 16, dtype=np.uint16)
+    order = np.random.default_rng(kind).permutation
+    a, b = np.concatenate([every, order(every)]), np.concatenate([order(every), order(every)])
+    wide = [(each.astype(np.uint32) << 16).view(np.float32) for each in (a, b)]
+    with np.errstate(all="ignore"):
+        exact = OPERATIONS[kind](*wide)
+    number = exact.view(np.uint32).astype(object)  # whole numbers without a limit
+    low = number & 0xFFFF
+    up = (low > 0x8000) | ((low == 0x8000) & (number >> 16 & 1 == 1))
+    expected = np.where(np.isnan(exact), number >> 16 | 0x40, (number >> 16) + up).astype(np.uint16)
+    dst, src = holding(acl, a.tobytes()), holding(acl, b.tobytes())
+    ok(acl.rt.reduce_async(dst, src, a.nbytes, kind, 27, 0, 0))
+    ok(acl.rt.synchronize_stream(0))
+    assert content(acl, dst, a.nbytes) == expected.tobytes()
+
+
 def test_large_ones_go_piece_by_piece(acl: ModuleType) -> None:
     size = (5 << 20) + 4
     dst, src = filled(acl, size, 1), filled(acl, size, 2)

@@ -72,3 +72,22 @@ class Held:
     def release(self) -> None:
         """Let it go on."""
         ok(self._acl.rt.record_notify(self._notify, self._other))
+
+
+class Server:
+    """A thread that processes reports, as the vendor's samples start it."""
+
+    def __init__(self, acl: ModuleType) -> None:
+        self._acl = acl
+        self._stop = False
+        self.codes: list[int] = []
+        self.thread = ok(acl.util.start_thread(self._serve, [20]))
+
+    def _serve(self, args: list[int]) -> None:
+        (timeout,) = args
+        while not self._stop:
+            self.codes.append(self._acl.rt.process_report(timeout))
+
+    def stop(self) -> None:
+        self._stop = True
+        ok(self._acl.util.stop_thread(self.thread))

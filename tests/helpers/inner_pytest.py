@@ -8,12 +8,29 @@ import pytest
 
 SECONDS = 120.0
 FILE = "test_it.py"
+HEAD = """
+import os, subprocess, sys, time
+import multiprocessing
+import pytest
+import peerlane as pl
+
+kept = []
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+"""
 
 
 def run(pytester: pytest.Pytester, source: str, *words: str) -> pytest.RunResult:
     """Run a test file."""
     pytester.makepyfile(test_it=textwrap.dedent(source))
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *words, timeout=SECONDS)
+
+
+def passes(pytester: pytest.Pytester, source: str, *words: str, passed: int = 1) -> pytest.RunResult:
+    """Run a test file whose tests all pass."""
+    done = run(pytester, source, *words)
+    assert done.ret == 0
+    done.assert_outcomes(passed=passed)
+    return done
 
 
 def here(pytester: pytest.Pytester, mark: str = "here") -> str:

@@ -7,20 +7,10 @@ import textwrap
 
 import pytest
 
-from helpers.inner_pytest import here, run
+from helpers.inner_pytest import HEAD, here, run
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.timeout(180)
-
-HEAD = """
-import os, subprocess, sys, time
-import multiprocessing
-import pytest
-import peerlane as pl
-
-kept = []
-SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
-"""
 
 # What a test does, and what the list says of it.
 KINDS = {
@@ -108,87 +98,6 @@ def test_it(peerlane_node):
             f"  handle 0x* of Physical 2,097,152 bytes on virtual:0, made at {here(pytester, 'handle')}",
         ]
     )
-
-
-@pytest.mark.parametrize(
-    ("start", "command"),
-    [
-        ("subprocess.Popen(SLEEP)", "* -c import time; time.sleep(600)"),
-        ("multiprocessing.get_context('spawn').Process(target=time.sleep, args=(600,))", "*spawn_main*"),
-        ("multiprocessing.get_context('fork').Process(target=time.sleep, args=(600,), daemon=True)", "*"),
-        ("multiprocessing.get_context('forkserver').Process(target=time.sleep, args=(600,))", "*"),
-    ],
-    ids=["subprocess", "spawn", "fork", "forkserver"],
-)
-def test_a_process_is_listed_and_killed(pytester: pytest.Pytester, start: str, command: str) -> None:
-    done = run(
-        pytester,
-        f"""{HEAD}
-def test_it(peerlane_node):
-    process = {start}  # made
-    if hasattr(process, "start"):
-        process.start()  # started
-    kept.append(process)
-
-def test_next(peerlane_node):
-    process = kept[0]
-    code = process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
-    assert code == -9 and not os.path.exists(f"/proc/{{process.pid}}")
-    assert not multiprocessing.active_children()
-""",
-    )
-    done.assert_outcomes(passed=2, errors=1)
-    place = here(pytester, "made" if "Popen" in start else "started")
-    done.stdout.fnmatch_lines([f"  process * ({command}), started at {place}; it was killed"])
-
-
-def test_a_process_that_nobody_saw_start_and_its_own_children(pytester: pytest.Pytester) -> None:
-    done = run(
-        pytester,
-        f"""{HEAD}
-def test_it(peerlane_node):
-    code = f"import os, subprocess; subprocess.Popen({{SLEEP!r}}); open('ready', 'w').close(); os.wait()"
-    kept.append(os.posix_spawn(sys.executable, [sys.executable, "-c", code], os.environ))
-    while not os.path.exists("ready"):
-        time.sleep(0.01)
-    kept.append(os.popen(f"ps -o pid= --ppid {{kept[0]}}").read().strip())
-
-def test_next():
-    assert kept[1].isdigit() and os.waitpid(kept[0], 0)[1] == 9
-    with open(f"/proc/{{kept[1]}}/stat") if os.path.exists(f"/proc/{{kept[1]}}") else open(os.devnull) as file:
-        assert file.read().rpartition(")")[2].split()[:1] in ([], ["Z"])
-""",
-    )
-    done.assert_outcomes(passed=2, errors=1)
-    done.stdout.fnmatch_lines(["  process * (*), started at a place that is not known; it was killed"])
-
-
-def test_processes_that_end_by_themselves_are_no_leak(pytester: pytest.Pytester) -> None:
-    done = run(
-        pytester,
-        f"""{HEAD}
-@pytest.fixture(scope="module")
-def server():
-    with subprocess.Popen(SLEEP) as process:
-        yield
-        process.kill()
-
-def test_ends(peerlane_node):
-    kept.append(subprocess.Popen([sys.executable, "-c", "input(); import time; time.sleep(0.2)"], stdin=-1))
-    kept[-1].stdin.close()
-
-def test_joined(peerlane_node):
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(abs, (-3,)) == 3
-
-def test_of_a_wider_fixture(server, peerlane_node):
-    pass
-
-def test_it_runs_on(server):
-    pass
-""",
-    )
-    done.assert_outcomes(passed=4)
 
 
 # What a test of pyACL does after init and set_device(0), and what the list says of it.
@@ -351,9 +260,12 @@ def test_entered_by_itself(peerlane_node):
     kept.append(device.allocate(5))
 """,
     )
-    done.assert_outcomes(passed=4, errors=1)
+    done.assert_outcomes(passed=4, errors=2)
     done.stdout.fnmatch_lines(
-        ["*ERROR at teardown of test_entered_by_itself*", "the test left behind 2 things*"]
+        [
+            *("*ERROR at teardown of test_left_by_itself*", "the test left behind 1 thing*"),
+            *("*ERROR at teardown of test_entered_by_itself*", "the test left behind 2 things*"),
+        ]
     )
 
 
@@ -402,6 +314,93 @@ def test_it(peerlane_node):
 """,
     )
     done.assert_outcomes(passed=1)
+
+
+def test_memory_that_only_a_range_holds(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        f"""{HEAD}
+def test_it(peerlane_node):
+    d0, d1 = peerlane_node
+    room = pl.AddressRange(d0, 8 << 20)  # range
+    kept.append(room)
+    lasting = pl.Physical(d1, 2 << 20)  # lasting
+    kept.append(lasting)
+    room.map(lasting, at=6 << 20)
+    with pl.Physical(d0, 2 << 20) as one, pl.Physical(d0, 2 << 20) as other:
+        room.map(one)  # first
+        room.map(one, at=4 << 20)
+        room.map(other, at=2 << 20)
+        room.unmap(2 << 20)
+
+def test_queued(peerlane_node):
+    d0, _ = peerlane_node
+    kept.append(pl.AddressRange(d0, 8 << 20))
+    block = d0.allocate(2 << 20)
+    kept.append(memoryview(block))
+    block.close()
+
+def test_nothing_is_mapped_any_more(peerlane_node):
+    with pl.AddressRange(peerlane_node[0], 2 << 20) as room, pl.Physical(peerlane_node[0], 2 << 20) as block:
+        room.map(block)
+""",
+    )
+    done.assert_outcomes(passed=3, errors=2)
+    mapped = "  mapped memory: 2,097,152 bytes on virtual:0, which only an address range holds"
+    done.stdout.fnmatch_lines(
+        [
+            "the test left behind 3 things, 4,194,304 bytes in all:",
+            f"  address range: 8,388,608 bytes on virtual:0, made at {here(pytester, 'range')}",
+            f"{mapped}, made at {here(pytester, 'first')}",
+            f"  physical 2,097,152 bytes on virtual:1, made at {here(pytester, 'lasting')}",
+            "the test left behind 2 things, 2,097,152 bytes in all:",
+            "  2,097,152 bytes on virtual:0 that were freed and are still held: *",
+        ]
+    )
+
+
+def test_what_lived_in_a_node_that_the_test_left(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        f"""{HEAD}
+def test_it(peerlane_node):
+    local = peerlane_node[0].allocate(4096)
+    kept.append(peerlane_node[1].allocate(8192))  # memory
+    kept.append(peerlane_node[1].create_stream())  # stream
+    with pytest.raises(pl.InvalidValue):
+        pl.enter_node("devices=0")  # nothing was left
+    assert not local.is_closed
+    pl.enter_node("devices=3")
+    kept.append(pl.devices()[2].allocate(64))  # after
+    pl.leave_node()
+
+def test_of_pyacl(acl):
+    acl.rt.set_device(1)
+    for _ in range(2):
+        acl.rt.malloc(4096, 2)  # malloc
+    acl.rt.create_event()  # event
+    pl.leave_node()
+
+def test_dropped(peerlane_node):
+    local = peerlane_node[0].allocate(4096)
+    stream = peerlane_node[0].create_stream()
+    pl.leave_node()
+    assert local.is_closed and stream.is_closed
+""",
+    )
+    done.assert_outcomes(passed=3, errors=2)
+    of = "of a node that the test left, made at"
+    done.stdout.fnmatch_lines(
+        [
+            "the test left behind 3 things, 8,256 bytes in all:",
+            f"  memory: 8,192 bytes on virtual:1, {of} {here(pytester, 'memory')}",
+            f"  stream * on virtual:1: idle, {of} {here(pytester, 'stream')}",
+            f"  memory: 64 bytes on virtual:2, {of} {here(pytester, 'after')}",
+            "the test left behind 3 things, 8,192 bytes in all:",
+            f"  2 times memory, 8,192 bytes on virtual:1 {of} {here(pytester, 'malloc')}",
+            f"  event 0x* of device 1, {of} {here(pytester, 'event')}",
+        ]
+    )
 
 
 def test_bytes_that_nothing_listed_holds(pytester: pytest.Pytester) -> None:

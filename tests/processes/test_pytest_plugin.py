@@ -7,18 +7,11 @@ import sys
 
 import pytest
 
-from helpers.inner_pytest import SECONDS, here, run
+from helpers.inner_pytest import SECONDS, here, passes, run
 from peerlane.testing.procs import run_python
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.timeout(180)
-
-
-def passes(pytester: pytest.Pytester, source: str, *words: str, passed: int = 1) -> pytest.RunResult:
-    done = run(pytester, source, *words)
-    assert done.ret == 0
-    done.assert_outcomes(passed=passed)
-    return done
 
 
 def test_each_test_has_a_node_of_its_own(pytester: pytest.Pytester) -> None:
@@ -222,24 +215,6 @@ def test_acl_is_new_for_each_test(pytester: pytest.Pytester) -> None:
                 import acl
         """,
         passed=3,
-    )
-
-
-def test_children_of_a_test_are_in_its_node(pytester: pytest.Pytester) -> None:
-    passes(
-        pytester,
-        """
-        import subprocess
-        import sys
-        import pytest
-
-        @pytest.mark.peerlane(devices=3, memory="64MiB")
-        def test_it(acl, peerlane_node):
-            with peerlane_node[2].allocate(32 << 20):
-                code = "import acl; acl.rt.set_device(2); print(acl.rt.get_mem_info(1))"
-                child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-                assert child.stdout == f"({32 << 20}, {64 << 20}, 0)\\n", child.stderr
-        """,
     )
 
 
@@ -463,6 +438,26 @@ def test_a_test_without_it_pays_nothing(pytester: pytest.Pytester) -> None:
         "-p",
         "no:timeout",
     )
+
+
+@pytest.mark.parametrize("before", [[], ["-m", "peerlane", "run"]], ids=["pytest", "peerlane run"])
+def test_warnings_may_be_errors(pytester: pytest.Pytester, before: list[str]) -> None:
+    pytester.makepyfile(
+        test_it="""
+        import subprocess, sys
+
+        def test_acl(acl):
+            assert acl.rt.get_device_count() == (2, 0)
+
+        def test_node(peerlane_node):
+            subprocess.run([sys.executable, "-W", "error", "-c", "import peerlane; peerlane.devices()"], check=True)
+        """
+    )
+    # The build tool's own, where peerlane is installed for development.
+    warnings = ["-W", "error", "-W", "ignore:Module already imported so cannot be rewritten; _editable"]
+    words = [*before, "-m", "pytest", *warnings, "-p", "no:cacheprovider", "-n", "1", str(pytester.path)]
+    done = run_python(words, timeout=SECONDS, cwd=pytester.path)
+    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
 
 
 def test_peerlane_may_be_imported_before_pytest(pytester: pytest.Pytester) -> None:

@@ -211,6 +211,31 @@ assert (view[:] == view[0]).all() and d.free_bytes == d.total_bytes - (2 << 20) 
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
+def test_fork_joins() -> None:
+    code = """
+import os, peerlane as pl
+d = pl.devices()[0]
+asked = d.total_bytes, d.uuid, d.free_bytes, d.can_access(pl.devices()[1]), d.peers, pl.Device("virtual:1")
+for _ in range(2):
+    if os.fork() == 0:
+        assert pl.devices()[0] is d and d.free_bytes == asked[2]
+        with d.allocate(3 << 20) as a, d.create_stream() as s:
+            a.fill(7, stream=s)
+            s.sync(timeout=20)
+            assert (a.view() == 7).all() and d.free_bytes == asked[2] - (4 << 20)
+        os._exit(0)
+    assert os.wait()[1] == 0
+d.allocate(8).close()
+if os.fork() == 0:
+    try: pl.devices()
+    except pl.Closed as e: os._exit(e.fault is not pl.Fault.FORKED)
+    os._exit(2)
+assert os.wait()[1] == 0 and d.free_bytes == asked[2]
+"""
+    done = run_python(["-W", "ignore", "-c", code], timeout=60)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
 def test_ctrl_c_stops_a_copy() -> None:
     code = """
 import os, signal, threading, time, peerlane as pl

@@ -21,6 +21,8 @@ def _after_fork() -> None:
     # A thread that entered a node while another one forked does not exist in the child to let go of the lock.
     global _lock
     _lock = threading.RLock()
+    if _core.begin_anew() and _current is not None:
+        _current.inherit()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -32,12 +34,14 @@ def current() -> VirtualBackend:
     Raises
     ------
     Closed
-        ``FORKED`` in the child of a fork that came after the first call; the process is ending.
+        ``FORKED`` in the child of a fork that came after its parent had used devices; the process is ending.
     """
     if _current is None:
         check_time()
         return enter(NodeConfig.from_environment())
     _core.check_usable()
+    if _current.is_inherited:
+        _current.join()
     return _current
 
 
@@ -73,7 +77,7 @@ def enter(config: NodeConfig) -> VirtualBackend:
     check_time()
     with _lock:
         if _current is not None and _current.config == config:
-            return _current
+            return current()
         if _current is not None and _current.config.name == config.name:
             # One file: this process's own slot in it is in its way and must go first.
             refuse_other_window(config)
@@ -92,6 +96,7 @@ def leave() -> None:
         left, _current = _current, None
         if left is not None:
             left.close()
+            _core.end_use()
 
 
 # Exit handlers run from the last to the first: the device module, which needs this one, leaves the node before.

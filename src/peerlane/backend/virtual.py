@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from collections.abc import Callable, Collection
 from typing import TypeVar
@@ -43,13 +44,19 @@ class VirtualBackend:
     def __init__(self, config: NodeConfig) -> None:
         refuse_other_window(config)
         self.config = config
-        self._state = NodeState(config)
-        self._pid = os.getpid()
         self._node_hash = handles.node_hash(config)
-        self._start = _core.start_time(self._pid) & 0xFFFFFFFF
-        self._makers: dict[int, tuple[int, int]] = {}  # who was met at a slot: pid and start time
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
+        self.is_inherited = False
+        self._lock = threading.Lock()
+        self._join()
+
+    def _join(self) -> None:
+        config = self.config
+        self._state = NodeState(config)
+        self._pid = os.getpid()
+        self._start = _core.start_time(self._pid) & 0xFFFFFFFF
+        self._makers: dict[int, tuple[int, int]] = {}  # who was met at a slot: pid and start time
         self._numbers: list[int] = []
         self.is_closed = False
         try:
@@ -69,6 +76,25 @@ class VirtualBackend:
             self.close()
             raise
         self._ordinals = {number: ordinal for ordinal, number in enumerate(self._numbers)}
+
+    def inherit(self) -> None:
+        """Note, in a forked child, that what is here is its parent's; nothing is in use."""
+        self._lock = threading.Lock()
+        self.is_inherited = True
+
+    def join(self) -> None:
+        """Take a place of its own in the node, in a forked child at its first call; as the constructor."""
+        with self._lock:
+            if self.is_inherited and not self.is_closed:
+                self._abandon()
+                self._join()
+                self.is_inherited = False
+
+    def _abandon(self) -> None:
+        numbers, self._numbers = self._numbers, []
+        for number in numbers:
+            _core.close_device(number)
+        self._state.close()
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         config = self.config
@@ -237,6 +263,7 @@ class VirtualBackend:
     def number(self, ordinal: int) -> int:
         """Return what native code calls the device; Closed when the node was left."""
         self._check_open()
+        _core.begin_use()
         return self._numbers[ordinal]
 
     def allocate_host(self, nbytes: int) -> Block:
@@ -274,6 +301,7 @@ class VirtualBackend:
         self._note(self._announced[ordinal], ordinal, peer, enabled)
 
     def _note(self, own: set[int], ordinal: int, peer: int, enabled: bool) -> None:
+        _core.begin_use()
         (own.add if enabled else own.discard)(peer)
         wanted = peer in self._peers[ordinal] or peer in self._announced[ordinal]
         self._state.ledger.set_peer(ordinal, peer, wanted)
@@ -289,6 +317,9 @@ class VirtualBackend:
         if self.is_closed:
             return
         self.is_closed = True
+        if self.is_inherited:
+            self._abandon()
+            return
         try:
             if self._pid == os.getpid():
                 _core.stop_serving()
@@ -308,6 +339,8 @@ class VirtualBackend:
 
     def _check_open(self) -> None:
         _core.check_usable()
+        if self.is_inherited:
+            self.join()
         if self.is_closed:
             raise Closed(
                 f"this process has left node {self.config.name!r}; ask for its devices again with devices()"

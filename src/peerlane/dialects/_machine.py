@@ -188,11 +188,17 @@ class Machine:
             )
         return present[ordinal]
 
+    def _used(self, ordinal: int) -> Device:
+        """Return a device of which this process will have a context: no forked child has it."""
+        device = self.device(ordinal)
+        device.backend.number(ordinal)
+        return device
+
     def select(self, ordinal: int, *, share: bool = False) -> Context:
         """Make a device's primary context current in this thread, with one more reference (``share``: only if it
         has none).
         """
-        device = self.device(ordinal)
+        device = self._used(ordinal)
         with self.lock:
             context = self._primary.setdefault(ordinal, Context(device))
             if not (share and context.references):
@@ -202,7 +208,7 @@ class Machine:
 
     def create_context(self, ordinal: int) -> Context:
         """Make a context of its own on a device, and make it current in this thread."""
-        context = Context(self.device(ordinal), is_primary=False)
+        context = Context(self._used(ordinal), is_primary=False)
         self.keep(context)
         self.here.context = context
         return context

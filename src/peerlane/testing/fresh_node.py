@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from peerlane import _core, dialects, origins
 from peerlane.backend import registry
-from peerlane.device import Device, enter_node, leave_node
+from peerlane.device import Device, devices, enter_node, leave_node
 from peerlane.node import schedule
 from peerlane.node.config import NodeConfig
 from peerlane.node.node_file import SUFFIX
@@ -22,6 +22,8 @@ from peerlane.testing.started import LeftProcess, StartedProcesses
 _VARIABLE = "PEERLANE_NODE"
 _SETTLE_SECONDS = 2.0  # for memory that another process, which is just ending, had as well
 _PAUSE = 0.005
+
+WITHOUT_BYTES = ("address range", "exported handle")  # their size is another thing's bytes, or none
 
 _numbers = itertools.count(1)
 
@@ -93,21 +95,21 @@ class FreshNode:
         if self._pid != os.getpid():
             return Left()
         processes = tuple(self._processes.left())
-        things = origins.living()
+        things = (*origins.lost(), *origins.living())
         if things or self._held():
             release()
             gc.collect()
-            things = origins.living()
+            things = (*origins.lost(), *origins.living())
         return Left((*things, *self._held_by_nothing(things)), processes)
 
     def leave(self, left: Left = Left(), *, kill: bool = True) -> None:
         """Leave the node, whatever lives there; kill the processes that were left, if they are not to go on."""
         origins.end()
+        if kill and self._pid == os.getpid():
+            self._processes.kill(left.processes)
         self._processes.end()
         if self._pid != os.getpid():
             return
-        if kill:
-            self._processes.kill(left.processes)
         if not self.devices[0].is_closed:
             self.devices[0].free_bytes  # noqa: B018 - clears away what ended processes left in the directory
         leave_node()
@@ -122,7 +124,7 @@ class FreshNode:
     def _held(self) -> dict[Device, int]:
         """Return the bytes that are in use, by device."""
         held: dict[Device, int] = {}
-        for device in self.devices:
+        for device in devices() if registry.is_entered() else ():
             if not device.is_closed and device.backend.ledger.used(device.ordinal):
                 nbytes = device.total_bytes - device.free_bytes  # which forgets what ended processes had
                 if nbytes:
@@ -131,7 +133,7 @@ class FreshNode:
 
     def _held_by_nothing(self, things: tuple[Living, ...]) -> list[Living]:
         """Return memory that nothing listed accounts for."""
-        known = {each.where for each in things if each.nbytes}
+        known = {each.where for each in things if each.nbytes and each.kind not in WITHOUT_BYTES}
         deadline = time.monotonic() + _SETTLE_SECONDS
         held = {device: nbytes for device, nbytes in self._held().items() if device.name not in known}
         if held:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from peerlane.memory import Site
 from peerlane.origins import Living
-from peerlane.testing.fresh_node import Left
+from peerlane.testing.fresh_node import WITHOUT_BYTES, Left
 
 _MOST_SHOWN = 20
 
@@ -29,7 +29,7 @@ def describe(left: Left, *, head: str, test_file: str, root: str, killed: bool) 
         Whether processes will be killed.
     """
     total = len(left.things) + len(left.processes)
-    nbytes = sum(each.nbytes for each in left.things if each.kind not in ("address range", "exported handle"))
+    nbytes = sum(each.nbytes for each in left.things if each.kind not in WITHOUT_BYTES)
     size = f", {nbytes:,} bytes in all" if nbytes else ""
     places = _Places(test_file, root)
     lines = _things(left.things, places)

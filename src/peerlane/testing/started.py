@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import multiprocessing.process
 import os
@@ -19,12 +20,18 @@ from typing import Any
 
 from peerlane import _core, memory
 from peerlane.memory import Site
+from peerlane.testing.carried import carry
 from peerlane.testing.procs import KILL_SECONDS, SETTLE_SECONDS
 
 _STARTERS = frozenset({"subprocess", "multiprocessing", "concurrent", "asyncio"})
+_FORKS = ("fork", "forkpty", "posix_spawn", "posix_spawnp")
 _LONGEST_COMMAND = 100
 _PROC = Path("/proc")
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _HAS_CHILDREN = Path("/proc/thread-self/children").exists()  # a kernel may be built without it
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,34 +47,48 @@ class LeftProcess:
 class _Seen:
     began: int  # a pid is used again
     site: Site | None
-    owner: weakref.ref[Any]
+    owner: Callable[[], Any]
 
 
 class StartedProcesses:
     """Notes, between ``begin`` and ``end``, where this process starts others.
 
-    Seen are ``subprocess`` and ``multiprocessing``, and what stands on them; a child that was started otherwise is
-    found all the same, without its place.  Helpers of ``multiprocessing`` that outlive what they serve are none.
+    Seen are ``subprocess``, ``multiprocessing``, what stands on them, and ``os.fork`` and its like; a child that was
+    started otherwise is found all the same, without its place.  So is what a child started and left behind:
+    meanwhile this process is the one that orphans are given to.  Helpers of ``multiprocessing`` that outlive what
+    they serve are none.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
         self._before: set[tuple[int, int]] = set()
+        self._began = 0
         self._exit = contextlib.ExitStack()
+        self._pid = os.getpid()
 
     def begin(self) -> None:
         """Note from now on; children that run already are not of interest."""
         self._before = {(pid, _core.start_time(pid)) for pid in _children(os.getpid())}
+        self._began = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+        self._adopt_orphans()
         self._watch(subprocess.Popen, "__init__")
         self._watch(multiprocessing.process.BaseProcess, "start")
+        for name in _FORKS:
+            self._watch_fork(name)
 
     def end(self) -> None:
         """Note nothing any more; idempotent."""
         self._exit.close()
+        if self._pid == os.getpid():
+            self._reap()
 
     def left(self) -> list[LeftProcess]:
         """Return those that still run, having given them two seconds to end by themselves."""
+        deadline = time.monotonic() + SETTLE_SECONDS
         running = _await_end(self._running(), SETTLE_SECONDS)
+        # Who ended meanwhile may have left others to this process.
+        while more := _await_end(self._running() - running, max(0.0, deadline - time.monotonic())):
+            running |= more
         return [LeftProcess(pid, _command(pid), self._site(pid)) for pid in sorted(running)]
 
     def kill(self, processes: Iterable[LeftProcess]) -> None:
@@ -79,7 +100,8 @@ class StartedProcesses:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            pids = _await_end(pids, 0.1)
+            pids = _await_end(pids, 0.1) | (self._running() if self._pid == os.getpid() else set())
+            pids = _await_end(pids, 0.0)
         for seen in self._seen.values():
             owner = seen.owner()
             if isinstance(owner, subprocess.Popen):
@@ -92,7 +114,12 @@ class StartedProcesses:
 
         @functools.wraps(original)
         def start(process: Any, *args: Any, **options: Any) -> None:
-            original(process, *args, **options)
+            told = carry(process) if isinstance(process, multiprocessing.process.BaseProcess) else None
+            try:
+                original(process, *args, **options)
+            finally:
+                if told is not None:
+                    told()
             pid = process.pid
             site = memory.call_site(_STARTERS)
             self._seen[pid] = _Seen(_core.start_time(pid), site, weakref.ref(process))
@@ -100,16 +127,46 @@ class StartedProcesses:
         setattr(owner, name, start)
         self._exit.callback(setattr, owner, name, original)
 
+    def _watch_fork(self, name: str) -> None:
+        original: Callable[..., Any] = getattr(os, name)
+
+        @functools.wraps(original)
+        def start(*args: Any, **options: Any) -> Any:
+            given = original(*args, **options)
+            pid = given[0] if isinstance(given, tuple) else given
+            if pid:
+                self._seen[pid] = _Seen(_core.start_time(pid), memory.call_site(_STARTERS), lambda: None)
+            return given
+
+        setattr(os, name, start)
+        self._exit.callback(setattr, os, name, original)
+
     def _site(self, pid: int) -> Site | None:
         seen = self._seen.get(pid)
         return seen.site if seen is not None else None
 
     def _running(self) -> set[int]:
         found = {pid for pid, seen in self._seen.items() if _core.start_time(pid) == seen.began}
-        for pid in _children(os.getpid()):
-            if (pid, _core.start_time(pid)) not in self._before:
-                found.add(pid)
-        return found - _helpers()
+        return (found | self._new_children()) - _helpers()
+
+    def _new_children(self) -> set[int]:
+        """Return those of this process that were not there before; an orphan may be older, and is no concern then."""
+        found = {(pid, _core.start_time(pid)) for pid in _children(os.getpid())} - self._before
+        return {pid for pid, began in found if began >= self._began}
+
+    def _adopt_orphans(self) -> None:
+        before = ctypes.c_int()
+        if _libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0) != 0 or before.value:
+            return
+        if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0:
+            self._exit.callback(_libc.prctl, _PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+    def _reap(self) -> None:
+        """Nobody else waits for adopted children that have ended."""
+        known = {pid for pid, _ in self._before} | self._seen.keys() | _helpers()
+        for pid in _children(os.getpid()) - known:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 def _helpers() -> set[int]:

@@ -10,7 +10,7 @@ from peerlane import Notify, Stream
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._report import explain_wait
+from peerlane.dialects.acl._report import explain_wait, wait_while_served
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import in_seconds, stream_of
 from peerlane.errors import Error, Fault, WaitTimeout
@@ -241,8 +241,9 @@ def query_event_wait_status(event: Address) -> int:
 def synchronize_event(event: Address) -> None:
     """Wait until it is complete (spec acl 2.5); 107000 if it was never recorded.
 
-    Refuses: 100000; 107002; 107000 no event, not recorded; 107023 aborted
-    Basis: S; C for not recorded
+    Refuses: 100000; 107002; 107000 no event, not recorded; 107023 aborted; 507047 waits for a callback of an ended
+        thread
+    Basis: S; C for not recorded, 507047
     """
     _wait(event, None)
 
@@ -262,7 +263,7 @@ def _wait(handle: int, timeout: float | None) -> None:
     if found.is_ex and not found.neutral.is_recorded:
         return
     try:
-        found.neutral.sync(timeout)
+        wait_while_served(found.neutral, timeout)
     except WaitTimeout as error:
         raise Refusal(Code.RT_EVENT_SYNC_TIMEOUT, *explain_wait(error)) from None
 

@@ -25,6 +25,7 @@ _PIECE = 1 << 20
 _SUM, _EQUAL = 10, 13
 _KINDS: dict[int, Callable[..., Any]] = {_SUM: np.add, 11: np.maximum, 12: np.minimum}
 _BF16 = 27
+_IN_CACHE = 1 << 14  # elements
 _TYPES = {0: "<f4", 1: "<f2", 2: "<i1", 3: "<i4", 6: "<i2", 8: "<u4", _BF16: "<u2"}
 _NARROW = frozenset({4, 7, 29})  # uint8, uint16, int4: known to the call, and reduced by no chip
 _OF_310 = frozenset({0, 1, 6})
@@ -38,7 +39,7 @@ def reduce_async(
 
     Kinds: 10 sum, 11 maximum, 12 minimum.  Types: 0 float32, 1 float16, 2 int8, 3 int32, 6 int16, 8 uint32, 27
     bfloat16; sums of integers wrap.  The memory must not be freed before it has run: else the next synchronization
-    returns 107000.  A MiB takes about 0.3 ms, of float16 3 ms, of bfloat16 7 ms.
+    returns 107000.  A MiB takes about 0.3 ms, of float16 3 ms, of bfloat16 1 ms.
 
     Refuses: 100000 NULL, `reserve`, no type; 107002; 107000 stream, kind, `count` 0 or no whole number of elements,
         addresses, memory of another device; 107003; 207000 kind 13, types of no chip; on the 310 family all but sums
@@ -89,20 +90,40 @@ class _Reduction:
         operation = _KINDS[self.kind]
         with np.errstate(all="ignore"):
             if self.type == _BF16:
-                into[:] = _narrowed(operation(_widened(into), _widened(by)))
+                _apply_to_bfloat16(operation, into, by)
             else:
                 operation(into, by, out=into)
 
 
-def _widened(halves: _Array) -> _Array:
-    return (halves.astype(np.uint32) << 16).view(np.float32)
+def _apply_to_bfloat16(operation: Callable[..., Any], into: _Array, by: _Array) -> None:
+    room = min(into.size, _IN_CACHE)
+    left, right, rounded = (np.empty(room, np.uint32) for _ in range(3))
+    for start in range(0, into.size, room):
+        to, of = into[start : start + room], by[start : start + room]
+        a, b = _widened(to, left), _widened(of, right)
+        operation(a, b, out=a)
+        _narrow(a, to, rounded[: to.size])
 
 
-def _narrowed(values: _Array) -> _Array:
+def _widened(halves: _Array, room: _Array) -> _Array:
+    wide = room[: halves.size]
+    np.copyto(wide, halves)
+    np.left_shift(wide, 16, out=wide)
+    return wide.view(np.float32)
+
+
+def _narrow(values: _Array, into: _Array, rounded: _Array) -> None:
     """Round float32 to bfloat16, to the nearest, and to the even one of two; what is no number stays none."""
     bits = values.view(np.uint32)
-    rounded = (bits.astype(np.uint64) + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)
+    np.right_shift(bits, 16, out=rounded)
+    np.bitwise_and(rounded, 1, out=rounded)
+    np.add(rounded, 0x7FFF, out=rounded)
+    np.add(rounded, bits, out=rounded)
+    np.right_shift(rounded, 16, out=rounded)
+    np.copyto(into, rounded, casting="unsafe")
+    nan = np.isnan(values)
+    if nan.any():
+        into[nan] = (bits[nan] >> 16) | 0x40
 
 
 def _refuse_kind(kind: int, type: int, device: Device) -> None:

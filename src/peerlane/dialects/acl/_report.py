@@ -29,7 +29,10 @@ from peerlane.errors import Cancelled, Error, WaitTimeout
 MOST_THREADS = 1024
 _TASKS = Path("/proc/self/task")
 _NOTIFY = re.compile(r"waits for notify (\d+)")
+_SUBJECT = re.compile(r"stream (\d+)(?: on|, )")
+_LINK = re.compile(r"stream (\d+) at operation \d+ waits for (?:operation \d+ of stream (\d+)|notify (\d+))")
 _LOOKS_AGAIN = 0.1  # seconds, for whether the thread that is waited for has ended
+_LOOKS = 10  # so often it is not there before a wait ends: it may not run yet, or be about to be unsubscribed
 
 # By the number of the notify that a stream waits for: who runs the callback.
 _blocking: weakref.WeakValueDictionary[int, Report] = weakref.WeakValueDictionary()
@@ -176,7 +179,8 @@ class Report:
         self._numbers = {int(task.name) for task in _TASKS.iterdir()} if number is None else {number}
         self._subscriptions: list[Subscription] = []
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        weakref.finalize(self, os.close, self._bell)
+        # A thread may sleep on it until the interpreter has gone.
+        weakref.finalize(self, os.close, self._bell).atexit = False
 
     def subscribe(self, stream: Stream) -> Subscription:
         """Add a stream."""
@@ -257,6 +261,50 @@ def report_of(thread: int) -> Report | None:
     if found is None or found.is_served() or _number_of(thread) is None:
         return found
     return None
+
+
+def callbacks_block() -> bool:
+    """Tell whether any stream waits, or will wait, for a callback."""
+    return bool(_blocking)
+
+
+def wait_while_served(waited_for: Stream | Event, timeout: float | None) -> None:
+    """Wait as its ``sync`` does; without a timeout, only as long as the threads live that run what it waits for.
+
+    What it waits for is a blocking callback, or events behind one; one that was launched later does not count.
+    Raises WaitTimeout too when such a thread has ended.
+    """
+    if timeout is not None or not callbacks_block():
+        waited_for.sync(timeout)
+        return
+    last = waited_for.submitted if isinstance(waited_for, Stream) else None
+    looks = 0
+    while looks < _LOOKS:
+        try:
+            waited_for.sync(_LOOKS_AGAIN)
+        except WaitTimeout as error:
+            if error.call not in ("Stream.sync", "Event.sync"):  # an operation's own timeout
+                raise
+            if isinstance(waited_for, Stream) and waited_for.completed >= (last or 0):
+                waited_for._report()  # others submit all the time, and sync() counts anew
+                return
+            looks = looks + 1 if _has_ended(error) else 0
+            latest = error
+        else:
+            return
+    text = re.sub(r"was not done after \S+ s:", "would never be done:", str(latest), count=1)
+    raise WaitTimeout(text, call=latest.call, device=latest.device)
+
+
+def _has_ended(error: WaitTimeout) -> bool:
+    """Tell whether what was waited for waits for a thread that has ended; the text names other streams too."""
+    links = {found[1]: found for found in _LINK.finditer(str(error))}
+    subject = _SUBJECT.search(str(error))
+    link = links.pop(subject[1], None) if subject else None
+    while link is not None and link[3] is None:
+        link = links.pop(link[2], None)
+    report = _blocking.get(int(link[3])) if link is not None else None
+    return report is not None and not report.is_served()
 
 
 def explain_wait(error: WaitTimeout) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import REMEDIES, Code
-from peerlane.dialects.acl._report import Subscription, explain_wait
+from peerlane.dialects.acl._report import Subscription, callbacks_block, explain_wait, wait_while_served
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import Error, Fault, WaitTimeout
 
@@ -74,7 +74,7 @@ class AclStream(Thing):
             self.subscription.refuse_own_wait()
         aborts = self._aborts
         try:
-            self.neutral.sync(timeout)
+            wait_while_served(self.neutral, timeout)
         except Error as error:
             if isinstance(error, WaitTimeout) and error.call == "Stream.sync":
                 raise Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error)) from None
@@ -97,7 +97,7 @@ class AclStream(Thing):
 
     def end(self) -> None:
         """Wait for what is queued and take no more; report the first failure."""
-        first: Error | None = None
+        first: Refusal | Error | None = None
         last = None
         with contextlib.suppress(Error):  # its node was left
             last = None if self.neutral.is_done else self.neutral.record()
@@ -109,13 +109,20 @@ class AclStream(Thing):
         with self._ending:
             self._is_ending = True
             try:
+                if callbacks_block():  # another stream's, whose thread may have ended
+                    self.neutral.close(wait=False)
+                    wait_while_served(self.neutral, None)
                 self.neutral.close()
                 if last is not None and last.is_done:
                     last.sync(0)  # who waits in another thread may have been told what was cancelled
             except Error as error:
                 if error.fault is Fault.CANCELLED:
                     self._aborts += 1
-                first = first or self._failure(error)
+                if isinstance(error, WaitTimeout) and error.call == "Stream.sync":
+                    self.neutral.abort(close=True)
+                    first = first or Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error))
+                else:
+                    first = first or self._failure(error)
         if first is not None:
             raise first
 
@@ -267,8 +274,9 @@ def _destroyable(handle: int) -> AclStream:
 def synchronize_stream(stream: Address) -> None:
     """Wait until all that was submitted is over, and report the first failure since the last report.
 
-    Refuses: 107002; 107000; 107003; 107023 aborted; what its work failed with
-    Basis: S
+    Refuses: 107002; 107000; 107003; 107023 aborted; 507046 waits for a callback of an ended thread; what its work
+        failed with
+    Basis: S; C for 507046
     """
     stream_of(stream).wait()
 
