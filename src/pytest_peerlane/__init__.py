@@ -22,6 +22,7 @@ _OPTIONS = (
     ("schedule", "S", "when queued operations run: eager, lazy, seeded or seeded:SEED"),
     ("leaks", "WHAT", "what a test gets that leaves something behind: fail (the default), warn or ignore"),
 )
+_DIALECTS = ("acl", "hip")
 _MARKER = (
     "peerlane(devices=..., switch=..., ...): give the test a fresh node with these settings (those of PEERLANE_NODE, "
     "and leaks='fail', 'warn' or 'ignore')"
@@ -36,7 +37,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         parser.addini(f"peerlane_{name}", text, default="")
     text = "use virtual devices even where the vendor's own module finds real ones"
     group.addoption("--peerlane-shadow-real", action="store_true", help=text)
-    text = "vendors' modules that can be imported from the start, not by tests with their fixture only: acl"
+    text = (
+        "vendors' modules that can be imported from the start, not by tests with their fixture only: acl, hip"
+    )
     parser.addini("peerlane_dialects", text, type="args", default=[])
 
 
@@ -63,10 +66,11 @@ def _node_first(item: pytest.Item, names: list[str]) -> list[str]:
     """Put our fixtures before all others of a function's scope, those of ``setup_method`` too."""
     known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     ours = ["peerlane_node"]
-    if (
-        "acl" in names and "acl" in known and known["acl"][-1].func.__module__ == __name__
-    ):  # not the program's own
-        ours.append("acl")
+    for name in _DIALECTS:
+        if (
+            name in names and name in known and known[name][-1].func.__module__ == __name__
+        ):  # not the program's own
+            ours.append(name)
     others = [name for name in names if name not in ours]
     of_function = (
         at for at, name in enumerate(others) if name in known and known[name][-1].scope == "function"
@@ -89,3 +93,14 @@ def acl(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> It
     from pytest_peerlane import work
 
     yield from work.serve(request.config, "acl")
+
+
+@pytest.fixture
+def hip(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
+    """What ``from hip import hip`` gives, on the devices of ``peerlane_node``, as a new process finds it.
+
+    The test can import it too, under both names; when it fails, the report has what its failed calls meant.
+    """
+    from pytest_peerlane import work
+
+    yield from work.serve(request.config, "hip")

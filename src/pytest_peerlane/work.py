@@ -22,11 +22,14 @@ _FATES = ("fail", "warn", "ignore")
 _SETTINGS = (*KEYS, "leaks")
 _OVERRIDES = ("devices", "profile", "schedule")
 _PLUGIN = "peerlane-work"
-_ACL_REMEDY = (
-    "Memory of acl.rt.malloc ends with acl.rt.free, or when its device was reset as often as it was set;\n"
+_REMEDIES = {
+    "acl": "Memory of acl.rt.malloc ends with acl.rt.free, or when its device was reset as often as it was set;\n"
     "streams, events and notifies with their destroy calls, or with that reset. Contexts, host memory,\n"
-    "physical memory and reserved addresses have calls of their own, and no reset ends them."
-)
+    "physical memory and reserved addresses have calls of their own, and no reset ends them.",
+    "hip": "Memory of hipMalloc ends with hipFree, streams and events with their destroy calls, or all of a device\n"
+    "with hipDeviceReset. Host memory, physical memory and reserved addresses have calls of their own, and no\n"
+    "reset ends them.",
+}
 _REMEDY = "Close each, leave its `with` block, or drop the last reference to it."
 
 
@@ -100,8 +103,8 @@ def serve(config: pytest.Config, name: str) -> Iterator[ModuleType]:
         problem = str(error).replace("--shadow-real", "--peerlane-shadow-real")
     if problem:
         pytest.fail(problem, pytrace=False)
-    _work(config).remedy = _ACL_REMEDY
-    yield importlib.import_module(name)
+    _work(config).serves(name)
+    yield importlib.import_module(dialects.entry(name))
     if is_new:
         dialects.uninstall(name)
 
@@ -137,6 +140,7 @@ class Work:
         self._failed = False
         self._note = ""
         self._described = ""
+        self._dialects: list[str] = []
         self.remedy = _REMEDY
 
     def begin(self, request: pytest.FixtureRequest) -> tuple[Device, ...]:
@@ -151,12 +155,18 @@ class Work:
         if problem:
             pytest.fail(problem, pytrace=False)
         self._node, self._item, self._failed, self._note, self.remedy = node, item, False, "", _REMEDY
+        self._dialects = []
         self._described = f"{node.config.describe()}; schedule {node.schedule}"
         if node.schedule.startswith("seeded"):
             self._described += f" (repeat it with --peerlane-schedule={node.schedule})"
         if node.lost:
             item.warn(pytest.PytestWarning(self._text("the fresh node for this test ended", Left(node.lost))))
         return node.devices
+
+    def serves(self, name: str) -> None:
+        """Note that the test uses a dialect."""
+        self.remedy = _REMEDIES[name]
+        self._dialects.append(name)
 
     def _wanted(self, item: pytest.Item) -> tuple[NodeConfig, bool, str]:
         """Return the node, whether the test gave it its name, and what leaks do."""
@@ -226,6 +236,9 @@ class Work:
                 self._failed = True
             if report.failed and not only_leaks:
                 report.sections.append(("peerlane: the node of this test", self._described))
+                for name in self._dialects:
+                    if told := dialects.explanations(name):
+                        report.sections.append((f"peerlane: calls of {name} that failed, newest first", told))
             if report.when == "teardown" and self._note:
                 report.sections.append(("peerlane: left behind, seen at teardown", self._note))
         return report

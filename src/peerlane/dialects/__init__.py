@@ -19,7 +19,17 @@ from peerlane.errors import Busy, InvalidValue, Unsupported
 
 from ._hook import FINDER, MODULES, VARIABLE
 
-__all__ = ["Dialect", "begin_anew", "install", "installed", "register", "registered", "uninstall"]
+__all__ = [
+    "Dialect",
+    "begin_anew",
+    "entry",
+    "explanations",
+    "install",
+    "installed",
+    "register",
+    "registered",
+    "uninstall",
+]
 
 PROBE_SECONDS = 20.0
 
@@ -42,12 +52,19 @@ class Dialect:
         a device.
     anew : str
         ``"module:function"`` that puts the dialect back to how a new process finds it; empty if it keeps no state.
+    entry : str
+        The public module whose functions programs call, where it is not the one called ``name``.
+    explain : str
+        ``"module:function"`` that returns what the failed calls of this thread meant; empty where the dialect itself
+        has a call for it.
     """
 
     name: str
     modules: Mapping[str, str]
     probe: str
     anew: str = ""
+    entry: str = ""
+    explain: str = ""
 
 
 # os._exit: the vendor's own shutdown must not decide the answer
@@ -70,7 +87,14 @@ os._exit(0 if int(error) == 0 and count > 0 else 1)
 
 _DIALECTS = {
     "acl": Dialect("acl", MODULES["acl"], _ACL_PROBE, "peerlane.dialects.acl._system:begin_anew"),
-    "hip": Dialect("hip", MODULES["hip"], _HIP_PROBE, "peerlane.dialects.hip._state:begin_anew"),
+    "hip": Dialect(
+        "hip",
+        MODULES["hip"],
+        _HIP_PROBE,
+        "peerlane.dialects.hip._state:begin_anew",
+        entry="hip.hip",
+        explain="peerlane.dialects.hip:explain",
+    ),
 }
 
 
@@ -168,6 +192,23 @@ def begin_anew(name: str) -> None:
     dialect = _known(name)
     if dialect.anew.partition(":")[0] in sys.modules:
         resolve_name(dialect.anew)()
+
+
+def entry(name: str) -> str:
+    """Return the public module whose functions programs call: ``"hip.hip"``; InvalidValue as :func:`install`."""
+    return _known(name).entry or name
+
+
+def explanations(name: str) -> str:
+    """Return what this thread's failed calls of a dialect meant, and forget it; empty where it has a call for that.
+
+    Raises
+    ------
+    InvalidValue
+        No dialect has that name.
+    """
+    told = _known(name).explain
+    return str(resolve_name(told)()) if told.partition(":")[0] in sys.modules else ""
 
 
 def _known(name: str) -> Dialect:

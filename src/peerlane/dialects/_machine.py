@@ -35,12 +35,15 @@ class Thing:
         What a message calls it.
     is_counted : bool
         Whether a device's limit counts it.
+    is_given : bool
+        Whether the program was given it, and has to give it back.
     """
 
     __slots__ = ("context", "handle")
 
     name: ClassVar[str]
     is_counted: ClassVar[bool] = True
+    is_given: ClassVar[bool] = True
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -300,7 +303,9 @@ class Machine:
                 self._origins.get(thing.handle),
             )
             for thing in held
-            if thing is not thing.context.default_stream and not getattr(thing, "is_primary", False)
+            if thing.is_given
+            and thing is not thing.context.default_stream
+            and not getattr(thing, "is_primary", False)
         ]
 
     def count(self, device: Device, kind: type[Thing]) -> int:

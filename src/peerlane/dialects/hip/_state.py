@@ -51,7 +51,7 @@ class HipMachine(Machine):
 
     def use(self, ordinal: int) -> Device:
         """Make a device current in this thread; ``INVALID_DEVICE`` with the valid ones."""
-        device = self.device(ordinal)
+        device = self._used(ordinal)
         self._ordinal.number = ordinal
         self.here.context = self.context_of(ordinal)
         return device

@@ -58,6 +58,14 @@ class HipStream(Thing):
         self.neutral.abort(close=True)
 
 
+class ThreadStream(HipStream):
+    """The stream of a device that one thread means by "per thread"; it ends with the device."""
+
+    __slots__ = ()
+
+    is_given = False
+
+
 class NullStream(Thing):
     """The null stream of a device, with the group of those that it waits for.
 
@@ -155,7 +163,7 @@ def _stream_of_thread(context: Context) -> HipStream:
     found = _own.streams.get(context)
     if found is None:
         _own.streams = {each: stream for each, stream in _own.streams.items() if each.is_live}
-        found = _own.streams[context] = HipStream(null_stream(context), 0, 0)
+        found = _own.streams[context] = ThreadStream(null_stream(context), 0, 0)
         machine.give(found)
     return found
 

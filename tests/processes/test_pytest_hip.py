@@ -1,0 +1,101 @@
+"""The pytest plugin's fixture ``hip``."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from helpers.inner_pytest import run
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_a_test_uses_hip_on_a_fresh_node(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.peerlane(devices=3)
+        def test_count(hip):
+            from hip import hip as imported
+            from rocm.bindings import hip as other
+            assert hip is imported is other
+            assert hip.hipGetDeviceCount()[1] == 3
+            assert hip.hipSetDevice(2)[0] == 0
+            assert hip.hipFree(4096)[0] != 0
+
+        def test_anew(hip):
+            assert hip.hipGetDevice()[1] == 0
+            assert hip.hipGetLastError()[0] == 0
+
+        @pytest.mark.peerlane(devices=2)
+        def test_without_the_fixture():
+            with pytest.raises(ModuleNotFoundError):
+                import hip
+        """,
+    )
+    done.assert_outcomes(passed=3)
+
+
+def test_both_dialects_in_one_test(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        def test_both(acl, hip):
+            assert acl.rt.get_device_count() == (2, 0)
+            assert hip.hipGetDeviceCount()[1] == 2
+        """,
+    )
+    done.assert_outcomes(passed=1)
+
+
+def test_leaks_fail_the_test(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        kept = []
+
+        def test_leaks(hip):
+            kept.append(hip.hipMalloc(4096)[1])
+            kept.append(hip.hipStreamCreate()[1])
+            hip.hipMemcpyAsync(kept[0], bytes(8), 8, hip.hipMemcpyKind.hipMemcpyDefault, kept[1])
+
+        def test_reset(hip):
+            hip.hipMalloc(4096), hip.hipStreamCreate()
+            hip.hipDeviceReset()
+
+        def test_null_stream_is_the_vendor_s(hip):
+            array = hip.hipMalloc(4096)[1]
+            hip.hipMemcpy(array, bytes(8), 8, hip.hipMemcpyKind.hipMemcpyDefault)
+            hip.hipStreamSynchronize(2)
+            hip.hipFree(array)
+        """,
+    )
+    done.assert_outcomes(passed=3, errors=1)
+    text = done.stdout.str()
+    assert "memory: 4,096 bytes on virtual:0, made at test_it.py:5" in text
+    assert (
+        re.search(r"stream 0x\\w+ of device 0, made at test_it.py:6", text) or "made at test_it.py:6" in text
+    )
+    assert "Memory of hipMalloc ends with hipFree" in text
+
+
+def test_a_failure_shows_what_the_failed_calls_meant(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        def test_fails(hip):
+            error, = hip.hipSetDevice(7)
+            assert error == hip.hipError_t.hipSuccess
+        """,
+    )
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(
+        [
+            "*peerlane: calls of hip that failed, newest first*",
+            "hipSetDevice returned hipErrorInvalidDevice (101).*",
+        ]
+    )
