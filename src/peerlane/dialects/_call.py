@@ -273,6 +273,10 @@ class Convention:
         """Return the declared calls of one of the vendor's modules, by their names there."""
         return MappingProxyType(self._modules.get(module, {}))
 
+    def names(self, module: str, *others: str) -> Callable[[], list[str]]:
+        """Return the ``__dir__`` of one of the vendor's modules: its calls, and ``others``."""
+        return lambda: sorted({*self.functions(module), *others})
+
     @property
     def table(self) -> Mapping[str, Declared]:
         """The declared calls by name, in their order."""
