@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any, TypeAlias
 
 from peerlane import _core, callbacks, memory, sharing_failures, sites
@@ -34,7 +33,7 @@ _REFUSALS = frozenset(
 )
 
 
-_Place: TypeAlias = "tuple[CodeType, int] | None"
+_Place: TypeAlias = "sites.Place | None"
 #: (exception, stream, operation, kind, token, cause, device, site, the stream's site, ends), as native code gives it;
 #: the ends are (destination, its allocation, source, its allocation, bytes, rows), 0 for what there is not.
 Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Place, _Place, tuple[int, ...]]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Protocol, TypeVar
 
 _STEP, _SMALLEST = 4, 12  # bits: sizes are sorted into orders 16 times as large as one another
@@ -22,7 +22,7 @@ class Grave(Protocol):
 _G = TypeVar("_G", bound=Grave)
 
 
-class Graves(dict[int, _G]):
+class Graves(OrderedDict[int, _G]):  # a dict finds its first entry slowly once many were taken out before it
     """The last ``most`` that ended, by number, oldest first; the newest at an address in constant time.
 
     Each is listed where it begins and ends, in pages at least as large as itself, so in two pages at most.
@@ -67,8 +67,8 @@ class Graves(dict[int, _G]):
 
     def _forget_oldest(self) -> None:
         try:
-            oldest = self.pop(next(iter(self)))
-        except (RuntimeError, StopIteration, KeyError):  # as above: it has forgotten it
+            _, oldest = self.popitem(last=False)
+        except KeyError:  # as above: it has forgotten it
             return
         for page in _pages_of(oldest):
             held = self._pages.get(page)

@@ -6,8 +6,12 @@ import os
 import sys
 from collections.abc import Container
 from types import CodeType, FrameType
+from typing import TypeAlias
 
 from peerlane import _core
+
+Place: TypeAlias = tuple[CodeType, int]
+place = _core.call_site  # cheaper than a Site, which :func:`at` makes of it
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -58,7 +62,7 @@ def call_site(besides: Container[str] = ()) -> Site | None:
     return None
 
 
-def at(place: tuple[CodeType, int] | None) -> Site | None:
+def at(place: Place | None) -> Site | None:
     """Return what native code noted, None where it noted nothing."""
     return None if place is None else Site(*place)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import peerlane
 from peerlane import Buffer, Device, Host, memory, origins, raw, sites
@@ -23,6 +23,7 @@ _ENDED = 4096
 _FIRST_HANDLE = 1 << 62
 _HANDLE_STEP = 64
 _Kind = TypeVar("_Kind", bound="Thing")
+_Ended: TypeAlias = "tuple[str, Device, sites.Site | None, str, sites.Place | None]"
 
 
 class Thing:
@@ -105,22 +106,6 @@ def with_article(name: str) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-class Ended(NamedTuple):
-    """What a number meant that means nothing any more, and by whom and where it ended."""
-
-    name: str
-    handle: int
-    ordinal: int
-    made_at: sites.Site | None
-    by: str
-    at: sites.Site | None
-
-    def __str__(self) -> str:
-        made = f"made at {self.made_at} and " if self.made_at else ""
-        where = f" at {self.at}" if self.at else ""
-        return f"{with_article(self.name)} of device {self.ordinal}, {made}ended by {self.by}{where}"
-
-
 class _Left:
     __slots__ = ()
     is_closed = True
@@ -156,8 +141,6 @@ class Machine:
         Held while a table changes in more than one step.
     things : dict
         By number: streams, events and what else a dialect gives out.
-    ended : dict
-        By number: the last of them that ended.
     allocations : dict
         By address.
     """
@@ -188,7 +171,7 @@ class Machine:
         self._counts: Counter[tuple[Device, type]] = Counter()
         self.allocations: dict[int, _Allocation] = {}
         self.things: dict[int, Thing] = {}
-        self.ended: dict[int, Ended] = {}
+        self._ended: OrderedDict[int, _Ended] = OrderedDict()
 
     def begin_anew(self) -> None:
         """Be as in a new process, which has not asked for devices yet."""
@@ -307,14 +290,13 @@ class Machine:
 
     def drop(self, thing: Thing, by: str) -> bool:
         """Take a thing back, and note who did; False if somebody else has."""
-        ordinal = thing.context.device.ordinal
-        ended = Ended(thing.name, thing.handle, ordinal, thing.made_at, by, sites.call_site())
+        ended = (thing.name, thing.context.device, thing.made_at, by, sites.place())
         with self.lock:
             if self.things.pop(thing.handle, None) is None:
                 return False
-            self.ended[thing.handle] = ended
-            if len(self.ended) > _ENDED:
-                del self.ended[next(iter(self.ended))]
+            self._ended[thing.handle] = ended
+            if len(self._ended) > _ENDED:
+                self._ended.popitem(last=False)
             self._counts[thing.context.device, type(thing)] -= thing.is_counted
         return True
 
@@ -347,6 +329,18 @@ class Machine:
                 for each in self.things.values()
                 if each.context.device is device and isinstance(each, kind)
             ]
+
+    def ended(self, handle: int) -> str:
+        """Say what a number meant that means nothing any more, and who ended it where; empty if that is not known."""
+        found = self._ended.get(handle)
+        if found is None:
+            return ""
+        name, device, made_at, by, place = found
+        at = sites.at(place)
+        made = f"made at {made_at} and " if made_at else ""
+        return (
+            f"{with_article(name)} of device {device.ordinal}, {made}ended by {by}{f' at {at}' if at else ''}"
+        )
 
     def was_given(self, handle: int) -> bool:
         """Tell whether a number was given out, now or earlier."""

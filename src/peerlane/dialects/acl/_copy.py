@@ -64,8 +64,10 @@ def memcpy(*args: object) -> object:
         ):
             _copy(dst, src, count, True)
             return SUCCESS
+    except BadAddress as error:  # what the checks refuse is none: they let these arguments pass
+        return acl.failed("acl.rt.memcpy", error, args)
     except (Error, TypeError, ValueError):
-        pass  # nothing was written, or what a repetition writes again: the other path gives the reason
+        pass  # nothing was written: the other path gives the reason
     return _memcpy(*args)
 
 

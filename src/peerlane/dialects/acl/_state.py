@@ -115,10 +115,10 @@ class AclMachine(Machine):
         if not handle:
             return Refusal(Code.INVALID_PARAM, f"the {name} is NULL (0)", remedy)
         found = self.things.get(handle)
-        ended = self.ended.get(handle)
+        ended = self.ended(handle)
         if found is not None:
             cause = f"{handle:#x} is the number of another kind: {found}, not of {with_article(name)}"
-        elif ended is not None:
+        elif ended:
             cause = f"{handle:#x} was {ended}"
         elif self.was_given(handle):
             cause = (
