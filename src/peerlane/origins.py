@@ -186,7 +186,7 @@ def buffer_made(buffer: Buffer) -> None:
 
 def mapped(place: int, at: int, physical: Physical) -> None:
     """Note that a range has a block's bytes at an offset, and the caller's place."""
-    where, site = physical.device.name, memory.call_site()
+    where, site = physical.device.name, sites.call_site()
     _mapped[place, at] = _Mapped(weakref.ref(physical), physical.id, physical.size, where, site)
 
 

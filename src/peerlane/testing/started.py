@@ -135,7 +135,7 @@ class StartedProcesses:
             given = original(*args, **options)
             pid = given[0] if isinstance(given, tuple) else given
             if pid:
-                self._seen[pid] = _Seen(_core.start_time(pid), memory.call_site(_STARTERS), lambda: None)
+                self._seen[pid] = _Seen(_core.start_time(pid), sites.call_site(_STARTERS), lambda: None)
             return given
 
         setattr(os, name, start)
