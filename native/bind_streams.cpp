@@ -19,11 +19,14 @@ namespace {
 
 constexpr const char* kParks[] = {"", "record", "notify", "callback", "group", "value"};
 
-// (exception, stream, sequence, kind, token, cause), None for no failure.
+// (exception, stream, sequence, kind, token, cause, device, site, the stream's site, ends), None for no failure.
 nb::object as_object(const FailurePtr& failure) {
     if (!failure) return nb::none();
+    const Ends& ends = failure->ends;
     return nb::make_tuple(as_exception(failure->refusal), failure->stream, failure->sequence,
-                          name_of(failure->kind), failure->token, as_object(failure->cause));
+                          name_of(failure->kind), failure->token, as_object(failure->cause), failure->device,
+                          site_of(failure->site), site_of(failure->stream_site),
+                          nb::make_tuple(ends.dst, ends.dst_id, ends.src, ends.src_id, ends.size, ends.rows));
 }
 
 // Not taken while the module is loaded: a program that forks before its first call is fine.
@@ -60,7 +63,7 @@ void submit_holding(const StreamHandle& self, const Op& op, Shared& shared) {
     shared.hold();
     Submitted done;
     try {
-        done = scheduler().submit(*self.stream, op);
+        done = scheduler().submit(*self.stream, op, call_site());
     } catch (...) {
         shared.drop();
         throw;
@@ -83,7 +86,9 @@ void warn_of_lost() {
 }  // namespace
 
 StreamHandle::StreamHandle(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy)
-    : stream(Scheduler::get().create(device, stops, std::move(group), legacy)) {}
+    : stream(Scheduler::get().create(device, stops, std::move(group), legacy)) {
+    stream->site = call_site();
+}
 StreamHandle::~StreamHandle() {
     try {
         Scheduler::get().drop(*stream);
@@ -103,6 +108,10 @@ void release_kept() {
     for (void* object : objects) Py_DECREF(static_cast<PyObject*>(object));
     static nb::object& hook = *new nb::object(nb::module_::import_("peerlane.callbacks").attr("forget"));
     for (uint64_t token : tokens) hook(token);
+}
+
+static void note_closing(const StreamHandle& self) {
+    if (!self.stream->closing && !self.stream->closed) self.stream->closed_site = call_site();
 }
 
 static void bind_stream(nb::module_& m) {
@@ -145,12 +154,18 @@ static void bind_stream(nb::module_& m) {
         .def(
             "_close",
             [](const StreamHandle& self, bool wait) {
+                note_closing(self);
                 if (!self.stream->closed) waited([&](Poll poll) { return scheduler().close(*self.stream, wait, poll); });
             },
             nb::kw_only(), "wait"_a = true, "Let what can end end, cancel waits that nothing submitted satisfies.")
         .def(
-            "_cancel", [](const StreamHandle& self, bool close) { scheduler().abort(*self.stream, close); }, "close"_a,
-            nb::call_guard<GilReleased>(), "Cancel what is queued; running copies end at their next chunk.")
+            "_cancel",
+            [](const StreamHandle& self, bool close) {
+                if (close) note_closing(self);
+                const GilReleased gil;
+                scheduler().abort(*self.stream, close);
+            },
+            "close"_a, "Cancel what is queued; running copies end at their next chunk.")
         .def("_set_stops", [](const StreamHandle& self, bool stops) { scheduler().set_stops(*self.stream, stops); },
              "stops"_a)
         .def(
@@ -166,7 +181,7 @@ static void bind_stream(nb::module_& m) {
         .def(
             "_wait_mark",
             [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns) {
-                const Submitted done = scheduler().wait(*self.stream, *mark.shared, timeout_ns);
+                const Submitted done = scheduler().wait(*self.stream, *mark.shared, timeout_ns, call_site());
                 told(self, {.kind = OpKind::wait, .mark = mark.shared}, done);
                 return done.sequence;
             },

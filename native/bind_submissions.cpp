@@ -21,10 +21,27 @@ void hold(const StreamHandle& stream, Op& op, const Range& dst, const Range& src
     op.src_extent = src.extent;
 }
 
+// Whether it can fail by itself, other than for want of pages: the place of what cannot is not asked for.
+bool may_fail(const Op& op, nb::handle keep) {
+    switch (op.kind) {
+        case OpKind::copy:
+        case OpKind::copy_2d:
+            return !op.dst_extent || !op.src_extent || (op.direct && op.dst_extent->device != op.src_extent->device);
+        case OpKind::fill:
+        case OpKind::write_value:
+            return !op.dst_extent;
+        case OpKind::batch:
+            return keep.is_valid();
+        default:
+            return true;
+    }
+}
+
 // On success the operation owns its pins and keeps `keep` alive; else nothing has happened.
 Submitted queue(const StreamHandle& stream, Op& op, nb::handle keep) {
     op.keep = keep.ptr();
-    const Submitted done = Scheduler::get().submit(*stream.stream, op);
+    const uint64_t site = may_fail(op, keep) ? call_site() : 0;
+    const Submitted done = Scheduler::get().submit(*stream.stream, op, site);
     // Nobody gives it back without the GIL, so it is in time here.
     if (op.keep && !done.at_once) Py_INCREF(keep.ptr());
     return done;

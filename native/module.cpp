@@ -15,5 +15,6 @@ NB_MODULE(_core, m) {
     bind_submissions(m);
     bind_observer(m);
     bind_trace(m);
+    bind_sites(m);
     bind_reference(m);
 }

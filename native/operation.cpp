@@ -29,6 +29,29 @@ bool ValueWait::is_satisfied(uint64_t word, unsigned width) const {
     }
 }
 
+Ends ends_of(const Op& op) {
+    const auto address = [](const char* host, const Extent* extent) {
+        const auto at = reinterpret_cast<uintptr_t>(host);
+        if (!extent) return static_cast<uint64_t>(at);
+        const Heap& heap = Heap::get();
+        return heap.address_of(extent) + (at - reinterpret_cast<uintptr_t>(heap.host_of(extent, 0)));
+    };
+    const auto id = [](const Extent* extent) { return extent ? extent->id.load(std::memory_order_relaxed) : 0; };
+    const bool names_memory = op.kind <= OpKind::fill || op.kind == OpKind::descriptor || op.kind == OpKind::wait_value;
+    if (!names_memory) return {};
+    Ends ends{.dst = address(op.dst, op.dst_extent), .dst_id = id(op.dst_extent), .size = op.size};
+    if (op.kind == OpKind::copy || op.kind == OpKind::copy_2d) {
+        ends.src = address(op.src, op.src_extent);
+        ends.src_id = id(op.src_extent);
+    }
+    if (op.kind == OpKind::copy_2d) {
+        const auto& shape = static_cast<const Rectangle&>(*op.extra);
+        ends.size = shape.width;
+        ends.rows = shape.height;
+    }
+    return ends;
+}
+
 OpQueue::Chunk* OpQueue::spare_ = nullptr;
 uint64_t OpQueue::spares_ = 0;
 
@@ -59,7 +82,7 @@ OpQueue::~OpQueue() {
     }
 }
 
-Op& OpQueue::push(const Op& op) {
+Op& OpQueue::push(const Op& op, uint64_t site) {
     const uint64_t at = (first_ + count_) % kPerChunk;
     if (!head_) {
         head_ = tail_ = take();
@@ -69,7 +92,8 @@ Op& OpQueue::push(const Op& op) {
         tail_->next = fresh;
         tail_ = fresh;
     }
-    Op& place = tail_->ops[(first_ + count_) % kPerChunk];
+    tail_->sites[at] = site;
+    Op& place = tail_->ops[at];
     place = op;
     ++count_;
     return place;

@@ -104,8 +104,16 @@ struct Op {
 
 static_assert(sizeof(Op) == 64);
 
+// What a failure tells of the memory that an operation works on: addresses as the program knows them, and allocations.
+struct Ends {
+    uint64_t dst = 0, dst_id = 0, src = 0, src_id = 0, size = 0;
+    uint64_t rows = 0;                  // of `size` bytes each; 0: no rectangle
+};
+// While it holds its pins.
+Ends ends_of(const Op& op);
+
 // First in, first out; operations stay where they are until they are popped.  Under the scheduler's lock, but for
-// the operations themselves.
+// the operations themselves.  Beside each lies the number of the place that submitted it, 0 where that was not noted.
 class OpQueue {
   public:
     OpQueue() = default;
@@ -119,7 +127,8 @@ class OpQueue {
     const Op& front() const { return head_->ops[first_]; }
     // Operations that lie behind one another from the front on, at least one.
     uint64_t contiguous() const { return std::min<uint64_t>(count_, kPerChunk - first_); }
-    Op& push(const Op& op);    // throws std::bad_alloc
+    uint64_t site(uint64_t i) const { return head_->sites[first_ + i]; }   // one of the contiguous()
+    Op& push(const Op& op, uint64_t site);    // throws std::bad_alloc
     void pop(uint64_t n);      // at most contiguous()
 
     template <class Visit>
@@ -136,9 +145,10 @@ class OpQueue {
     }
 
   private:
-    static constexpr uint64_t kPerChunk = 63;
+    static constexpr uint64_t kPerChunk = 56;
     struct Chunk {
         Chunk* next = nullptr;
+        uint64_t sites[kPerChunk];
         Op ops[kPerChunk];
     };
     static Chunk* spare_;          // under the scheduler's lock too

@@ -82,14 +82,15 @@ StreamPtr Scheduler::create(uint32_t device, bool stops, std::shared_ptr<Group> 
 
 void Scheduler::refuse_unusable(const Stream& stream) const {
     if (stream.closing || stream.closed)
-        throw Refusal{.why = Why::stream_closed, .id = stream.id, .device = stream.device};
+        throw Refusal{.why = Why::stream_closed, .base = stream.site, .extent_size = stream.closed_site, .id = stream.id,
+                      .device = stream.device};
 }
 
-Submitted Scheduler::submit(Stream& stream, const Op& op) {
+Submitted Scheduler::submit(Stream& stream, const Op& op, uint64_t site) {
     Heap::get().check_usable();
     Lock lock(mutex_);
     refuse_unusable(stream);
-    return push(lock, stream, op);
+    return push(lock, stream, op, site);
 }
 
 void Scheduler::submit_nothing(const Stream& stream) const {
@@ -106,7 +107,7 @@ uint64_t timeout_of(const Op& op) {
 
 }  // namespace
 
-Submitted Scheduler::push(Lock& lock, Stream& stream, Op op) {
+Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     const Schedule schedule = this->schedule();
     if (timeout_of(op) != 0 && !stream.has_deadline && stream.deadline_entry.empty()) {
         Stream::Deadlines entry;
@@ -120,12 +121,12 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op) {
     if (schedule == Schedule::eager && idle && op.kind <= OpKind::fill && op.kind != OpKind::copy_2d &&
         op.size <= kAtOnce) {
         stream.submitted.store(result.sequence, std::memory_order_relaxed);
-        run_at_once(stream, op);
+        run_at_once(stream, op, site);
         result.at_once = true;
         return result;
     }
     try {
-        Op& queued = stream.queue.push(op);
+        Op& queued = stream.queue.push(op, site);
         if (op.kind == OpKind::notify) add_recorder(stream, queued);
     } catch (const std::bad_alloc&) {
         if (stream.group) stream.group->leave(op.phase, 1);
@@ -158,7 +159,7 @@ Mark* Scheduler::record(Stream& stream, Submitted* done) {
         mark->stream_id = stream.id;
         mark->sequence = stream.submitted.load(std::memory_order_relaxed) + 1;
         mark->hold();
-        const Submitted pushed = push(lock, stream, {.kind = OpKind::record, .mark = mark});
+        const Submitted pushed = push(lock, stream, {.kind = OpKind::record, .mark = mark}, 0);
         if (done) *done = pushed;
         return mark;
     } catch (...) {
@@ -167,13 +168,13 @@ Mark* Scheduler::record(Stream& stream, Submitted* done) {
     }
 }
 
-Submitted Scheduler::wait(Stream& stream, Mark& mark, uint64_t timeout_ns) {
+Submitted Scheduler::wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site) {
     Heap::get().check_usable();
     Lock lock(mutex_);
     refuse_unusable(stream);
     mark.hold();
     try {
-        return push(lock, stream, {.kind = OpKind::wait, .timeout_ns = timeout_ns, .mark = &mark});
+        return push(lock, stream, {.kind = OpKind::wait, .timeout_ns = timeout_ns, .mark = &mark}, site);
     } catch (...) {
         mark.drop();
         throw;
@@ -291,7 +292,7 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
     stream.callback_thread = {};
     const Op& op = stream.queue.front();
     --op.callbacks->running;
-    if (raised) fail(stream, op, stream.head(), {.why = Why::callback_failed, .id = token, .device = stream.device});
+    if (raised) fail(stream, op, {.why = Why::callback_failed, .id = token, .device = stream.device});
     finish_head(lock, stream);
     make_ready(stream);
 }

@@ -59,11 +59,11 @@ class Scheduler {
     StreamPtr create(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy);
     // Takes the operation over, its pins and references included; its sequence number.  When it throws
     // it has taken nothing.
-    Submitted submit(Stream& stream, const Op& op);
+    Submitted submit(Stream& stream, const Op& op, uint64_t site = 0);
     // For an operation without bytes, of which nothing is queued; throws Refusal as submit().
     void submit_nothing(const Stream& stream) const;
     Mark* record(Stream& stream, Submitted* done = nullptr);   // the caller drops it
-    Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns);
+    Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site = 0);
 
     bool query(Stream& stream);                     // all done?
     bool query(Mark& mark);
@@ -127,8 +127,8 @@ class Scheduler {
     };
 
     // scheduler.cpp: what is submitted, what is ready, the workers.  Throws before anything is taken over, or not.
-    Submitted push(Lock& lock, Stream& stream, Op op);
-    void run_at_once(Stream& stream, const Op& op);
+    Submitted push(Lock& lock, Stream& stream, Op op, uint64_t site);
+    void run_at_once(Stream& stream, const Op& op, uint64_t site);
     void make_ready(Stream& stream);
     bool can_run(const Stream& stream) const;
     bool can_help(const Stream& stream) const { return stream.job ? stream.job->may_join() : can_run(stream); }
@@ -147,7 +147,10 @@ class Scheduler {
     void start_notify(Stream& stream, Op& op);
     void start_wait_notify(Stream& stream, Op& op);
     void cancel_head(Lock& lock, Stream& stream);
-    void fail(Stream& stream, const Op& op, uint64_t sequence, const Refusal& refusal, FailurePtr cause = nullptr);
+    // The head, while it holds its pins; or any.
+    void fail(Stream& stream, const Op& op, const Refusal& refusal, FailurePtr cause = nullptr);
+    void fail(Stream& stream, const Op& op, const Refusal& refusal, uint64_t sequence, uint64_t site, const Ends& ends,
+              FailurePtr cause = nullptr);
     void complete(Stream& stream, uint64_t n, uint32_t phase);
     void finish_head(Lock& lock, Stream& stream);        // releases what the head holds, outside the lock
     void settle(Mark& mark, FailurePtr failure);

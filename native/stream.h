@@ -28,6 +28,9 @@ struct Failure {
     uint64_t token = 0;                        // of the callback that failed
     std::shared_ptr<const Failure> cause{};    // cancelled because of this one
     uint32_t causes = 0;                       // how many are behind it, one behind the other
+    uint32_t device = 0;                       // of the stream
+    uint64_t site = 0, stream_site = 0;        // what submitted it, and made the stream; 0: not known
+    Ends ends{};
 
     // A chain that grows too long names the first cause instead of all between.  Without memory: one that says so.
     static std::shared_ptr<const Failure> keep(Failure&& failure) noexcept;
@@ -175,6 +178,7 @@ struct Stream : std::enable_shared_from_this<Stream> {
     uint32_t device = 0;
     bool stops = true;                         // failure mode: stop, or continue
     bool legacy = false;                       // the group's default stream
+    uint64_t site = 0, closed_site = 0;        // where the program made it, and closed it; 0: not known
     std::shared_ptr<Group> group;
 
     std::atomic<uint64_t> submitted{0}, completed{0};   // sequence numbers; written under the lock

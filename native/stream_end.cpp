@@ -94,7 +94,8 @@ void Scheduler::give_up(Lock& lock, Stream& stream) {
 void Scheduler::cancel(Stream& stream, uint64_t until, uint64_t lost_to) {
     const Why why = lost_to != 0 ? Why::waits_for_lost : Why::cancelled;
     FailurePtr failure = Failure::keep({.refusal = {.why = why, .id = lost_to, .device = stream.device}, .stream = stream.id,
-                                        .sequence = stream.head(), .kind = stream.queue.front().kind});
+                                        .sequence = stream.head(), .kind = stream.queue.front().kind, .device = stream.device,
+                                        .site = stream.queue.site(0), .stream_site = stream.site});
     if (!stream.failure) stream.failure = failure;
     stream.cause = std::move(failure);
     stream.cause_until = until;

@@ -19,7 +19,7 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
     try {
         job = std::make_unique<Job>();
     } catch (const std::bad_alloc&) {
-        fail(stream, op, stream.head(), {.why = Why::system_memory, .size = op.size});
+        fail(stream, op, {.why = Why::system_memory, .size = op.size});
         finish_head(lock, stream);
         return;
     }
@@ -115,7 +115,7 @@ void Scheduler::finish_job(Lock& lock, Stream& stream) {
     const Op& op = stream.queue.front();
     Job& job = *stream.job;
     if (job.failed.load(std::memory_order_acquire)) {
-        fail(stream, op, stream.head(), job.refusal, job.refusal.why == Why::cancelled ? stream.cause : nullptr);
+        fail(stream, op, job.refusal, job.refusal.why == Why::cancelled ? stream.cause : nullptr);
     }
     if (tracing.load(std::memory_order_relaxed)) note_time(stream, stream.head(), op, job.start_ns);
     finish_head(lock, stream);

@@ -139,7 +139,7 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
                 op.callbacks->push({op.value, stream.shared_from_this()});
                 park(stream, Park::callback, 0);   // nobody begins it before this lock is given back
             } catch (const std::bad_alloc&) {
-                fail(stream, op, stream.head(), {.why = Why::system_memory});
+                fail(stream, op, {.why = Why::system_memory});
                 release_token(op.value);
             }
     }
@@ -150,13 +150,13 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
     return true;
 }
 
-void Scheduler::run_at_once(Stream& stream, const Op& op) {
+void Scheduler::run_at_once(Stream& stream, const Op& op, uint64_t site) {
     const uint64_t sequence = stream.submitted.load(std::memory_order_relaxed);
     const bool timed = tracing.load(std::memory_order_relaxed);
     if (observing.load(std::memory_order_relaxed)) note_started(stream, sequence, op, nullptr);
     const uint64_t start = timed ? now_ns() : 0;
     Refusal why{};
-    if (!run_small_op(op, why)) fail(stream, op, sequence, why);
+    if (!run_small_op(op, why)) fail(stream, op, why, sequence, site, ends_of(op));
     unpin(op);
     if (timed) note_time(stream, sequence, op, start);
     complete(stream, 1, op.phase);
@@ -187,14 +187,16 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     Refusal why{};
     uint64_t done = 0;
     bool failed = false;
+    Ends ends;
     while (done < n && !failed) {
         failed = !run_small_op(first[done], why);
+        if (failed) ends = ends_of(first[done]);   // unpinned they may be another allocation's
         unpin(first[done++]);
     }
     lock.lock();
     stream.active = 0;
     stream.letting_go = 0;
-    if (failed) fail(stream, first[done - 1], head + done - 1, why);
+    if (failed) fail(stream, first[done - 1], why, head + done - 1, queue.site(done - 1), ends);
     if (timed) note_time(stream, head, *first, start);
     for (uint64_t i = 0; i < done; ++i)
         if (first[i].keep) release(first[i].keep);
@@ -250,7 +252,8 @@ void Scheduler::cancel_head(Lock& lock, Stream& stream) {
     if (op.kind == OpKind::record)
         settle(*op.mark, Failure::keep({.refusal = {.why = Why::cancelled, .device = stream.device},
                                         .stream = stream.id, .sequence = stream.head(), .kind = op.kind,
-                                        .cause = stream.cause}));
+                                        .cause = stream.cause, .device = stream.device,
+                                        .stream_site = stream.site}));
     if (op.kind == OpKind::callback) release_token(op.value);
     if (op.kind == OpKind::notify && op.notify->kind == NotifyKind::level) {   // its waiters inherit the cancellation
         bool wake;
@@ -261,9 +264,15 @@ void Scheduler::cancel_head(Lock& lock, Stream& stream) {
     finish_head(lock, stream);
 }
 
-void Scheduler::fail(Stream& stream, const Op& op, uint64_t sequence, const Refusal& refusal, FailurePtr cause) {
+void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, FailurePtr cause) {
+    fail(stream, op, refusal, stream.head(), stream.queue.site(0), ends_of(op), std::move(cause));
+}
+
+void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, uint64_t sequence, uint64_t site, const Ends& ends,
+                     FailurePtr cause) {
     FailurePtr failure = Failure::keep({.refusal = refusal, .stream = stream.id, .sequence = sequence, .kind = op.kind,
-                                        .token = op.kind == OpKind::callback ? op.value : 0, .cause = std::move(cause)});
+                                        .token = op.kind == OpKind::callback ? op.value : 0, .cause = std::move(cause),
+                                        .device = stream.device, .site = site, .stream_site = stream.site, .ends = ends});
     if (!stream.failure) stream.failure = failure;
     if (stream.stops && !stream.cause) {
         stream.cause = std::move(failure);
@@ -312,13 +321,13 @@ void Scheduler::start_wait(Stream& stream, Op& op) {
         return;
     }
     if (mark.failure)
-        fail(stream, op, stream.head(), {.why = Why::cancelled, .device = stream.device}, mark.failure);
+        fail(stream, op, {.why = Why::cancelled, .device = stream.device}, mark.failure);
 }
 
 void Scheduler::start_notify(Stream& stream, Op& op) {
     bool wake;
     if (!op.notify->record(wake)) {
-        fail(stream, op, stream.head(), {.why = Why::notify_doubled, .id = op.notify->id, .device = op.notify->device});
+        fail(stream, op, {.why = Why::notify_doubled, .id = op.notify->id, .device = op.notify->device});
         return;
     }
     if (wake) wake_waiters(*op.notify);
@@ -330,7 +339,7 @@ void Scheduler::start_wait_notify(Stream& stream, Op& op) {
             park(stream, Park::notify, op.timeout_ns);
             return;
         }
-    if (op.notify->has_failed()) fail(stream, op, stream.head(), {.why = Why::cancelled, .device = stream.device});
+    if (op.notify->has_failed()) fail(stream, op, {.why = Why::cancelled, .device = stream.device});
 }
 
 }  // namespace peerlane

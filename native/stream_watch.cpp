@@ -216,7 +216,7 @@ void Scheduler::fail_those_lost(Lock& lock) {
     for (auto& [stream, dead] : lost) {
         const Op& op = stream->queue.front();
         unpark(*stream);
-        fail(*stream, op, stream->head(), {.why = Why::waits_for_lost, .id = dead, .device = stream->device});
+        fail(*stream, op, {.why = Why::waits_for_lost, .id = dead, .device = stream->device});
         finish_head(lock, *stream);
         make_ready(*stream);
     }
@@ -270,7 +270,7 @@ void Scheduler::expire(Lock& lock, Stream& stream) {
     const Op& op = stream.queue.front();
     unpark(stream);
     const uint64_t span = op.kind == OpKind::wait_value ? static_cast<const ValueWait*>(op.extra)->timeout_ns : op.timeout_ns;
-    fail(stream, op, stream.head(), {.why = Why::wait_timeout, .size = span, .device = stream.device});
+    fail(stream, op, {.why = Why::wait_timeout, .size = span, .device = stream.device});
     finish_head(lock, stream);
     make_ready(stream);
 }

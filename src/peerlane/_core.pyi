@@ -3,6 +3,7 @@ The virtual machine's hardware: address windows, blocks, copies.  No policy, no 
 """
 
 from collections.abc import Callable, Sequence
+import types
 from typing import Annotated, Any, overload
 
 import numpy
@@ -577,6 +578,20 @@ class StreamTrace:
         """
         ((sequence, kind, bytes, start ns, end ns), ...) since the last call, and how many were lost.
         """
+
+def site(number: int) -> tuple[types.CodeType, int] | None:
+    """The place that has a number, if it is known still."""
+
+def call_site() -> tuple[types.CodeType, int] | None:
+    """
+    Code and offset of the instruction that called, in the innermost frame outside peerlane.
+    """
+
+def line_of(code: types.CodeType, offset: int) -> int:
+    """The line of an instruction, -1 when it has none."""
+
+def is_readable(address: int) -> bool:
+    """Whether the host can read the byte there."""
 
 def time_reference_copy(dst: int, src: int, size: int, streaming: bool, threads: int, rounds: int) -> float:
     """

@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from peerlane import _core
-from peerlane.errors import DeviceFault, Error, Fault
 
 _tokens = itertools.count(1)
 _queued: dict[int, tuple[Callable[..., object], tuple[object, ...]]] = {}
@@ -37,28 +36,32 @@ def forget(token: int) -> None:
 def run(queue: _core.CallbackQueue, token: int) -> None:
     """Make a taken call and let its stream go on; what it raises is a failure of its stream."""
     function, args = _queued.pop(token)
-    raised = False
+    has_raised = False
     try:
         function(*args)
     # Were the thread to end by it, no other stream's calls would be made.
     except BaseException as error:  # noqa: BLE001 - also an exit that was asked for
-        raised = True
+        has_raised = True
         # What it allocated must not live as long as the failure.
         traceback.clear_frames(error.__traceback__)
         _failed[token] = (_named(function), error)
         if len(_failed) > _REMEMBERED:
             _failed.popitem(last=False)
     finally:
-        queue.finish(token, raised)
+        queue.finish(token, has_raised)
 
 
-def failed(token: int, what: str, device: str | None) -> Error:
-    """Return the exception for a callback that raised; its cause is what it raised."""
+def raised(token: int) -> str:
+    """Say which callback raised what."""
     name, error = _failed.get(token, ("a callback", None))
-    raised = _described(error) if error is not None else "an exception, too many failures ago"
-    made = DeviceFault(f"{what}: {name} raised {raised}", fault=Fault.CALLBACK_FAILED, device=device)
-    made.__cause__ = error
-    return made
+    return (
+        f"{name} raised {_described(error) if error is not None else 'an exception, too many failures ago'}"
+    )
+
+
+def exception(token: int) -> BaseException | None:
+    """Return what a callback raised, None if that was too many failures ago."""
+    return _failed.get(token, ("", None))[1]
 
 
 def _named(function: Callable[..., object]) -> str:

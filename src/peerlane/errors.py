@@ -77,6 +77,8 @@ class Error(Exception):
 
     default_fault = Fault.DEVICE_FAULT
     operation: int | None = None
+    _failed: Any = None  # the failed operation, unless it was pickled
+    _missing: int | None = None  # the first address where nothing is: after an end, or in reserved addresses
 
     def __init__(
         self,
@@ -92,6 +94,13 @@ class Error(Exception):
         self.call = call
         self.code = code
         self.device = device
+
+    def _retold(self, text: str) -> Error:
+        """Return the same error with another text."""
+        made = type(self)(text, fault=self.fault, call=self.call, code=self.code, device=self.device)
+        made.operation, made._failed, made._missing = self.operation, self._failed, self._missing
+        made.__cause__ = self.__cause__
+        return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (
@@ -177,7 +186,6 @@ class BadAddress(Error):
     """An address or range is not (or no longer) memory that may be touched."""
 
     default_fault = Fault.UNKNOWN_ADDRESS
-    _missing: int | None = None  # the first address where nothing is: after an end, or in reserved addresses
 
 
 class Busy(Error):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from peerlane import _core, callbacks, memory, sharing_failures
+from peerlane import _core, callbacks, memory, sharing_failures, sites
 from peerlane.errors import (
     Busy,
     Cancelled,
@@ -32,8 +33,10 @@ _REFUSALS = frozenset(
 )
 
 
-#: (exception, stream, operation, kind, token, cause), as native code gives it.
-Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None]"
+_Place: TypeAlias = "sites.Place | None"
+#: (exception, stream, operation, kind, token, cause, device, site, the stream's site, ends), as native code gives it;
+#: the ends are (destination, its allocation, source, its allocation, bytes, rows), 0 for what there is not.
+Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Place, _Place, tuple[int, ...]]"
 
 _MOST_SHOWN = 16  # streams that a text names
 _KINDS = {
@@ -56,24 +59,115 @@ _FIELDS = {
 
 def as_error(failure: Failure) -> Error:
     """Return the exception that a synchronization raises for a failed operation."""
-    made = _made(failure)
-    made.operation = failure[2]
-    return made
-
-
-def _made(failure: Failure) -> Error:
-    error, stream, operation, kind, token, cause = failure
-    what = f"operation {operation} ({_KINDS.get(kind, kind)}) of stream {stream}"
+    error, stream, operation, kind, token, cause, number, place, stream_place, ends = failure
+    failed = FailedOperation(
+        operation,
+        _KINDS.get(kind, kind),
+        stream,
+        memory.label(number) if number else None,
+        sites.at(place),
+        sites.at(stream_place),
+        _ends(kind, *ends),
+        callbacks.raised(token) if error.fault is Fault.CALLBACK_FAILED else str(error),
+    )
     if cause is not None:
         first = as_error(cause)
         made: Error = Cancelled(
-            f"{what} was cancelled, because an earlier one failed: {first}", device=error.device
+            f"{failed} was cancelled, because an earlier one failed: {first}{failed.told()}",
+            device=error.device,
         )
         made.__cause__ = first
-        return made
-    if error.fault is Fault.CALLBACK_FAILED:
-        return callbacks.failed(token, what, error.device)
-    return type(error)(f"{what}: {error}", fault=error.fault, call=error.call, device=error.device)
+    else:
+        made = error._retold(f"{failed}: {failed.why}{failed.told()}")
+        if error.fault is Fault.CALLBACK_FAILED:
+            made.__cause__ = callbacks.exception(token)
+    made.operation = operation
+    made._failed = failed
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class FailedOperation:
+    """What is known of an operation that failed; what a line costs to know is in docs/performance.md.
+
+    Attributes
+    ----------
+    number : int
+        Of the operation in its stream.
+    kind : str
+        In words.
+    stream : int
+        Its id.
+    device : str or None
+        The stream's.
+    site, stream_site : Site or None
+        What submitted it, where that was noted; what made the stream.
+    ends : str
+        The memory that it works on: addresses, sizes and allocations; empty if there is none.
+    why : str
+        What went wrong.
+    """
+
+    number: int
+    kind: str
+    stream: int
+    device: str | None
+    site: sites.Site | None
+    stream_site: sites.Site | None
+    ends: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"operation {self.number} ({self.kind}) of stream {self.stream}"
+
+    def told(self, stream: str | None = None) -> str:
+        """Return the rest of the sentence; ``stream`` says what the stream is, in other words than these."""
+        parts = [self.ends] if self.ends else []
+        if self.site is not None:
+            parts.append(f"submitted at {self.site}")
+        if stream is None:
+            made = f", made at {self.stream_site}" if self.stream_site else ""
+            stream = f"stream {self.stream} on {self.device}{made}" if self.device else ""
+        if stream:
+            parts.append(stream)
+        return f" [{'; '.join(parts)}]" if parts else ""
+
+
+def _at(word: str, number: int) -> str:
+    site = sites.at(_core.site(number))
+    return f"{word} at {site}" if site else ""
+
+
+def _in_brackets(*texts: str) -> str:
+    found = ", ".join(filter(None, texts))
+    return f" ({found})" if found else ""
+
+
+def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: int) -> str:
+    if not dst:
+        return ""
+    target = _end(dst, to)
+    what = f"{rows:,} rows of {size:,} bytes" if rows else f"{size:,} bytes"
+    match kind:
+        case "copy" | "copy_2d":
+            return f"{what} from {_end(src, source)} to {target}"
+        case "wait_value":
+            return f"the word at {target}"
+        case "descriptor":
+            return f"the copy list at {target}"
+    return f"{what} at {target}"
+
+
+def _end(address: int, allocation: int) -> str:
+    if not allocation:
+        return f"{address:#x} in host memory"
+    record = memory.record_at(address, allocation)
+    if record is None:
+        return f"{address:#x}"
+    offset = address - record.address
+    start = f"byte {offset:,}" if offset else "start"
+    ended = f", which was {record.end}" if record.ended else ""
+    return f"{address:#x} ({start} of {record}{ended})"
 
 
 def warn_of_lost(failure: Failure) -> None:
@@ -126,7 +220,7 @@ def _wait(
 
 def explain(why: str, *numbers: Any) -> BaseException:
     """Return the exception of a native refusal: hook of the native module."""
-    role, address, size, _, _, allocation, _, error, entry, device, other = numbers
+    role, address, size, base, extent_size, allocation, _, error, entry, device, other = numbers
     if why in ("handle", "peer_lost") or (why == "wait_timeout" and role == "handle"):
         return sharing_failures.explain_handle(why, *numbers)
     if why in sharing_failures.REFUSALS:
@@ -136,8 +230,10 @@ def explain(why: str, *numbers: Any) -> BaseException:
     where = memory.label(device)
     match why:
         case "stream_closed":
+            made, ended = (_at(word, number) for word, number in (("made", base), ("closed", extent_size)))
             return Closed(
-                f"stream {allocation} on {where} was closed; it takes no more operations", device=where
+                f"stream {allocation} on {where} was closed{_in_brackets(made, ended)}; it takes no more operations",
+                device=where,
             )
         case "cancelled":
             return Cancelled(
@@ -184,7 +280,7 @@ def explain(why: str, *numbers: Any) -> BaseException:
 def _in_list(entry: int, found: BaseException) -> BaseException:
     if not entry or not isinstance(found, Error) or f" {entry - 1} " in str(found):
         return found
-    return type(found)(f"entry {entry - 1}: {found}", fault=found.fault, call=found.call, device=found.device)
+    return found._retold(f"entry {entry - 1}: {found}")
 
 
 _core.set_refusal_hook(explain)

@@ -7,14 +7,13 @@ was asked, what is valid and what to do.
 from __future__ import annotations
 
 import enum
+import heapq
+import itertools
 import os
 import resource
-import sys
-from collections import deque
-from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from errno import EACCES, EIO
-from types import FrameType
 
 from peerlane import _core
 from peerlane.backend import registry
@@ -30,57 +29,12 @@ from peerlane.errors import (
     OutOfMemory,
     Unsupported,
 )
+from peerlane.graves import Graves
+from peerlane.sites import Site, call_site
 
-_PACKAGE = __name__.partition(".")[0]
 _REMEMBERED = 4096
+_LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # live allocations, when there is no memory
 _LEAVING = "leaving the node"
-
-
-class Site:
-    """A place in the user's program; the line is worked out only when somebody reads it.
-
-    Attributes
-    ----------
-    callers : tuple of Site
-        From where it was called, innermost first; empty unless :data:`callers_kept` says otherwise.
-    """
-
-    __slots__ = ("_code", "_lasti", "callers")
-
-    def __init__(self, frame: FrameType, callers: tuple[Site, ...] = ()) -> None:
-        self._code, self._lasti = frame.f_code, frame.f_lasti
-        self.callers = callers
-
-    @property
-    def path(self) -> str:
-        """The file, as the interpreter names it."""
-        return self._code.co_filename
-
-    @property
-    def line(self) -> int:
-        """The line, from 1."""
-        line = self._code.co_firstlineno
-        for start, end, number in self._code.co_lines():
-            if start <= self._lasti < end and number is not None:
-                line = number
-        return line
-
-    def __str__(self) -> str:
-        return f"{os.path.basename(self.path)}:{self.line}"  # noqa: PTH119 - no path is touched
-
-
-callers_kept = 0  #: how many callers each Site keeps
-
-
-def call_site(besides: Container[str] = ()) -> Site | None:
-    """Return the innermost place outside peerlane, and outside the packages ``besides``, on this thread's stack."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        package = frame.f_globals.get("__name__", "").partition(".")[0]
-        if package != _PACKAGE and package not in besides:
-            return Site(frame, _callers(frame)) if callers_kept else Site(frame)
-        frame = frame.f_back
-    return None
 
 
 class Sort(enum.Enum):
@@ -94,16 +48,7 @@ class Sort(enum.Enum):
         self.noun, self.made, self.ended, self.closed = noun, made, ended, closed
 
 
-def _callers(frame: FrameType) -> tuple[Site, ...]:
-    found: list[Site] = []
-    caller = frame.f_back
-    while caller is not None and len(found) < callers_kept:
-        found.append(Site(caller))
-        caller = caller.f_back
-    return tuple(found)
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Record:
     """What is known of one allocation, live or dead."""
 
@@ -118,6 +63,7 @@ class Record:
     sort: Sort = Sort.ALLOCATION
     before: int = 0  # bytes reserved around it, where nothing of it is
     behind: int = 0
+    ended: int = 0  # the how-many-eth that ended
 
     def __str__(self) -> str:
         made = f", {self.sort.made} at {self.made_at}" if self.made_at else ""
@@ -131,7 +77,8 @@ class Record:
 
 
 _live: dict[int, Record] = {}
-_dead: deque[Record] = deque(maxlen=_REMEMBERED)
+_spread: dict[int, Record] = {}  # those of the live that have holes
+_dead: Graves[Record] = Graves(_REMEMBERED)
 
 
 def remember(memory: _core.Memory, device: str) -> None:
@@ -154,21 +101,24 @@ def remember_import(memory: _core.Memory, place: _core.Place, device: str) -> No
 def _remember(identity: int, address: int, size: int, device: str, sort: Sort) -> Record:
     offset = _core.window_offset(address) or 0
     record = _live[identity] = Record(identity, address, offset, size, device, call_site(), sort=sort)
+    if sort is not Sort.ALLOCATION:
+        _spread[identity] = record
     return record
 
 
 def grown(place: _core.Place) -> None:
-    """Note that reserved addresses have become more."""
-    _live[place.id].size = place.size
+    """Note that reserved addresses have become more; who holds the old record has what was true before."""
+    _live[place.id] = _spread[place.id] = replace(_live[place.id], size=place.size)
 
 
 def forget(allocation: int, freed_by: str) -> None:
     """Note that an allocation ended, by whom and where."""
     record = _live.pop(allocation, None)
+    _spread.pop(allocation, None)
     if record is not None:
         record.freed_at = call_site()
         record.freed_by = freed_by
-        _dead.append(record)
+        _dead.add(record)
 
 
 def forget_node(allocations: Iterable[int]) -> None:
@@ -187,15 +137,16 @@ def record_of(allocation: int) -> Record | None:
     found = _live.get(allocation)
     if found is not None:
         return found
-    return next((record for record in _newest_dead() if record.id == allocation), None)
+    return _dead.get(allocation)
 
 
-def _newest_dead() -> Iterable[Record]:
-    while True:
-        try:
-            return tuple(reversed(_dead))
-        except RuntimeError:  # another thread, or the garbage collector, freed something meanwhile
-            continue
+def record_at(address: int, allocation: int) -> Record | None:
+    """Return the record of an allocation, or of the reserved addresses that it is mapped in."""
+    found = record_of(allocation)
+    if found is not None:
+        return found
+    reserved = [each for each in _spread.copy().values() if each.sort is Sort.RANGE]
+    return next((each for each in reserved if each.address <= address < each.address + each.size), None)
 
 
 def _freed_at_address(address: int) -> Record | None:
@@ -203,7 +154,7 @@ def _freed_at_address(address: int) -> Record | None:
     offset = _core.window_offset(address)
     if offset is None:
         return None
-    return next((r for r in _newest_dead() if r.offset <= offset < r.offset + r.size), None)
+    return _dead.at(offset)
 
 
 def _nearest_text(address: int) -> str:
@@ -226,7 +177,7 @@ def explain_address(role: str, address: int, size: int) -> BadAddress:
     """Return the exception for a device-window address where nothing lives."""
     offset = _core.window_offset(address) or 0
     freed = _freed_at_address(address)
-    for record in _live.copy().values():
+    for record in _spread.copy().values():
         if not record.offset - record.before <= offset < record.offset + record.size + record.behind:
             continue
         if record.sort is Sort.RANGE:
@@ -374,11 +325,30 @@ def _out_of_memory(device: int, size: int, free: int, total: int) -> Error:
     if where == "host":
         return OutOfMemory(f"the host has no address range for {size:,} bytes of pinned memory", device=where)
     return OutOfMemory(
-        f"{where} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; free buffers "
-        f"(this process holds {_core.live_allocations(device):,}) or give the node more memory (memory=... in "
-        "PEERLANE_NODE)",
+        f"{where} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; "
+        f"{_held(device, where)}; free buffers, or give the node more memory (memory=... in PEERLANE_NODE)",
         device=where,
     )
+
+
+def _held(device: int, where: str) -> str:
+    """Say what this process holds on a device, and the largest of it."""
+    count = _core.live_allocations(device)
+    while True:
+        try:
+            looked_at = list(itertools.islice(_live.values(), _LOOKED_AT))
+        except RuntimeError:  # another thread, or the garbage collector, changed it meanwhile
+            continue
+        break
+    here = [each for each in looked_at if each.device == where and each.sort is Sort.ALLOCATION]
+    largest = heapq.nlargest(_LARGEST_SHOWN, here, key=lambda each: each.size)
+    if not largest:
+        return f"this process holds {count:,}"
+    these = "" if len(looked_at) < _LOOKED_AT else f" of the oldest {_LOOKED_AT:,}"
+    named = ", ".join(
+        f"{each.size:,} bytes{f' of {each.made_at}' if each.made_at else ''}" for each in largest
+    )
+    return f"this process holds {count:,}, the largest{these}: {named}"
 
 
 def _left(device: int) -> Error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
-from peerlane import _core, memory
+from peerlane import _core, sites
 
 active = False  #: whether an observer is in place
 
@@ -245,7 +245,7 @@ def _told(seen: Any) -> None:
     if seen[3] in ("view", "unview"):
         _hand(observer.noticed, Notice(seen[0], seen[3], "Buffer", seen[2], _spans(seen[4])))
     else:
-        _hand(observer.submitted, _operation(seen, str(memory.call_site() or "")))
+        _hand(observer.submitted, _operation(seen, str(sites.call_site() or "")))
 
 
 def _operation(seen: Any, site: str) -> Operation:

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from peerlane import memory
-from peerlane.memory import Site
+from peerlane import memory, sites
+from peerlane.sites import Site
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -118,7 +118,7 @@ def begin() -> None:
     """Note from now on what is made; what was noted before is forgotten."""
     global active
     _forget()
-    memory.callers_kept = _CALLERS
+    sites.callers_kept = _CALLERS
     active = True
 
 
@@ -126,7 +126,7 @@ def end() -> None:
     """Note nothing any more, and forget what was noted; idempotent."""
     global active
     active = False
-    memory.callers_kept = 0
+    sites.callers_kept = 0
     _forget()
 
 
@@ -186,7 +186,7 @@ def buffer_made(buffer: Buffer) -> None:
 
 def mapped(place: int, at: int, physical: Physical) -> None:
     """Note that a range has a block's bytes at an offset, and the caller's place."""
-    where, site = physical.device.name, memory.call_site()
+    where, site = physical.device.name, sites.call_site()
     _mapped[place, at] = _Mapped(weakref.ref(physical), physical.id, physical.size, where, site)
 
 
@@ -243,7 +243,7 @@ def _note(key: object, what: Any, **more: Any) -> None:
     def gone(_: object) -> None:
         _noted.pop(key, None)
 
-    _noted[key] = _Noted(weakref.ref(what, gone), memory.call_site(), **more)
+    _noted[key] = _Noted(weakref.ref(what, gone), sites.call_site(), **more)
 
 
 def _is_over(what: Any) -> bool:

@@ -64,10 +64,10 @@ def test_a_stream_waits_for_an_event_of_another_device(acl: ModuleType) -> None:
 def test_the_order_of_the_arguments_differs(acl: ModuleType, message: Callable[[], str]) -> None:
     stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event())
     assert acl.rt.record_event(stream, event) == 107000
-    assert "another kind: stream, not event" in message()
+    assert "another kind: stream " in message()
     ok(acl.rt.record_event(event, stream))
     assert acl.rt.stream_wait_event(event, stream) == 107000
-    assert "another kind: event, not stream" in message()
+    assert "another kind: event " in message()
     ok(acl.rt.stream_wait_event(stream, event))
 
 

@@ -43,6 +43,7 @@ def test_the_same_bytes_in_both_processes(acl: ModuleType, peer: AclPeer, size: 
     assert peer("rt.memset", there, size + 1, 0, size + 1) == 107000
     peer.ok("rt.ipc_mem_close", key)
     assert peer("rt.memset", there, size, 0, size) == 107000
+    assert "which was closed by acl.rt.ipc_mem_close at " in peer("get_recent_err_msg")
     ok(acl.rt.ipc_mem_close(key))
     ok(acl.rt.free(pointer))
 

@@ -105,7 +105,7 @@ def test_destroyed_while_it_is_used(acl: ModuleType) -> None:
         acl.rt.get_notify_id(notify)[1],
     ):
         assert result == 107000
-    assert acl.get_recent_err_msg().count("was destroyed") == 5
+    assert acl.get_recent_err_msg().count("ended by acl.rt.destroy_notify at ") == 5
 
 
 def test_without_a_device(acl: ModuleType) -> None:

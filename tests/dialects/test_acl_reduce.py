@@ -110,9 +110,7 @@ def test_memory_that_was_freed_is_told_with_its_code(acl: ModuleType) -> None:
     held.release()
     assert acl.rt.synchronize_stream(stream) == 107000
     text = acl.get_recent_err_msg()
-    assert (
-        f"operation 2 (reduction) of stream {ok(acl.rt.stream_get_id(stream))}: source address {b:#x}" in text
-    )
+    assert f"operation 2 (reduction) of stream {stream:#x}: source address {b:#x}" in text
     assert "freed by acl.rt.free" in text
     assert content(acl, a, 64) == bytes([1]) * 64
     ok(acl.rt.synchronize_stream(stream))

@@ -10,7 +10,7 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node
-from peerlane import memory, origins
+from peerlane import origins, sites
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -126,7 +126,7 @@ def test_without_asking_only_memory_is_known(node: Node) -> None:
         (found,) = origins.living()
         assert found.kind == "memory"
         assert found.site is not None and found.site.callers == ()
-    assert not origins.active and memory.callers_kept == 0
+    assert not origins.active and sites.callers_kept == 0
 
 
 @pytest.mark.usefixtures("noting")

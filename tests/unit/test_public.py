@@ -23,7 +23,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("node",),
     ("backend",),
     (
-        *("memory", "timeouts", "observers", "callbacks", "failures", "notify", "event", "trace", "stream"),
+        *("sites", "graves", "memory", "pointees", "timeouts", "observers", "callbacks", "failures"),
+        *("notify", "event", "trace", "stream"),
         *("origins", "address_range", "physical", "sharing", "sharing_failures"),
         *("device", "buffer", "copies", "descriptor", "raw", "rendezvous", ""),
     ),

@@ -275,10 +275,15 @@ class Convention:
         self._late = late
         self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
         self._table: dict[str, Declared] = {}
+        self._parameters: dict[str, _Parameters] = {}
 
     def functions(self, module: str) -> Mapping[str, Callable[..., Any]]:
         """Return the declared calls of one of the vendor's modules, by their names there."""
         return MappingProxyType(self._modules.get(module, {}))
+
+    def names(self, module: str, *others: str) -> Callable[[], list[str]]:
+        """Return the ``__dir__`` of one of the vendor's modules: its calls, and ``others``."""
+        return lambda: sorted({*self.functions(module), *others})
 
     @property
     def table(self) -> Mapping[str, Declared]:
@@ -308,7 +313,7 @@ class Convention:
         blanks = (0,) * out if blank is None or callable(blank) else blank
 
         def declare(body: _Body) -> Callable[..., Any]:
-            parameters = _Parameters.of(name, body)
+            parameters = self._parameters[name] = _Parameters.of(name, body)
             self._table[name] = Declared.of(name, body, len(blanks))
 
             def wrapper(*args: object) -> Any:
@@ -377,6 +382,10 @@ class Convention:
         function.__name__ = function.__qualname__ = short
         self._modules.setdefault(module, {})[short] = function
         return function
+
+    def failed(self, name: str, error: Error, values: Sequence[object]) -> int:
+        """Report what a call of this name failed with that was made beside its body; return the code."""
+        return self._fail(self._parameters[name], error, values)
 
     def _fail(self, parameters: _Parameters, error: Refusal | Error, values: Sequence[object]) -> int:
         if isinstance(error, Error) and error.fault is Fault.PROCESS_ENDING:

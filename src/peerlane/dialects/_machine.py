@@ -6,24 +6,24 @@ All state here belongs to one node: when the process leaves it and enters anothe
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import threading
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import peerlane
-from peerlane import Buffer, Device, Host, Kind, memory, origins, raw
+from peerlane import Buffer, Device, Host, memory, origins, raw, sites
 from peerlane.errors import Error, Fault, InvalidValue
+from peerlane.pointees import Pointee, look
 
 _REMEMBERED = 64
+_ENDED = 4096
 _FIRST_HANDLE = 1 << 62
 _HANDLE_STEP = 64
 _Kind = TypeVar("_Kind", bound="Thing")
-_PROBE = ctypes.create_string_buffer(1)
-_PROBE_ADDRESS = ctypes.addressof(_PROBE)
+_Ended: TypeAlias = "tuple[str, Device, sites.Site | None, str, sites.Place | None]"
 
 
 class Thing:
@@ -37,9 +37,11 @@ class Thing:
         Whether a device's limit counts it.
     is_given : bool
         Whether the program was given it, and has to give it back.
+    made_at : Site or None
+        Where the program got its number.
     """
 
-    __slots__ = ("context", "handle")
+    __slots__ = ("context", "handle", "made_at")
 
     name: ClassVar[str]
     is_counted: ClassVar[bool] = True
@@ -48,6 +50,11 @@ class Thing:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.handle = 0
+        self.made_at: sites.Site | None = None
+
+    def __str__(self) -> str:
+        made = f", made at {self.made_at}" if self.made_at else ""
+        return f"{self.name} {self.handle:#x} of device {self.context.device.ordinal}{made}"
 
     @property
     def nbytes(self) -> int:
@@ -95,6 +102,11 @@ class Context(Thing):
     def is_live(self) -> bool:
         """Never true again once it was false: a later selection makes another context."""
         return not self.node.is_closed
+
+
+def with_article(name: str) -> str:
+    """Return ``a stream``, ``an event``."""
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 class _Left:
@@ -162,7 +174,7 @@ class Machine:
         self._counts: Counter[tuple[Device, type]] = Counter()
         self.allocations: dict[int, _Allocation] = {}
         self.things: dict[int, Thing] = {}
-        self._origins: dict[int, memory.Site | None] = {}
+        self._ended: OrderedDict[int, _Ended] = OrderedDict()
 
     def begin_anew(self) -> None:
         """Be as in a new process, which has not asked for devices yet."""
@@ -232,9 +244,9 @@ class Machine:
             context.references = 0 if all_references else context.references - 1
             if context.references:
                 return True
-        return self.end_context(context)
+        return self.end_context(context, f"the last reset of device {ordinal}")
 
-    def end_context(self, context: Context) -> bool:
+    def end_context(self, context: Context, by: str) -> bool:
         """End a context with its things, and with the last one of a device free the memory there.
 
         False if somebody else ended it.  Raises as :meth:`release`.
@@ -248,7 +260,7 @@ class Machine:
                 del self._primary[device.ordinal]
             things = [thing for thing in self.things.values() if thing.context is context]
             for thing in things:
-                self.drop(thing)
+                self.drop(thing, by)
         try:
             _end(things)
         finally:
@@ -256,7 +268,7 @@ class Machine:
                 lost = [] if self._is_used(device) else self._allocated_on(device)
                 buffers = [self.allocations.pop(address).buffer for address in lost]
             for buffer in buffers:
-                _close(buffer, f"the last reset of {device.name}")
+                close_for(buffer, f"the last reset of {device.name}")
         return True
 
     def _is_used(self, device: Device) -> bool:
@@ -269,23 +281,25 @@ class Machine:
 
     def keep(self, thing: Thing) -> bool:
         """Give a thing out by its number; False if its context was released meanwhile."""
+        thing.made_at = sites.call_site()
         with self.lock:
             if not thing.context.is_live:
                 return False
             self._last_handle += _HANDLE_STEP
             thing.handle = self._last_handle
             self.things[thing.handle] = thing
-            if origins.active:
-                self._origins[thing.handle] = memory.call_site()
             self._counts[thing.context.device, type(thing)] += thing.is_counted
         return True
 
-    def drop(self, thing: Thing) -> bool:
-        """Take a thing back; False if somebody else did."""
+    def drop(self, thing: Thing, by: str) -> bool:
+        """Take a thing back, and note who did; False if somebody else has."""
+        ended = (thing.name, thing.context.device, thing.made_at, by, sites.place())
         with self.lock:
             if self.things.pop(thing.handle, None) is None:
                 return False
-            self._origins.pop(thing.handle, None)
+            self._ended[thing.handle] = ended
+            if len(self._ended) > _ENDED:
+                self._ended.popitem(last=False)
             self._counts[thing.context.device, type(thing)] -= thing.is_counted
         return True
 
@@ -300,7 +314,7 @@ class Machine:
                 + (f", {thing.nbytes:,} bytes" if thing.nbytes else ""),
                 thing.nbytes,
                 thing.context.device.name,
-                self._origins.get(thing.handle),
+                thing.made_at,
             )
             for thing in held
             if thing.is_given
@@ -320,6 +334,18 @@ class Machine:
                 for each in self.things.values()
                 if each.context.device is device and isinstance(each, kind)
             ]
+
+    def ended(self, handle: int) -> str:
+        """Say what a number meant that means nothing any more, and who ended it where; empty if that is not known."""
+        found = self._ended.get(handle)
+        if found is None:
+            return ""
+        name, device, made_at, by, place = found
+        at = sites.at(place)
+        made = f"made at {made_at} and " if made_at else ""
+        return (
+            f"{with_article(name)} of device {device.ordinal}, {made}ended by {by}{f' at {at}' if at else ''}"
+        )
 
     def was_given(self, handle: int) -> bool:
         """Tell whether a number was given out, now or earlier."""
@@ -341,7 +367,7 @@ class Machine:
             if context.is_live:
                 self.allocations[buffer.address] = _Allocation(buffer, context.device, peer)
                 return buffer.address
-        _close(buffer, f"the last reset of {context.device.name}")
+        close_for(buffer, f"the last reset of {context.device.name}")
         return None
 
     def allocate_host(self, nbytes: int) -> int:
@@ -368,47 +394,34 @@ class Machine:
             if self.owned(address, host=host) is None:
                 return False
             buffer = self.allocations.pop(address).buffer
-        _close(buffer, call)
+        close_for(buffer, call)
         return True
 
     def describe(self, address: int) -> str:
         """Say in words what an address points at."""
-        if address == 0:
-            return "NULL"
+        return str(self.look(address))
+
+    def look(self, address: int) -> Pointee:
+        """Return what an address points at now, the words for it to be made later."""
         try:
             self.check_fork()
-            place = raw.locate(address)
-        except Error as error:
-            if error.fault is Fault.FORKED:
-                return f"{address:#x}"
-            freed = error.fault is Fault.FREED_ADDRESS
-            return f"{address:#x} ({'freed memory' if freed else 'nothing is allocated there'})"
-        if place.kind is Kind.PAGEABLE:
-            known = "pageable host memory" if self.is_mapped(address) else "nothing is mapped there"
-            return f"{address:#x} ({known})"
-        name = memory.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
-        offset = address - place.base
-        return f"{address:#x} ({f'byte {offset:,}' if offset else 'start'} of {name})"
-
-    @staticmethod
-    def is_mapped(address: int) -> bool:
-        """Tell whether the host can read the byte at an address, without following a wild pointer."""
-        try:
-            raw.copy(_PROBE_ADDRESS, address, 1)
         except Error:
-            return False
-        return True
+            return Pointee(address, "" if address else "NULL")
+        return look(address)
 
 
 class Messages:
-    """The latest texts of failures: kept per thread, or for all threads together when ``shared``."""
+    """The latest texts of failures: kept per thread, or for all threads together when ``shared``.
+
+    What is kept has its text made when it is read: programs that ask whether something fails do not pay for it.
+    """
 
     def __init__(self) -> None:
         self.shared = False
         self._local = threading.local()
-        self._common: deque[str] = deque(maxlen=_REMEMBERED)
+        self._common: deque[object] = deque(maxlen=_REMEMBERED)
 
-    def add(self, text: str) -> None:
+    def add(self, text: object) -> None:
         """Put a text before the others, unless it repeats the newest: a loop that fails keeps what came before."""
         kept = self._kept()
         if next(iter(kept), None) != text:
@@ -425,14 +438,14 @@ class Messages:
         kept, taken = self._kept(), []
         with contextlib.suppress(IndexError):  # another thread may take the last one
             while True:
-                taken.append(kept.popleft())
+                taken.append(str(kept.popleft()))
         return taken
 
-    def _kept(self) -> deque[str]:
+    def _kept(self) -> deque[object]:
         if self.shared:
             return self._common
         try:
-            kept: deque[str] = self._local.kept
+            kept: deque[object] = self._local.kept
         except AttributeError:
             kept = self._local.kept = deque(maxlen=_REMEMBERED)
         return kept
@@ -453,6 +466,7 @@ def _end(things: Sequence[Thing]) -> None:
         raise first
 
 
-def _close(buffer: Buffer, freed_by: str) -> None:
+def close_for(buffer: Buffer, freed_by: str) -> None:
+    """Close what a call, or something else, frees, and note that."""
     memory.forget(buffer.id, freed_by)
     buffer.close()

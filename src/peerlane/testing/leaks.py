@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from peerlane.memory import Site
 from peerlane.origins import Living
+from peerlane.sites import Site
 from peerlane.testing.fresh_node import WITHOUT_BYTES, Left
 
 _MOST_SHOWN = 20

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peerlane import _core, memory
-from peerlane.memory import Site
+from peerlane import _core, sites
+from peerlane.sites import Site
 from peerlane.testing.carried import carry
 from peerlane.testing.procs import KILL_SECONDS, SETTLE_SECONDS
 
@@ -121,7 +121,7 @@ class StartedProcesses:
                 if told is not None:
                     told()
             pid = process.pid
-            site = memory.call_site(_STARTERS)
+            site = sites.call_site(_STARTERS)
             self._seen[pid] = _Seen(_core.start_time(pid), site, weakref.ref(process))
 
         setattr(owner, name, start)
@@ -135,7 +135,7 @@ class StartedProcesses:
             given = original(*args, **options)
             pid = given[0] if isinstance(given, tuple) else given
             if pid:
-                self._seen[pid] = _Seen(_core.start_time(pid), memory.call_site(_STARTERS), lambda: None)
+                self._seen[pid] = _Seen(_core.start_time(pid), sites.call_site(_STARTERS), lambda: None)
             return given
 
         setattr(os, name, start)

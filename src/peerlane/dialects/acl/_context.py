@@ -38,7 +38,7 @@ def destroy_context(context: Address) -> None:
             f"{context:#x} is the context of device {found.device.ordinal} that acl.rt.set_device made",
             f"acl.rt.reset_device({found.device.ordinal}) ends it, called as often as the device was set",
         )
-    if not machine.end_context(found):
+    if not machine.end_context(found, "acl.rt.destroy_context"):
         raise Refusal(
             Code.RT_CONTEXT_RELEASE_ERROR,
             f"another thread is destroying context {context:#x}",

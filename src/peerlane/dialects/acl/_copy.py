@@ -12,6 +12,7 @@ from peerlane.dialects.acl._codes import REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._device import without_access
 from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import AccessDenied, BadAddress, Error, Fault
+from peerlane.pointees import is_mapped
 from peerlane.raw import _copy
 
 KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
@@ -63,8 +64,10 @@ def memcpy(*args: object) -> object:
         ):
             _copy(dst, src, count, True)
             return SUCCESS
+    except BadAddress as error:  # what the checks refuse is none: they let these arguments pass
+        return acl.failed("acl.rt.memcpy", error, args)
     except (Error, TypeError, ValueError):
-        pass  # nothing was written, or what a repetition writes again: the other path gives the reason
+        pass  # nothing was written: the other path gives the reason
     return _memcpy(*args)
 
 
@@ -143,7 +146,7 @@ def refuse_ordinary(dev_ptr: int, count: int) -> None:
         return
     if machine.registrations.around(dev_ptr, count) is not None:
         return
-    if not machine.is_mapped(dev_ptr):
+    if not is_mapped(dev_ptr):
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"{dev_ptr:#x} is no address: nothing is mapped there",

@@ -44,7 +44,7 @@ def destroy_data_buffer(data_buffer: Address) -> None:
     """
     if data_buffer:
         found = _of(data_buffer)
-        if not machine.drop(found):
+        if not machine.drop(found, "acl.destroy_data_buffer"):
             raise _no_buffer(data_buffer)
 
 

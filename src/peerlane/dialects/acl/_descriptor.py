@@ -134,6 +134,6 @@ def _device_of(name: str, address: int, nbytes: int) -> int:
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"{name} is {machine.describe(address)} and has {room:,} bytes from there on, not {nbytes:,}",
-            "pass a smaller count, or allocate more with acl.rt.malloc",
+            machine.remedy_beyond(address + room),
         )
     return place.ordinal

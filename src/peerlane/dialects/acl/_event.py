@@ -172,7 +172,7 @@ def destroy_event(event: Address) -> None:
     Refuses: 100000 NULL; 107002; 107000 no event
     Basis: S
     """
-    machine.remove(event, AclEvent)
+    machine.remove(event, AclEvent, "acl.rt.destroy_event")
 
 
 @acl.call("acl.rt.record_event")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from peerlane.dialects._call import Address, Int32, Object, Refusal
+from peerlane.dialects._call import Address, Int32, Object, Refusal, type_name
 from peerlane.dialects.acl._codes import FAULTS, Code
 from peerlane.dialects.acl._state import acl, last_error, swallow
 from peerlane.dialects.acl._stream import AclStream, when_one_fails
@@ -76,7 +76,8 @@ def set_exception_info_callback(fn: Object = None) -> None:
     Basis: S, D; C for when it is called
     """
     if fn is not None and not callable(fn):
-        raise TypeError("acl.rt.set_exception_info_callback args parse failed")
+        why = TypeError(f"argument fn: must be callable or None, not {type_name(fn)}")
+        raise TypeError("acl.rt.set_exception_info_callback args parse failed") from why
     when_one_fails.callback = None if fn is None else lambda stream, error: _tell(fn, stream, error)
 
 

@@ -14,6 +14,7 @@ from peerlane import Kind, raw
 from peerlane.dialects._call import Address, Int32, Object, Word, as_index
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import Error
+from peerlane.pointees import is_mapped
 
 _END = 1 << 64
 _TYPES: dict[int, np.dtype[Any]] = {
@@ -166,7 +167,7 @@ def _check_host(call: str, ptr: int, size: int) -> None:
             "bytes beyond it"
         )
     for address in (ptr, ptr + size - 1):
-        if not machine.is_mapped(address):
+        if not is_mapped(address):
             raise ValueError(f"{call}: {address:#x} is no address of host memory: nothing is mapped there")
 
 

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from peerlane import Buffer, Device, Handle, raw
 from peerlane.dialects._call import Address, Object, Refusal, Text, Word, int_list
+from peerlane.dialects._machine import close_for
 from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference
@@ -130,7 +131,7 @@ def ipc_mem_close(key: Text) -> None:
                 machine.shared.far.pop(key, None)
                 if taken.direction is not None:
                     drop_reference(*taken.direction)
-                taken.buffer.close()
+                close_for(taken.buffer, "acl.rt.ipc_mem_close")
             return
         given = machine.shared.given_keys.pop(key, None)
     if given is None or _is_over(*given):

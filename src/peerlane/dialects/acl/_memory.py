@@ -10,6 +10,7 @@ from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._malloc_config import read_attributes, refuse_attributes
 from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import Error, OutOfMemory
+from peerlane.pointees import is_mapped
 
 _P2P_POLICIES = frozenset({3, 4, 5, 7})
 _CACHED_POLICIES = frozenset({0, 1, 2, 6})
@@ -258,7 +259,7 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
     if machine.owned(address, host=not host) is not None:
         cause = f"{address:#x} is memory of acl.rt.{_maker(not host)}: {record}"
         remedy = f"free it with acl.rt.{'free' if host else 'free_host'}"
-    elif place.kind is Kind.PAGEABLE and not machine.is_mapped(address):
+    elif place.kind is Kind.PAGEABLE and not is_mapped(address):
         cause = f"{address:#x} is no address: nothing is mapped there"
     elif place.kind is Kind.PAGEABLE:
         cause = f"{address:#x} is ordinary host memory, which acl.rt did not allocate"

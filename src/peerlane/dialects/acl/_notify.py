@@ -80,7 +80,7 @@ def destroy_notify(notify: Address) -> None:
     Refuses: 100000; 107002; 107000
     Basis: S
     """
-    machine.remove(notify, AclNotify).abandon()
+    machine.remove(notify, AclNotify, "acl.rt.destroy_notify").abandon()
 
 
 @acl.call("acl.rt.record_notify")

@@ -19,6 +19,7 @@ from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
+from peerlane.errors import Error
 
 _Array = npt.NDArray[Any]
 _PIECE = 1 << 20
@@ -76,6 +77,13 @@ class _Reduction:
 
     def run(self) -> None:
         """Reduce piece by piece; only copies touch the devices' memory, so whoever observes sees what is done."""
+        try:
+            self._run()
+        except Error as error:
+            ends = f"{self.nbytes:,} bytes at {self.src:#x} into {self.dst:#x}"
+            raise error._retold(f"{error} [{ends}]") from None
+
+    def _run(self) -> None:
         room = min(self.nbytes, _PIECE)
         into, by = np.empty(room, np.uint8), np.empty(room, np.uint8)
         for start in range(0, self.nbytes, _PIECE):

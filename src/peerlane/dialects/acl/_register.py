@@ -10,6 +10,7 @@ from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._registrations import Registration
 from peerlane.dialects.acl._state import acl, machine
+from peerlane.pointees import is_mapped
 
 _PAGE = 4096
 _IO_MEMORY, _READ_ONLY = 0x4, 0x8
@@ -138,7 +139,7 @@ def _refuse_no_host(ptr: int, size: int) -> None:
     last = ptr + size - 1
     if last < _END:
         ends = ptr, last
-        if all(raw.locate(end).kind is not Kind.DEVICE and machine.is_mapped(end) for end in ends):
+        if all(raw.locate(end).kind is not Kind.DEVICE and is_mapped(end) for end in ends):
             return
         cause = f"{machine.describe(ptr)} to {machine.describe(last)} is not all memory of the host"
     else:

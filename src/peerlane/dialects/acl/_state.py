@@ -9,13 +9,18 @@ from typing import Any, TypeVar
 
 from peerlane import Buffer, Device, Handle
 from peerlane.dialects._call import Convention, Failure, Refusal
-from peerlane.dialects._machine import Context, Machine, Messages, Thing
+from peerlane.dialects._machine import Context, Machine, Messages, Thing, with_article
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._registrations import Registrations
 from peerlane.dialects.acl._reservations import Reservations
-from peerlane.errors import BadAddress, Error, Fault
+from peerlane.errors import Error, Fault
+from peerlane.pointees import Pointee
 
 _LIKE_AN_ADDRESS = 1 << 32
+# Arguments that are no addresses, though they are parsed as such.
+_NUMBERS = frozenset(
+    ["stream", "event", "notify", "context", "data_buffer", "handle", "start", "end", "info"]
+)
 _UNDOES = re.compile(
     r"acl\.(rt\.(free|destroy|reset|synchronize|unmap|release|unsubscribe)\w*|rt\.(set_device|set_context|ipc_mem_close"
     r"|host_unregister|stream_abort|device_disable_peer_access)|finalize\w*|media\.dvpp_free|destroy_data_buffer)"
@@ -110,19 +115,30 @@ class AclMachine(Machine):
         if not handle:
             return Refusal(Code.INVALID_PARAM, f"the {name} is NULL (0)", remedy)
         found = self.things.get(handle)
+        ended = self.ended(handle)
         if found is not None:
-            cause = f"{handle:#x} is the number of another kind: {found.name}, not {name}"
+            cause = f"{handle:#x} is the number of another kind: {found}, not of {with_article(name)}"
+        elif ended:
+            cause = f"{handle:#x} was {ended}"
         elif self.was_given(handle):
-            cause = f"{handle:#x} was destroyed, or ended with the last reset of its device"
+            cause = (
+                f"{handle:#x} ended with the node that the process was in before, or too long ago to say how"
+            )
         else:
             cause = f"acl.rt gave out no {name} with the number {handle:#x}"
         return Refusal(Code.RT_PARAM_INVALID, cause, remedy)
 
-    def describe(self, address: int) -> str:
-        """Say in words what an address points at."""
+    def look(self, address: int) -> Pointee:
+        """Return what an address points at now, the words for it to be made later."""
         if self.reservations.is_hole(address):
-            return f"{address:#x} (reserved, and nothing is mapped there)"
-        return super().describe(address)
+            return Pointee(address, "reserved, and nothing is mapped there")
+        return super().look(address)
+
+    def remedy_beyond(self, end: int) -> str:
+        """Return what to do when memory ends at ``end``, and more was asked for."""
+        if self.reservations.is_hole(end):
+            return "map memory behind it with acl.rt.map_mem, or pass a smaller count"
+        return REMEDIES[Fault.OUT_OF_BOUNDS]
 
     @staticmethod
     def refuse_foreign(thing: Thing, context: Context, remedy: str) -> None:
@@ -133,10 +149,11 @@ class AclMachine(Machine):
             call = f"set_context({own.handle:#x})" if own.handle else f"set_device({own.device.ordinal})"
             remedy = f"call acl.rt.{call} first, which makes its context current in this thread"
         if own is not context:
+            made = f", made at {thing.made_at}," if thing.made_at else ""
             raise Refusal(
                 Code.RT_STREAM_CONTEXT,
-                f"{thing.name} {thing.handle:#x} belongs to {_named(own)}, and {_named(context)} is "
-                "current in this thread",
+                f"{thing.name} {thing.handle:#x}{made} belongs to {_named(own)}, and {_named(context)} is current in "
+                "this thread",
                 remedy,
             )
 
@@ -157,11 +174,11 @@ class AclMachine(Machine):
             "end it when no thread uses it any more",
         )
 
-    def remove(self, handle: int, kind: type[_Kind]) -> _Kind:
-        """Take back what a number means, which means nothing from now on; errors as :meth:`thing`."""
+    def remove(self, handle: int, kind: type[_Kind], call: str) -> _Kind:
+        """Take back what a number means, which means nothing after this call; errors as :meth:`thing`."""
         self.context()
         found = self.thing(handle, kind)
-        if not self.drop(found):
+        if not self.drop(found, call):
             raise self.unknown(handle, kind.name)
         return found
 
@@ -189,33 +206,60 @@ def _named(context: Context) -> str:
 def _report(failure: Failure) -> None:
     if Code(failure.code).is_runtime:
         last_error.code = failure.code
-    messages.add(_text(failure))
+    messages.add(_Message(failure))
 
 
-def _text(failure: Failure) -> str:
-    """Return the message in the vendor's layout: a code line, then indented lines (spec acl 4, "Error text")."""
-    code = Code(failure.code)
-    kind = "EE1001" if code < Code.API_NOT_SUPPORT else "E19999"
-    if code is Code.RT_MEMORY_ALLOCATION:
-        kind = "EL0004"
-    given = ", ".join(f"{name}={_shown(value, is_address)}" for name, value, is_address in failure.arguments)
-    return (
-        f"{kind}: {failure.call} returned {code.value} (ACL_ERROR_{code.name}).\n"
-        f"        Called with: {given or 'no arguments'}\n"
-        f"        Possible Cause: {failure.cause}.\n"
-        f"        Solution: {failure.remedy}."
-    )
+class _Message:
+    """The text of a failure, as things were when it happened, made when somebody reads it."""
+
+    __slots__ = ("_call", "_cause", "_code", "_given", "_remedy")
+
+    def __init__(self, failure: Failure) -> None:
+        self._call, self._code = failure.call, failure.code
+        self._cause, self._remedy = failure.cause, failure.remedy
+        # Nothing of the program's is kept alive, nor shown as it is changed later.
+        self._given = [
+            (name, _seen(name, value, is_address)) for name, value, is_address in failure.arguments
+        ]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Message) and all(
+            getattr(self, each) == getattr(other, each) for each in self.__slots__
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        """Return the message in the vendor's layout: a code line, then indented lines (spec acl 4, "Error text")."""
+        code = Code(self._code)
+        kind = "EE1001" if code < Code.API_NOT_SUPPORT else "E19999"
+        if code is Code.RT_MEMORY_ALLOCATION:
+            kind = "EL0004"
+        given = ", ".join(f"{name}={value}" for name, value in self._given)
+        return (
+            f"{kind}: {self._call} returned {code.value} (ACL_ERROR_{code.name}).\n"
+            f"        Called with: {given or 'no arguments'}\n"
+            f"        Possible Cause: {self._cause}.\n"
+            f"        Solution: {self._remedy}."
+        )
 
 
-def _shown(value: object, is_address: bool | None) -> str:
+def _seen(name: str, value: object, is_address: bool | None) -> object:
+    """Return what to show of an argument: its words, or what they can be made of whatever happens to it."""
     if not isinstance(value, int):
         return reprlib.repr(value)
+    if is_address and name in _NUMBERS:
+        return _number(value)
     if is_address:
-        if machine.was_given(value):
-            thing = machine.things.get(value)
-            return f"{value:#x} ({'a number that ended' if thing is None else thing.name})"
-        return machine.describe(value)
-    return hex(value) if is_address is None and abs(value) >= _LIKE_AN_ADDRESS else reprlib.repr(value)
+        return machine.look(value)
+    return hex(value) if is_address is None and abs(value) >= _LIKE_AN_ADDRESS else int(value)
+
+
+def _number(handle: int) -> str:
+    thing = machine.things.get(handle)
+    if thing is not None:
+        return str(thing).removeprefix(f"{thing.name} ")
+    return f"{handle:#x} (over)" if machine.was_given(handle) else f"{handle:#x}" if handle else "0"
 
 
 def _late(call: str) -> int:
@@ -225,11 +269,13 @@ def _late(call: str) -> int:
 
 def explain(error: Error) -> tuple[str, str]:
     """Return the cause of an error and what to do about it, in acl's terms."""
-    missing = error._missing if isinstance(error, BadAddress) else None
+    if error.fault is Fault.OUT_OF_MEMORY:
+        return str(error).partition("; free buffers")[0], REMEDIES[error.fault]
+    missing = error._missing
     if missing is None or not machine.reservations.is_hole(missing):
         return str(error), REMEDIES[error.fault]
     hole = f"{missing:#x} is reserved, and nothing is mapped there"
-    if error.fault is Fault.OUT_OF_BOUNDS:
+    if error.fault is Fault.OUT_OF_BOUNDS or error._failed is not None:
         return f"{error}; {hole}", "map memory there with acl.rt.map_mem, or end before it"
     return hole, "map memory there with acl.rt.map_mem"
 

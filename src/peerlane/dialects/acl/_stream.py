@@ -134,14 +134,34 @@ class AclStream(Thing):
 
     def _failure(self, error: Error) -> Error:
         """Return what failed on the stream, once the program's callback was told of it."""
-        own = error.__cause__
-        if error.fault is Fault.CALLBACK_FAILED and isinstance(own, Error):
-            operation = error.operation
-            what = f"operation {operation} (reduction) of stream {self.neutral.id}"  # no other call is queued
-            error = type(own)(f"{what}: {own}", fault=own.fault, device=own.device)
-            error.operation = operation
-        when_one_fails.tell(self, error)
+        made = _in_own_words(error, self)
+        when_one_fails.tell(self, made)
+        return made
+
+
+def _in_own_words(error: Error, stream: AclStream | None) -> Error:
+    """Return what failed on a stream, or on one that it waits for, with streams named as programs know them."""
+    failed, own = error._failed, error.__cause__
+    if failed is None:
         return error
+    if stream is None or stream.neutral.id != failed.stream:
+        stream = next((each for each in _streams() if each.neutral.id == failed.stream), None)
+    name = f"stream {stream.handle:#x}" if stream else f"stream {failed.stream}"
+    rest = failed.told(f"{stream}, its id is {failed.stream}" if stream else name)
+    kind, why = failed.kind, f": {failed.why}"
+    if isinstance(own, Error):
+        if error.fault is Fault.CALLBACK_FAILED:  # no other call is queued
+            kind, why, error = "reduction", f": {own}", own
+        else:
+            why = f" was cancelled, because an earlier one failed: {_in_own_words(own, stream)}"
+    made = error._retold(f"operation {failed.number} ({kind}) of {name}{why}{rest}")
+    made.operation = failed.number
+    return made
+
+
+def _streams() -> list[AclStream]:
+    with machine.lock:
+        return [each for each in machine.things.values() if isinstance(each, AclStream)]
 
 
 def stream_of(handle: int) -> AclStream:
@@ -242,7 +262,7 @@ def destroy_stream(stream: Address) -> None:
     Refuses: 100000 stream 0; 107002; 107000 no stream; 107003; what its work failed with
     Basis: S; C for the last
     """
-    _destroyable(stream).end()
+    _taken(stream, "acl.rt.destroy_stream").end()
 
 
 @acl.call("acl.rt.destroy_stream_force")
@@ -252,10 +272,10 @@ def destroy_stream_force(stream: Address) -> None:
     Refuses: 100000 stream 0; 107002; 107000; 107003
     Basis: S
     """
-    _destroyable(stream).abandon()
+    _taken(stream, "acl.rt.destroy_stream_force").abandon()
 
 
-def _destroyable(handle: int) -> AclStream:
+def _taken(handle: int, call: str) -> AclStream:
     if not handle:
         raise Refusal(
             Code.INVALID_PARAM, "the stream is 0, the default stream", "leave it: it ends with its context"
@@ -267,7 +287,7 @@ def _destroyable(handle: int) -> AclStream:
             f"stream {handle:#x} is the default stream of device {found.context.device.ordinal}",
             "leave it: it ends with its context",
         )
-    return machine.remove(handle, AclStream)
+    return machine.remove(handle, AclStream, call)
 
 
 @acl.call("acl.rt.synchronize_stream")

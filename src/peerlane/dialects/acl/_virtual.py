@@ -142,7 +142,7 @@ def free_physical(handle: Address) -> None:
         found.references -= 1
         if found.references > 0:
             return
-        if not machine.drop(found):
+        if not machine.drop(found, "acl.rt.free_physical"):
             raise _unknown(handle)
         if found.import_key is not None:
             machine.shared.imports.pop(found.import_key, None)

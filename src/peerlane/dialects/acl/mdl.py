@@ -1,5 +1,7 @@
 """``acl.mdl``: models.  Every call refuses: see ``docs/reference/acl.md``."""
 
 from peerlane.dialects.acl._elsewhere import calls_of as _calls_of
+from peerlane.dialects.acl._state import acl as _acl
 
 __getattr__ = _calls_of("acl.mdl")
+__dir__ = _acl.names("acl.mdl")

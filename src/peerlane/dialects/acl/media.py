@@ -6,3 +6,4 @@ from peerlane.dialects.acl._state import acl as _acl
 
 __getattr__ = _calls_of("acl.media")
 globals().update(_acl.functions("acl.media"))
+__dir__ = _acl.names("acl.media")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from peerlane.dialects.hip import _results, _types
-from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._enums import base_of, enumeration
 from peerlane.dialects.hip._facts import facts
 
 _RANGES = {
@@ -70,11 +71,14 @@ def _real(value: Any) -> float:
 
 def _member(kind: str, name: str) -> _Reader:
     def read(value: Any) -> Any:
-        if not isinstance(value, base):
+        if not isinstance(value, base()):
             raise TypeError(f"argument '{name}' must be of type '_{kind}__Base'")
         return value
 
-    base = enumeration(kind).__mro__[1]
+    @functools.cache
+    def base() -> type[enum.IntEnum]:
+        return base_of(enumeration(kind))
+
     return read
 
 

@@ -1,0 +1,48 @@
+"""What bare addresses point at, for messages: looked at when something fails, put into words when somebody reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from peerlane import _core, memory
+from peerlane.errors import Error, Fault
+
+
+class Pointee(NamedTuple):
+    """What an address pointed at when somebody looked: ``str()`` says it in words.
+
+    ``what`` are those, or the record of an allocation, of which it is byte ``offset``.
+    """
+
+    address: int
+    what: str | memory.Record
+    offset: int | None = None
+
+    def __str__(self) -> str:
+        if not self.address:
+            return str(self.what)
+        where = "" if self.offset is None else f"byte {self.offset:,} of " if self.offset else "start of "
+        return f"{self.address:#x} ({where}{self.what})" if self.what else f"{self.address:#x}"
+
+
+def look(address: int) -> Pointee:
+    """Return what an address points at now; the process must not be a forked one."""
+    if not address:
+        return Pointee(address, "NULL")
+    try:
+        found = _core.locate(address)
+    except Error as error:
+        is_freed = error.fault is Fault.FREED_ADDRESS
+        return Pointee(address, "freed memory" if is_freed else "nothing is allocated there")
+    if found is None:
+        return Pointee(address, "pageable host memory" if is_mapped(address) else "nothing is mapped there")
+    _, base, size, allocation = found
+    record = memory.record_at(address, allocation)
+    if record is None:
+        return Pointee(address, f"the {size:,} bytes at {base:#x}", address - base)
+    return Pointee(address, record, address - record.address)
+
+
+def is_mapped(address: int) -> bool:
+    """Tell whether the host can read the byte at an address, without following a wild pointer."""
+    return _core.is_readable(address)

@@ -1,0 +1,76 @@
+"""Places in the user's program, for messages and lists of what was left behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Container
+from types import CodeType, FrameType
+from typing import TypeAlias
+
+from peerlane import _core
+
+Place: TypeAlias = tuple[CodeType, int]
+place = _core.call_site  # cheaper than a Site, which :func:`at` makes of it
+
+_PACKAGE = __name__.partition(".")[0]
+
+
+class Site:
+    """A place in the user's program; the line is worked out only when somebody reads it.
+
+    Attributes
+    ----------
+    callers : tuple of Site
+        From where it was called, innermost first; empty unless :data:`callers_kept` says otherwise.
+    """
+
+    __slots__ = ("_code", "_offset", "callers")
+
+    def __init__(self, code: CodeType, offset: int, callers: tuple[Site, ...] = ()) -> None:
+        self._code, self._offset = code, offset
+        self.callers = callers
+
+    @property
+    def path(self) -> str:
+        """The file, as the interpreter names it."""
+        return self._code.co_filename
+
+    @property
+    def line(self) -> int:
+        """The line, from 1."""
+        line = _core.line_of(self._code, self._offset)
+        return line if line > 0 else self._code.co_firstlineno
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.path)}:{self.line}"  # noqa: PTH119 - no path is touched
+
+
+callers_kept = 0  #: how many callers each Site keeps
+
+
+def call_site(besides: Container[str] = ()) -> Site | None:
+    """Return the innermost place outside peerlane, and outside the packages ``besides``, on this thread's stack."""
+    if not besides and not callers_kept:
+        return at(_core.call_site())
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        if package != _PACKAGE and package not in besides:
+            return Site(frame.f_code, frame.f_lasti, _callers(frame))
+        frame = frame.f_back
+    return None
+
+
+def at(place: Place | None) -> Site | None:
+    """Return what native code noted, None where it noted nothing."""
+    return None if place is None else Site(*place)
+
+
+def _callers(frame: FrameType) -> tuple[Site, ...]:
+    found: list[Site] = []
+    caller = frame.f_back
+    while caller is not None and len(found) < callers_kept:
+        found.append(Site(caller.f_code, caller.f_lasti))
+        caller = caller.f_back
+    return tuple(found)
