@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from peerlane import Buffer, Device, Handle
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing, with_article
+from peerlane.dialects._message import Message
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._registrations import Registrations
 from peerlane.dialects.acl._reservations import Reservations
@@ -206,42 +207,21 @@ def _named(context: Context) -> str:
 def _report(failure: Failure) -> None:
     if Code(failure.code).is_runtime:
         last_error.code = failure.code
-    messages.add(_Message(failure))
+    messages.add(Message(failure, _seen, _layout))
 
 
-class _Message:
-    """The text of a failure, as things were when it happened, made when somebody reads it."""
-
-    __slots__ = ("_call", "_cause", "_code", "_given", "_remedy")
-
-    def __init__(self, failure: Failure) -> None:
-        self._call, self._code = failure.call, failure.code
-        self._cause, self._remedy = failure.cause, failure.remedy
-        # Nothing of the program's is kept alive, nor shown as it is changed later.
-        self._given = [
-            (name, _seen(name, value, is_address)) for name, value, is_address in failure.arguments
-        ]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Message) and all(
-            getattr(self, each) == getattr(other, each) for each in self.__slots__
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __str__(self) -> str:
-        """Return the message in the vendor's layout: a code line, then indented lines (spec acl 4, "Error text")."""
-        code = Code(self._code)
-        kind = "EE1001" if code < Code.API_NOT_SUPPORT else "E19999"
-        if code is Code.RT_MEMORY_ALLOCATION:
-            kind = "EL0004"
-        given = ", ".join(f"{name}={value}" for name, value in self._given)
-        return (
-            f"{kind}: {self._call} returned {code.value} (ACL_ERROR_{code.name}).\n"
-            f"        Called with: {given or 'no arguments'}\n"
-            f"        Possible Cause: {self._cause}.\n"
-            f"        Solution: {self._remedy}."
-        )
+def _layout(message: Message) -> str:
+    """Return the text in the vendor's layout: a code line, then indented lines (spec acl 4, "Error text")."""
+    code = Code(message.code)
+    kind = "EE1001" if code < Code.API_NOT_SUPPORT else "E19999"
+    if code is Code.RT_MEMORY_ALLOCATION:
+        kind = "EL0004"
+    return (
+        f"{kind}: {message.call} returned {code.value} (ACL_ERROR_{code.name}).\n"
+        f"        Called with: {message.given}\n"
+        f"        Possible Cause: {message.cause}.\n"
+        f"        Solution: {message.remedy}."
+    )
 
 
 def _seen(name: str, value: object, is_address: bool | None) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import reprlib
 import sys
@@ -11,6 +12,7 @@ from typing import TypeVar
 from peerlane import Device
 from peerlane.dialects._call import Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
+from peerlane.dialects._message import Message
 from peerlane.dialects.hip._convention import Calls, hipError_t, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
 from peerlane.errors import Error
@@ -107,30 +109,31 @@ class HipMachine(Machine):
         )
 
 
-def _text(failure: Failure) -> str:
-    given = ", ".join(f"{name}={_shown(value, is_address)}" for name, value, is_address in failure.arguments)
+def _layout(message: Message) -> str:
     return (
-        f"{failure.call} returned {hipError_t(failure.code).name} ({failure.code}).\n"
-        f"    Called with: {given or 'no arguments'}\n"
-        f"    Cause: {failure.cause}.\n"
-        f"    Remedy: {failure.remedy}."
+        f"{message.call} returned {hipError_t(message.code).name} ({message.code}).\n"
+        f"    Called with: {message.given}\n"
+        f"    Cause: {message.cause}.\n"
+        f"    Remedy: {message.remedy}."
     )
 
 
-def _shown(value: object, is_address: bool | None) -> str:
-    if is_address and isinstance(value, int):
-        return machine.describe(value)
-    if isinstance(value, int) and machine.was_given(value):
+def _seen(name: str, value: object, is_address: bool | None) -> object:
+    if not isinstance(value, int) or isinstance(value, enum.Enum):
+        return reprlib.repr(value)
+    if is_address:
+        return machine.look(value)
+    if machine.was_given(value):
         thing = machine.things.get(value)
-        return f"{value:#x} ({'ended' if thing is None else thing.name})"
-    return reprlib.repr(value)
+        return f"{value:#x} (ended)" if thing is None else str(thing)
+    return int(value)
 
 
 def _report(failure: Failure) -> None:
-    text = _text(failure)
-    messages.add(text)
+    message = Message(failure, _seen, _layout)
+    messages.add(message)
     if os.environ.get(_LOG_VARIABLE, "0") not in ("", "0"):
-        sys.stderr.write(f"peerlane: {text}\n")
+        sys.stderr.write(f"peerlane: {message}\n")
 
 
 def _explain(error: Error) -> tuple[str, str]:
