@@ -29,6 +29,9 @@ buffer_of = (
 )  #: (address, bytes, read-only) of an object's contiguous buffer, None where it has none
 Exporter = _core.Exporter  #: base of classes that export the buffer of what their ``_exported()`` returns
 
+#: A quicker locate: (the device's number in native code, base, bytes, allocation), None for pageable memory.
+find = _core.locate
+
 _copy = _core.copy
 _submit_copy = _core.submit_copy_at
 _WORD = 1 << 64

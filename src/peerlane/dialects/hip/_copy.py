@@ -109,7 +109,7 @@ def _quick(checked: Any) -> Any:
                 and type(nbytes) is int
                 and type(kind) is _Kind
                 and nbytes > 0
-                and null.settled == null.submissions
+                and null.settled == null.group.submitted
                 and not context.node.is_closed
                 and policy.is_plain
             ):

@@ -74,13 +74,14 @@ class NullStream(Thing):
     group : StreamGroup
     neutral : peerlane.Stream
     flags, priority : int
-    submissions : int
-        How often something was given to a stream of the device that may run beside the program.
+    number : int
+        By which native code knows the device.
     settled : int
-        ``submissions`` when the last wait for all of them began: equal when nothing may run.
+        ``group.submitted`` when the last wait for all blocking streams had been submitted: if it is that still,
+        nothing runs that a copy must wait for.  Native code counts, so no submission of another thread is missed.
     """
 
-    __slots__ = ("flags", "group", "neutral", "priority", "settled", "submissions")
+    __slots__ = ("flags", "group", "neutral", "number", "priority", "settled")
 
     name = "null stream"
     is_counted = False
@@ -90,8 +91,9 @@ class NullStream(Thing):
         super().__init__(context)
         self.group = StreamGroup(context.device, on_error="continue")
         self.neutral = self.group.default
+        self.number = context.device.backend.number(context.device.ordinal)
         self.flags = self.priority = 0
-        self.submissions = self.settled = 0
+        self.settled = 0
 
     @property
     def null(self) -> NullStream:
@@ -100,15 +102,15 @@ class NullStream(Thing):
 
     def wait(self) -> None:
         """Wait until all that blocking streams were given is over; report the first failure of the null stream."""
-        seen = self.submissions
+        seen = self.group.submitted
         self.neutral.record()
         self.neutral.sync()
-        self.settled = seen
+        self.settled = seen + 1  # what another thread submitted meanwhile counts as not waited for
 
     @property
     def is_done(self) -> bool:
         """Whether all that blocking streams were given is over."""
-        return self.settled == self.submissions or self.neutral.record().is_done
+        return self.settled == self.group.submitted or self.neutral.record().is_done
 
     def end(self) -> None:
         """Wait for what is queued and take no more; report the first failure."""
@@ -169,8 +171,7 @@ def _stream_of_thread(context: Context) -> HipStream:
 
 
 def submits(stream: AnyStream) -> Stream:
-    """Return the neutral stream of one that something is given to now, which the device's null stream notes."""
-    stream.null.submissions += 1
+    """Return the neutral stream of one that something is given to now."""
     return stream.neutral
 
 
