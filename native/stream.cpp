@@ -80,7 +80,6 @@ uint32_t Group::enter(bool legacy) {
             phases.back().legacy = legacy;
     }
     ++phases.back().outstanding;
-    submitted.store(submitted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     return first + static_cast<uint32_t>(phases.size()) - 1;
 }
 

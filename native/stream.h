@@ -109,7 +109,6 @@ struct Group {
     uint32_t first = 0;                        // the number of the front phase, the one that may run
     ParkList parked;                           // for a phase
     StreamSet held_up;                         // its streams that are parked for anything else
-    std::atomic<uint64_t> submitted{0};        // operations that its streams were ever given
 
     Group();
     uint32_t enter(bool legacy);

@@ -413,10 +413,6 @@ class Group:
 
     def __init__(self) -> None: ...
 
-    @property
-    def submitted(self) -> int:
-        """How many operations its streams were ever given."""
-
 class Notify:
     """A signal line, used by this process."""
 

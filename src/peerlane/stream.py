@@ -315,8 +315,6 @@ class StreamGroup:
     ----------
     device : Device
     default : Stream
-    submitted : int
-        How many operations its streams were ever given, events and waits included.
     """
 
     __slots__ = ("__weakref__", "_group", "_is_closed", "_streams", "default", "device")
@@ -350,11 +348,6 @@ class StreamGroup:
             made.close(wait=False)
             self._check_open("StreamGroup.create_stream")
         return made
-
-    @property
-    def submitted(self) -> int:
-        """How many operations its streams were ever given, events and waits included."""
-        return self._group.submitted
 
     @property
     def is_closed(self) -> bool:

@@ -180,18 +180,3 @@ def test_streams_created_while_the_group_is_closed_are_closed(node: Node) -> Non
         thread.join(20)
         assert not thread.is_alive()
         assert all(stream.is_closed for stream in made)
-
-
-def test_a_group_counts_what_its_streams_are_given(node: Node) -> None:
-    d0, _ = node()
-    with pl.StreamGroup(d0) as group, d0.create_stream() as alone:
-        a, b = filled(d0, 8, 1), filled(d0, 8, 2)
-        assert group.submitted == 0
-        stream = group.create_stream()
-        pl.copy(a, b, stream=stream)
-        pl.copy(a, b, stream=alone)
-        assert group.submitted == 1
-        group.default.wait(stream)  # an event and a wait
-        assert group.submitted == 3
-        group.default.sync()
-        assert group.submitted == 3

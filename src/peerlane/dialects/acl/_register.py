@@ -8,8 +8,7 @@ from peerlane import Kind, raw
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._copy import refuse_null
-from peerlane.dialects.acl._registrations import Registration
-from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._state import HostMemory, acl, machine
 from peerlane.pointees import is_mapped
 
 _PAGE = 4096
@@ -132,7 +131,7 @@ def _register(ptr: int, size: int, *, is_mapped: bool) -> None:
                 f"the {other.size:,} bytes at {other.start:#x} are registered already",
                 "end that with acl.rt.host_unregister first; ranges do not overlap",
             )
-        machine.registrations.add(Registration(ptr, size, is_mapped))
+        machine.registrations.add(HostMemory(ptr, size, is_mapped))
 
 
 def _refuse_no_host(ptr: int, size: int) -> None:

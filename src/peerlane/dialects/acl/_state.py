@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import reprlib
 import threading
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from peerlane import Buffer, Device, Handle
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing, with_article
 from peerlane.dialects._message import Message
+from peerlane.dialects._registrations import Registration, Registrations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
-from peerlane.dialects.acl._registrations import Registrations
 from peerlane.dialects.acl._reservations import Reservations
 from peerlane.errors import Error, Fault
 from peerlane.pointees import Pointee
@@ -60,6 +61,13 @@ class Shared:
         self.far: dict[str, tuple[Buffer, Device]] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class HostMemory(Registration):
+    """What ``host_register`` was given; ``is_mapped`` tells whether devices have an address for it."""
+
+    is_mapped: bool
+
+
 class LastError(threading.local):
     """The newest code of the runtime in this thread; 0 if there is none, or it was taken."""
 
@@ -90,7 +98,7 @@ class AclMachine(Machine):
         super().forget()
         self.peer_references: dict[tuple[int, int], int] = {}
         self.op_wait_timeout: float | None = None
-        self.registrations = Registrations()
+        self.registrations = Registrations[HostMemory]()
         self.reports: dict[int, Any] = {}
         self.reservations = Reservations()
         self.shared = Shared()

@@ -1,96 +1,149 @@
-"""``hip``: copies between any two places (spec hip 3.3, 3.8; seed document 1).
+"""``hip``: copies between any two places (spec hip 1.4).
 
 ``kind`` is a hint: the addresses decide.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from peerlane import Device, Kind, raw
+from peerlane import raw
 from peerlane.dialects._call import Refusal
-from peerlane.dialects.hip._arguments import HostAddress
 from peerlane.dialects.hip._convention import SUCCESS, refusal
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._peer import device_of, refuse_strict
+from peerlane.dialects.hip._peer import refuse_strict
+from peerlane.dialects.hip._places import Place, place_of, refuse_beyond, refuse_null
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, null_stream, stream_of, submits
+from peerlane.dialects.hip._stream import AnyStream, NullStream, await_turn, null_stream, stream_of, submits
 from peerlane.dialects.hip._types import DeviceArray
 from peerlane.errors import Error
-from peerlane.raw import _copy
+from peerlane.raw import _copy, find
 
 _DONE = (SUCCESS,)
 _Kind = enumeration("hipMemcpyKind")
+_ANY_HOST = (_Kind["hipMemcpyHostToHost"], _Kind["hipMemcpyDefault"])
+
+Ends = tuple[Place | None, Place | None]
+#: Copies at once, or on a stream.
+Move = Callable[[AnyStream | None], None]
 
 
-def copy_now(dst: int, src: int, nbytes: int, stream: AnyStream | None = None) -> None:
-    """Copy in the order of a stream, the null stream by default; complete on return."""
-    if not nbytes:
+def copy_now(dst: int, src: int, nbytes: int, kind: Any = None) -> None:
+    """Copy in the order of the null stream, complete on return but for a copy within one device; see `move_now`."""
+    if nbytes:
+        move_now(_mover(dst, src, nbytes), check(dst, src, nbytes, kind))
+
+
+def copy_on(dst: int, src: int, nbytes: int, stream: AnyStream, kind: Any = None) -> None:
+    """Queue a copy; one with an end in ordinary host memory is complete on return, see `move_on`."""
+    if nbytes:
+        move_on(_mover(dst, src, nbytes), check(dst, src, nbytes, kind), stream)
+
+
+def _mover(dst: int, src: int, nbytes: int) -> Move:
+    return lambda stream: raw.copy(dst, src, nbytes, stream=None if stream is None else submits(stream))
+
+
+def move_now(move: Move, ends: Ends) -> None:
+    """Move bytes in the order of the null streams of this thread's device, and of the one device of both ends.
+
+    What moves within a device is queued: it returns while earlier work runs, unless ``device_copies=wait``.
+    """
+    here = null_stream(machine.context())
+    owner = _owner(here, ends)
+    if _is_queued(ends):
+        if owner is None:
+            move(here)
+        else:
+            behind_both(owner, here, lambda: move(owner))
         return
-    _check(dst, src, nbytes)
-    (stream or null_stream(machine.context())).wait()
-    raw.copy(dst, src, nbytes)
+    await_turn(here)
+    if owner is not None:
+        await_turn(owner)
+    move(None)
 
 
-def copy_on(dst: int, src: int, nbytes: int, stream: AnyStream) -> None:
-    """Queue a copy; one with an end in pageable host memory waits for the stream, and is complete on return."""
-    if not nbytes:
-        return
-    _check(dst, src, nbytes)
-    if is_pageable(dst) or is_pageable(src):
-        stream.wait()
-        raw.copy(dst, src, nbytes)
+def move_on(move: Move, ends: Ends, stream: AnyStream) -> None:
+    """Move bytes on a stream; with an end in ordinary host memory, which cannot wait, once it is the copy's turn."""
+    if None in ends:
+        await_turn(stream)
+        move(None)
     else:
-        raw.copy(dst, src, nbytes, stream=submits(stream))
+        move(stream)
 
 
-def _check(dst: int, src: int, nbytes: int) -> None:
+def _owner(here: NullStream, ends: Ends) -> NullStream | None:
+    """Return the null stream of the one device that the ends lie on, if that is another than ``here``'s."""
+    ordinals = {end.ordinal for end in ends if end is not None and end.is_device}
+    if len(ordinals) != 1 or here.context.device.ordinal in ordinals:
+        return None
+    return null_stream(machine.context_of(ordinals.pop()))
+
+
+def _is_queued(ends: Ends) -> bool:
+    dst, src = ends
+    return (
+        policy.device_copies == "code"
+        and dst is not None
+        and src is not None
+        and dst.is_device
+        and src.is_device
+        and dst.ordinal == src.ordinal
+        and not (dst.allocation in machine.synchronous and src.allocation in machine.synchronous)
+    )
+
+
+def behind_both(here: NullStream, there: NullStream, submit: Callable[[], None]) -> None:
+    """Queue on one null stream what follows the earlier work of two, and is followed by the later work of both."""
+    if here is there:
+        submit()
+        return
+    submits(here).wait(submits(there).record())
+    submit()
+    submits(there).wait(submits(here).record())
+
+
+def check(dst: int, src: int, nbytes: int, kind: Any = None) -> Ends:
+    """Return what both ends are; refuse NULL, and a kind that names a device where both are ordinary host memory."""
     refuse_null(dst=dst, src=src)
     refuse_beyond(nbytes, dst=dst, src=src)
-    _refuse_strict(dst, src)
+    ends = place_of(dst), place_of(src)
+    if ends == (None, None) and kind is not None and kind not in _ANY_HOST:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"kind is {kind.name}, and both ends are ordinary memory of the host, which devices do not reach",
+            "pass hipMemcpyHostToHost or hipMemcpyDefault",
+        )
+    _refuse_strict(*ends)
+    return ends
 
 
-def refuse_beyond(nbytes: int, **pointers: int) -> None:
-    """Refuse more bytes than a host object has: hipErrorInvalidValue; hardware would overwrite its neighbour."""
-    for name, pointer in pointers.items():
-        if isinstance(pointer, HostAddress) and nbytes > pointer.nbytes:
-            raise refusal(
-                "hipErrorInvalidValue",
-                f"{name} is a host object of {pointer.nbytes:,} bytes, and {nbytes:,} are asked for",
-                "ask for fewer bytes, or pass a larger object",
-            )
-
-
-def is_pageable(address: int) -> bool:
-    """Tell whether an address is ordinary host memory, which no stream can be trusted with."""
-    return raw.locate(address).kind is Kind.PAGEABLE
-
-
-def refuse_null(**pointers: int) -> None:
-    """Refuse a NULL among the pointers: hipErrorInvalidValue."""
-    for name, pointer in pointers.items():
-        if not pointer:
-            raise refusal("hipErrorInvalidValue", f"{name} is NULL", "pass memory")
-
-
-def _refuse_strict(dst: int, src: int) -> None:
-    if policy.peer_copies != "strict":
-        return
-    ends = raw.locate(dst), raw.locate(src)
-    if all(end.kind is Kind.DEVICE for end in ends):
+def _refuse_strict(dst: Place | None, src: Place | None) -> None:
+    if (
+        policy.peer_copies == "strict"
+        and dst is not None
+        and src is not None
+        and dst.is_device
+        and src.is_device
+    ):
         devices = machine.devices()
-        refuse_strict(devices[ends[0].ordinal], devices[ends[1].ordinal])
+        refuse_strict(devices[dst.ordinal], devices[src.ordinal])
 
 
 @calls.call("hipMemcpy")
 def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
-    """Copy ``sizeBytes`` in the order of the null stream; complete on return (spec hip 1.4, 3.4).
+    """Copy ``sizeBytes`` in the order of the null stream (spec hip 1.4, 3.4); complete on return.
 
-    Refuses: hipErrorInvalidValue NULL, addresses that are not allocated or too small
-    Basis: S
+    A copy within one device follows earlier work of the stream, and returns while that runs [D: the code];
+    ``device_copies=wait`` waits for it.  Memory of another device is also in the order of that device's null stream.
+
+    Refuses: hipErrorInvalidValue NULL, addresses where nothing is, more than an allocation has from there on, a kind
+        with a device for two ends in ordinary host memory
+    Basis: S; D for what is waited for and for kinds
     """
-    copy_now(dst, src, sizeBytes)
+    copy_now(dst, src, sizeBytes, kind)
 
 
 def _quick(checked: Any) -> Any:
@@ -110,6 +163,7 @@ def _quick(checked: Any) -> Any:
                 and type(kind) is _Kind
                 and nbytes > 0
                 and null.settled == null.group.submitted
+                and find(to)[0] == null.number == find(source)[0]  # type: ignore[index]  # None is caught
                 and not context.node.is_closed
                 and policy.is_plain
             ):
@@ -134,7 +188,10 @@ def hipMemcpyWithStream(dst: int, src: int, sizeBytes: int, kind: Any, stream: i
     Basis: S
     """
     found = stream_of(stream)
-    copy_now(dst, src, sizeBytes, found)
+    if sizeBytes:
+        check(dst, src, sizeBytes, kind)
+        await_turn(found)
+        raw.copy(dst, src, sizeBytes)
 
 
 @calls.call("hipMemcpyAsync")
@@ -144,69 +201,64 @@ def hipMemcpyAsync(dst: int, src: int, sizeBytes: int, kind: Any, stream: int) -
     Refuses: as `hipMemcpy`; the stream
     Basis: S; C for ordinary host memory
     """
-    copy_on(dst, src, sizeBytes, stream_of(stream))
+    copy_on(dst, src, sizeBytes, stream_of(stream), kind)
 
 
-@calls.call("hipMemcpyPeer")
-def hipMemcpyPeer(dst: int, dstDeviceId: int, src: int, srcDeviceId: int, sizeBytes: int) -> None:
-    """Queue a copy between devices behind the earlier work of both; the host does not wait (spec hip 3.3, 3.8).
+@calls.call("hipMemcpyHtoD")
+def hipMemcpyHtoD(dst: int, src: int, sizeBytes: int) -> None:
+    """Do what hipMemcpy does with hipMemcpyHostToDevice.
 
-    Ids are checked before pointers and need not match them; enabled access is not asked for.  It runs on the null
-    stream of the destination's device; with ``memcpy_peer=current`` on the current device's, ordered by nothing else.
-    With ordinary host memory it is complete on return.
-
-    Refuses: hipErrorInvalidDevice an id; hipErrorInvalidValue NULL, more than an allocation has
+    Refuses: as `hipMemcpy`
     Basis: S
     """
-    ends = device_of(dstDeviceId), device_of(srcDeviceId)
-    if not sizeBytes:
-        return
-    check_peer_copy(dst, src, sizeBytes)
-    refuse_strict(*ends)
-    if policy.memcpy_peer == "current":
-        copy_on(dst, src, sizeBytes, null_stream(machine.context()))
-        return
-    _copy_behind_both(dst, src, sizeBytes, *ends)
+    copy_now(dst, src, sizeBytes, _Kind["hipMemcpyHostToDevice"])
 
 
-def _copy_behind_both(dst: int, src: int, nbytes: int, to: Device, source: Device) -> None:
-    here = null_stream(machine.context_of(to.ordinal))
-    there = null_stream(machine.context_of(source.ordinal))
-    if here is not there:
-        submits(here).wait(submits(there).record())
-    copy_on(dst, src, nbytes, here)
-    if here is not there:
-        submits(there).wait(submits(here).record())
+@calls.call("hipMemcpyDtoH")
+def hipMemcpyDtoH(dst: int, src: int, sizeBytes: int) -> None:
+    """Do what hipMemcpy does with hipMemcpyDeviceToHost.
 
-
-@calls.call("hipMemcpyPeerAsync")
-def hipMemcpyPeerAsync(
-    dst: int, dstDeviceId: int, src: int, srcDevice: int, sizeBytes: int, stream: int
-) -> None:
-    """Queue a copy between devices on a stream of any device (spec hip 3.3).
-
-    Refuses: as `hipMemcpyPeer`; the stream
+    Refuses: as `hipMemcpy`
     Basis: S
     """
-    ends = device_of(dstDeviceId), device_of(srcDevice)
-    if not sizeBytes:
-        return
-    check_peer_copy(dst, src, sizeBytes)
-    refuse_strict(*ends)
-    copy_on(dst, src, sizeBytes, stream_of(stream))
+    copy_now(dst, src, sizeBytes, _Kind["hipMemcpyDeviceToHost"])
 
 
-def check_peer_copy(dst: int, src: int, nbytes: int) -> None:
-    """Refuse a NULL, and more bytes than an allocation or a host object has; bare host addresses have no bound."""
-    refuse_null(dst=dst, src=src)
-    refuse_beyond(nbytes, dst=dst, src=src)
-    for name, pointer in (("dst", dst), ("src", src)):
-        place = raw.locate(pointer)
-        left = place.base + place.size - pointer
-        if place.kind is not Kind.PAGEABLE and nbytes > left:
-            raise refusal(
-                "hipErrorInvalidValue",
-                f"{name} has {left:,} bytes from {pointer:#x} on, and {nbytes:,} are to be copied: "
-                f"{machine.describe(pointer)}",
-                "copy fewer bytes, or allocate more with hipMalloc",
-            )
+@calls.call("hipMemcpyDtoD")
+def hipMemcpyDtoD(dst: int, src: int, sizeBytes: int) -> None:
+    """Do what hipMemcpy does with hipMemcpyDeviceToDevice.
+
+    Refuses: as `hipMemcpy`
+    Basis: S
+    """
+    copy_now(dst, src, sizeBytes, _Kind["hipMemcpyDeviceToDevice"])
+
+
+@calls.call("hipMemcpyHtoDAsync")
+def hipMemcpyHtoDAsync(dst: int, src: int, sizeBytes: int, stream: int) -> None:
+    """Do what hipMemcpyAsync does with hipMemcpyHostToDevice.
+
+    Refuses: as `hipMemcpyAsync`
+    Basis: S
+    """
+    copy_on(dst, src, sizeBytes, stream_of(stream), _Kind["hipMemcpyHostToDevice"])
+
+
+@calls.call("hipMemcpyDtoHAsync")
+def hipMemcpyDtoHAsync(dst: int, src: int, sizeBytes: int, stream: int) -> None:
+    """Do what hipMemcpyAsync does with hipMemcpyDeviceToHost.
+
+    Refuses: as `hipMemcpyAsync`
+    Basis: S
+    """
+    copy_on(dst, src, sizeBytes, stream_of(stream), _Kind["hipMemcpyDeviceToHost"])
+
+
+@calls.call("hipMemcpyDtoDAsync")
+def hipMemcpyDtoDAsync(dst: int, src: int, sizeBytes: int, stream: int) -> None:
+    """Do what hipMemcpyAsync does with hipMemcpyDeviceToDevice.
+
+    Refuses: as `hipMemcpyAsync`
+    Basis: S
+    """
+    copy_on(dst, src, sizeBytes, stream_of(stream), _Kind["hipMemcpyDeviceToDevice"])

@@ -29,6 +29,10 @@ class Policy:
         hipErrorPeerAccessNotEnabled.
     memcpy_peer : {"both", "current"}
         hipMemcpyPeer follows earlier work of both devices; or of the current device only.
+    device_copies : {"code", "wait"}
+        hipMemcpy within one device returns while earlier work of the stream runs, and follows it; or waits for it.
+    fill_width : {"code", "document"}
+        hipMemsetD2D16 and hipMemsetD2D32 take the width in bytes; or in elements.
     can_access_self : {"code", "document"}
         hipDeviceCanAccessPeer(d, d) of an invalid d is success and 0; or hipErrorInvalidDevice.
     reserve_size : {"code", "document"}
@@ -47,6 +51,8 @@ class Policy:
         {
             "peer_copies": ("pass", "strict"),
             "memcpy_peer": ("both", "current"),
+            "device_copies": ("code", "wait"),
+            "fill_width": ("code", "document"),
             "can_access_self": ("code", "document"),
             "reserve_size": ("code", "document"),
             "access_violation": ("code", "test"),
@@ -58,6 +64,8 @@ class Policy:
     version: tuple[int, int]
     peer_copies: str
     memcpy_peer: str
+    device_copies: str
+    fill_width: str
     can_access_self: str
     reserve_size: str
     access_violation: str

@@ -7,12 +7,14 @@ import os
 import reprlib
 import sys
 import threading
+from dataclasses import dataclass
 from typing import TypeVar
 
 from peerlane import Device
 from peerlane.dialects._call import Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects._message import Message
+from peerlane.dialects._registrations import Registration, Registrations
 from peerlane.dialects.hip._convention import Calls, hipError_t, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
 from peerlane.errors import Error
@@ -28,6 +30,22 @@ class _Ordinal(threading.local):
     number = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How memory was allocated: with what flags, which device was current, and whether it is managed."""
+
+    flags: int
+    ordinal: int
+    is_managed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostMemory(Registration):
+    """What hipHostRegister was given."""
+
+    made: Made
+
+
 class HipMachine(Machine):
     """The machine: every thread has a current device from the start, 0 (spec hip 3.7).
 
@@ -37,6 +55,12 @@ class HipMachine(Machine):
         By device number: those whose access was enabled while it was current.
     flags : dict
         By device number: what hipSetDeviceFlags set.
+    made : dict
+        By allocation: all but plain device memory.
+    registrations : Registrations
+        The host memory that the program registered.
+    synchronous : set
+        The allocations with HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS.
     """
 
     def forget(self) -> None:
@@ -45,6 +69,9 @@ class HipMachine(Machine):
         self._ordinal = _Ordinal()
         self.peers: dict[int, set[int]] = {}
         self.flags: dict[int, int] = {}
+        self.made: dict[int, Made] = {}
+        self.registrations = Registrations[HostMemory]()
+        self.synchronous: set[int] = set()
 
     @property
     def ordinal(self) -> int:

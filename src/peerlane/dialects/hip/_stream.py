@@ -175,6 +175,16 @@ def submits(stream: AnyStream) -> Stream:
     return stream.neutral
 
 
+def await_turn(stream: AnyStream) -> None:
+    """Wait until a copy by the program may follow what a stream was given, and what that must follow itself.
+
+    A blocking stream follows the null stream also when it was given nothing since; so it gets an event.
+    """
+    if isinstance(stream, HipStream):
+        stream.neutral.record()
+    stream.wait()
+
+
 def create(flags: int, priority: int = 0) -> object:
     """Make a stream on this thread's device."""
     stream = HipStream(null_stream(machine.context()), flags, priority)

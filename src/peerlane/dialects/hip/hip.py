@@ -11,6 +11,7 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _errors,
     _memory,
     _peer,
+    _peer_copies,
     _stream,
 )
 from peerlane.dialects.hip._names import changes_with_the_version, make, names_of_hip

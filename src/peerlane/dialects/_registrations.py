@@ -1,18 +1,18 @@
-"""The host memory that a program registered with ``acl.rt``."""
+"""The host memory that a program registered."""
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One ``host_register``: ``is_mapped`` tells whether devices have an address for it."""
+    """The bytes of one; dialects add what they know of it."""
 
     start: int
     size: int
-    is_mapped: bool
 
     @property
     def end(self) -> int:
@@ -20,38 +20,41 @@ class Registration:
         return self.start + self.size
 
 
-class Registrations:
+_Kind = TypeVar("_Kind", bound=Registration)
+
+
+class Registrations(Generic[_Kind]):
     """All registered ranges of the process, none of which overlap."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._by_start: dict[int, Registration] = {}
+        self._by_start: dict[int, _Kind] = {}
 
     def __bool__(self) -> bool:
         return bool(self._starts)
 
-    def add(self, registration: Registration) -> None:
+    def add(self, registration: _Kind) -> None:
         """Enter a new one."""
         self._by_start[registration.start] = registration
         insort(self._starts, registration.start)
 
-    def remove(self, start: int) -> Registration | None:
+    def remove(self, start: int) -> _Kind | None:
         """Take out the one that begins here; None if there is none."""
         found = self._by_start.pop(start, None)
         if found is not None:
             self._starts.remove(start)
         return found
 
-    def around(self, address: int, nbytes: int = 1) -> Registration | None:
+    def around(self, address: int, nbytes: int = 1) -> _Kind | None:
         """Return the one that all of these bytes are inside of."""
         found = self._before(address)
         return found if found is not None and address + nbytes <= found.end else None
 
-    def overlapping(self, address: int, nbytes: int) -> Registration | None:
+    def overlapping(self, address: int, nbytes: int) -> _Kind | None:
         """Return one that has some of these bytes."""
         last = self._before(address + nbytes - 1)
         return last if last is not None and address < last.end else None
 
-    def _before(self, address: int) -> Registration | None:
+    def _before(self, address: int) -> _Kind | None:
         at = bisect_right(self._starts, address)
         return self._by_start[self._starts[at - 1]] if at else None
