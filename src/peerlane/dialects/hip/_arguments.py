@@ -207,3 +207,16 @@ def shape_of(call: str) -> Shape:
         tuple(_blank(each[1], len(each) > 2) for each in outputs),
         tuple(name for name, _ in older) if older else None,
     )
+
+
+def made_shape(call: str, parameters: Sequence[tuple[str, str]], outputs: Sequence[str]) -> Shape:
+    """Return the shape of a call whose arguments the vendor's table has otherwise."""
+    return Shape(
+        call,
+        tuple(name for name, _ in parameters),
+        tuple(kind for _, kind in parameters),
+        tuple(_reader(kind, name) for name, kind in parameters),
+        tuple((kind, kind) for kind in outputs),
+        tuple(_blank(kind, False) for kind in outputs),
+        None,
+    )

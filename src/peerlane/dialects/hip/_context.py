@@ -34,8 +34,13 @@ def _pushed() -> list[Device]:
     return _stack.devices
 
 
+def context_handle(ordinal: int) -> int:
+    """Return the number by which programs know a device's context."""
+    return _FIRST + _STEP * ordinal
+
+
 def _context(device: Device) -> Any:
-    return struct("ihipCtx_t").fromObj(_FIRST + _STEP * device.ordinal)
+    return struct("ihipCtx_t").fromObj(context_handle(device.ordinal))
 
 
 def _known(ctx: int, code: str) -> Device:

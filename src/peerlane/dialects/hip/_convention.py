@@ -44,6 +44,19 @@ class LastError(threading.local):
     newest = SUCCESS
 
 
+class Stopped(Refusal):
+    """A refusal of a call that has outputs all the same.
+
+    Attributes
+    ----------
+    outputs : tuple
+    """
+
+    def __init__(self, code: int, cause: str, remedy: str, *outputs: Any) -> None:
+        super().__init__(code, cause, remedy)
+        self.outputs = outputs
+
+
 def refusal(name: str, cause: str, remedy: str) -> Refusal:
     """Return the refusal with the code of that name: ``refusal("hipErrorInvalidValue", ...)``."""
     return Refusal(hipError_t[name], cause, remedy)
@@ -112,36 +125,67 @@ class Calls:
 
         def declare(body: _Body) -> Callable[..., Any]:
             self.document(name, body)
-            readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
-            names, older = set(shape.names), shape.older
-
-            def wrapper(*args: Any, **given: Any) -> Any:
-                filled = None
-                if given or len(args) != count:
-                    if older is not None and not given and len(args) == len(older) and older[0] not in names:
-                        filled, args = args[0], args[1:]
-                    else:
-                        args = shape.bind(args, given)
-                values = [read(each) for read, each in zip(readers, args, strict=True)]
-                try:
-                    result = body(*values)
-                except (Refusal, Error) as error:
-                    code = self._fail(name, shape, error, values, keeps_last=keeps_last)
-                    result = shape.blank()
-                    found = (code, *result)
-                else:
-                    if not keeps_last:
-                        self.succeeded()
-                    found = (
-                        _DONE if not outputs else (SUCCESS, result) if outputs == 1 else (SUCCESS, *result)
-                    )
-                if filled is not None:
-                    return shape.fill(filled, found)
-                return found
-
-            return self.serve(name, wrapper, body)
+            return self.serve(name, self._answering(name, shape, body, keeps_last=keeps_last), body)
 
         return declare
+
+    def also(
+        self, name: str, *parameters: tuple[str, str], outputs: Sequence[str] = ()
+    ) -> Callable[[_Body], _Body]:
+        """Let a declared call take other arguments too, which their number tells apart.
+
+        Parameters
+        ----------
+        name : str
+        *parameters : tuple of (str, str)
+            Names and C types.
+        outputs : sequence of str
+            C types of what comes back behind the code.
+        """
+        shape, first = _arguments.made_shape(name, parameters, outputs), self._functions[name]
+
+        def declare(body: _Body) -> _Body:
+            other = self._answering(name, shape, body)
+
+            def choose(*args: Any, **given: Any) -> Any:
+                return (other if len(args) + len(given) == len(parameters) else first)(*args, **given)
+
+            functools.update_wrapper(choose, first)
+            del choose.__wrapped__  # type: ignore[attr-defined]
+            self.serve(name, choose)
+            return body
+
+        return declare
+
+    def _answering(
+        self, name: str, shape: _arguments.Shape, body: Callable[..., Any], *, keeps_last: bool = False
+    ) -> Callable[..., Any]:
+        readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
+        names, older = set(shape.names), shape.older
+
+        def wrapper(*args: Any, **given: Any) -> Any:
+            filled = None
+            if given or len(args) != count:
+                if older is not None and not given and len(args) == len(older) and older[0] not in names:
+                    filled, args = args[0], args[1:]
+                else:
+                    args = shape.bind(args, given)
+            values = [read(each) for read, each in zip(readers, args, strict=True)]
+            try:
+                result = body(*values)
+            except (Refusal, Error) as error:
+                code = self._fail(name, shape, error, values, keeps_last=keeps_last)
+                result = error.outputs if isinstance(error, Stopped) else shape.blank()
+                found = (code, *result)
+            else:
+                if not keeps_last:
+                    self.succeeded()
+                found = _DONE if not outputs else (SUCCESS, result) if outputs == 1 else (SUCCESS, *result)
+            if filled is not None:
+                return shape.fill(filled, found)
+            return found
+
+        return wrapper
 
     def document(self, name: str, body: Callable[..., Any]) -> Callable[..., Any]:
         """Put a call into the table as ``body`` describes it, and return ``body``."""

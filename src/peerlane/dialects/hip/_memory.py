@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from peerlane import raw
 from peerlane.dialects.hip._convention import refusal
-from peerlane.dialects.hip._results import device_array, pointer
-from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import null_stream
+from peerlane.dialects.hip._places import known
+from peerlane.dialects.hip._results import device_array, pointer, struct
+from peerlane.dialects.hip._state import Made, calls, machine
+from peerlane.dialects.hip._stream import await_device
 from peerlane.dialects.hip._types import DeviceArray, Pointer
 
 _PORTABLE, _MAPPED, _WRITE_COMBINED, _NUMA_USER = 1, 2, 4, 0x2000_0000
-_COHERENT, _NON_COHERENT = 0x4000_0000, 0x8000_0000
-_HOST_FLAGS = _PORTABLE | _MAPPED | _WRITE_COMBINED | _NUMA_USER | _COHERENT | _NON_COHERENT
+_COHERENT, _NON_COHERENT, _UNCACHED = 0x4000_0000, 0x8000_0000, 0x1000_0000
+_HOST_FLAGS = _PORTABLE | _MAPPED | _WRITE_COMBINED | _NUMA_USER | _COHERENT | _NON_COHERENT | _UNCACHED
+_ALLOC_FLAGS = _PORTABLE | _MAPPED | _WRITE_COMBINED | _UNCACHED
+_SIGNAL, _EXT_FLAGS = 2, range(5)  # default, fine-grained, signal, uncached, contiguous
+_SIGNAL_BYTES = 8
+_ATTACH_GLOBAL, _ATTACH_HOST = 1, 2
+_PITCH = 256  # bytes; rows of the vendor's devices begin at a multiple
+_WORD = 1 << 64
 
 
 def allocate(nbytes: int) -> int:
@@ -19,6 +29,14 @@ def allocate(nbytes: int) -> int:
     if found is None:
         raise machine.reset_meanwhile(machine.ordinal)
     return found
+
+
+def allocate_host(nbytes: int, flags: int, *, is_managed: bool = False) -> int:
+    """Allocate pinned memory of the host, noting with what flags and which device is current."""
+    made = Made(flags, machine.context().device.ordinal, is_managed)
+    address = machine.allocate_host(nbytes)
+    machine.made[raw.locate(address).allocation] = made
+    return address
 
 
 @calls.call("hipMalloc")
@@ -32,14 +50,53 @@ def hipMalloc(size: int) -> DeviceArray | None:
     return device_array(allocate(size), size) if size else None
 
 
-@calls.call("hipFree")
-def hipFree(ptr: int) -> None:
-    """Wait for the device of the memory, and free it; NULL does nothing.
+@calls.call("hipExtMallocWithFlags")
+def hipExtMallocWithFlags(sizeBytes: int, flags: int) -> DeviceArray | None:
+    """Allocate as hipMalloc does; the flags change nothing but hipMallocSignalMemory, which is memory of the host.
 
-    Refuses: hipErrorInvalidValue for what was not allocated, or was freed
-    Basis: S
+    Gives: DeviceArray of bytes
+    Refuses: hipErrorInvalidValue flags, signal memory of another size than 8 bytes; hipErrorOutOfMemory
+    Basis: S, D for flags
     """
-    free(ptr, "hipFree")
+    if flags not in _EXT_FLAGS:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"flags are {flags:#x}; valid are 0 to {_EXT_FLAGS.stop - 1}, one of them",
+            "pass hipDeviceMallocDefault, 0",
+        )
+    if flags == _SIGNAL:
+        if sizeBytes != _SIGNAL_BYTES:
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"signal memory of {sizeBytes:,} bytes is asked for; it has {_SIGNAL_BYTES}",
+                f"pass {_SIGNAL_BYTES}",
+            )
+        return device_array(allocate_host(sizeBytes, flags), sizeBytes)
+    if not sizeBytes:
+        return None
+    address = allocate(sizeBytes)
+    machine.made[raw.locate(address).allocation] = Made(flags, machine.ordinal)
+    return device_array(address, sizeBytes)
+
+
+@calls.call("hipMallocManaged")
+def hipMallocManaged(size: int, flags: int) -> DeviceArray | None:
+    """Allocate memory that the host and all devices reach: pinned memory of the host, which never moves.
+
+    Gives: DeviceArray of bytes
+    Refuses: hipErrorInvalidValue size 0, flags other than hipMemAttachGlobal 1 or hipMemAttachHost 2;
+        hipErrorOutOfMemory
+    Basis: S, D for the refusals; C: it stays on the host
+    """
+    if not size:
+        raise refusal("hipErrorInvalidValue", "size is 0", "ask for at least 1 byte")
+    if flags not in (_ATTACH_GLOBAL, _ATTACH_HOST):
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"flags are {flags:#x}; valid are {_ATTACH_GLOBAL} and {_ATTACH_HOST}",
+            "pass hipMemAttachGlobal, 1",
+        )
+    return device_array(allocate_host(size, flags, is_managed=True), size)
 
 
 @calls.call("hipHostMalloc")
@@ -50,52 +107,180 @@ def hipHostMalloc(size: int, flags: int) -> Pointer | None:
     Refuses: hipErrorInvalidValue flags; hipErrorOutOfMemory
     Basis: S
     """
-    return _host(size, flags)
+    return _host(size, flags, _HOST_FLAGS)
 
 
 @calls.call("hipHostAlloc")
 def hipHostAlloc(size: int, flags: int) -> Pointer | None:
-    """Do what hipHostMalloc does.
+    """Do what hipHostMalloc does, with fewer flags: portable 1, mapped 2, write-combined 4, uncached.
 
     Gives: Pointer
     Refuses: as `hipHostMalloc`
+    Basis: S, D for flags
+    """
+    return _host(size, flags, _ALLOC_FLAGS)
+
+
+@calls.call("hipMallocHost")
+def hipMallocHost(size: int) -> Pointer | None:
+    """Do what hipHostMalloc does without flags.
+
+    Gives: Pointer
+    Refuses: hipErrorOutOfMemory
     Basis: S
     """
-    return _host(size, flags)
+    return _host(size, 0, 0)
 
 
-def _host(nbytes: int, flags: int) -> Pointer | None:
-    both = _COHERENT | _NON_COHERENT
-    if flags & ~_HOST_FLAGS or flags & both == both:
+@calls.call("hipMemAllocHost")
+def hipMemAllocHost(size: int) -> Pointer | None:
+    """Do what hipHostMalloc does without flags.
+
+    Gives: Pointer
+    Refuses: hipErrorOutOfMemory
+    Basis: S
+    """
+    return _host(size, 0, 0)
+
+
+def _host(nbytes: int, flags: int, valid: int) -> Pointer | None:
+    together = _COHERENT | _NON_COHERENT
+    alone = _UNCACHED if flags & _UNCACHED else 0
+    if flags & ~valid or flags & together == together or (alone and flags & together):
         raise refusal(
             "hipErrorInvalidValue",
-            f"flags are {flags:#x}; valid are the bits of {_HOST_FLAGS:#x}, coherent or not but not both",
+            f"flags are {flags:#x}; valid are the bits of {valid:#x}, of coherent {_COHERENT:#x}, not coherent "
+            f"{_NON_COHERENT:#x} and uncached {_UNCACHED:#x} one at most",
             "pass hipHostMallocDefault, 0",
         )
-    return pointer(machine.allocate_host(nbytes)) if nbytes else None
+    return pointer(allocate_host(nbytes, flags)) if nbytes else None
+
+
+@calls.call("hipHostGetFlags")
+def hipHostGetFlags(hostPtr: int) -> int:
+    """Return the flags that memory of hipHostMalloc was asked for with; also of an address inside.
+
+    Gives: flags
+    Refuses: hipErrorInvalidValue NULL, memory of a device, registered memory, memory that HIP does not know
+    Basis: S, D for registered memory
+    """
+    place = known("hostPtr", hostPtr)
+    if place.is_device or place.is_registered:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"hostPtr is no memory of hipHostMalloc: {machine.describe(hostPtr)}",
+            "pass what hipHostMalloc returned",
+        )
+    return place.flags
+
+
+@calls.call("hipMallocPitch")
+def hipMallocPitch(width: int, height: int) -> tuple[Pointer | None, int]:
+    """Allocate rows of ``width`` bytes on the current device, which begin at multiples of 256; None for none.
+
+    Gives: Pointer, pitch in bytes
+    Refuses: hipErrorInvalidValue a width beyond the address space; hipErrorOutOfMemory
+    Basis: S, D for 256
+    """
+    return _rows(width, height, 1)
+
+
+@calls.call("hipMemAllocPitch")
+def hipMemAllocPitch(widthInBytes: int, height: int, elementSizeBytes: int) -> tuple[Pointer | None, int]:
+    """Do what hipMallocPitch does.
+
+    Gives: Pointer, pitch in bytes
+    Refuses: hipErrorInvalidValue no bytes, elements of another size than 4, 8 or 16 bytes; hipErrorOutOfMemory
+    Basis: S, D for the refusals
+    """
+    if not widthInBytes or not height:
+        raise refusal(
+            "hipErrorInvalidValue", f"{height:,} rows of {widthInBytes:,} bytes are none", "ask for some"
+        )
+    if elementSizeBytes not in (4, 8, 16):
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"elements have {elementSizeBytes} bytes; valid are 4, 8 and 16",
+            "pass 4; the pitch is the same for all",
+        )
+    return _rows(widthInBytes, height, 1)
+
+
+@calls.call("hipMalloc3D")
+def hipMalloc3D(extent: Any) -> object:
+    """Allocate ``depth`` times ``height`` rows of ``width`` bytes, which begin at multiples of 256.
+
+    Gives: hipPitchedPtr; its ptr is NULL where there is nothing to allocate
+    Refuses: hipErrorInvalidValue NULL, a width beyond the address space; hipErrorOutOfMemory
+    Basis: S, D for 256
+    """
+    if extent is None:
+        raise refusal("hipErrorInvalidValue", "extent is NULL", "pass a hipExtent")
+    address, pitch = _rows(extent.width, extent.height, extent.depth)
+    return struct("hipPitchedPtr")(address, pitch, extent.width, extent.height)
+
+
+def _rows(width: int, height: int, depth: int) -> tuple[Pointer | None, int]:
+    if not (width and height and depth):
+        return None, 0
+    pitch = -(-width // _PITCH) * _PITCH
+    nbytes = pitch * height * depth
+    if pitch >= _WORD:
+        raise refusal("hipErrorInvalidValue", f"a row of {width:,} bytes has no pitch", "ask for fewer bytes")
+    if nbytes >= _WORD:
+        raise refusal(
+            "hipErrorOutOfMemory",
+            f"{height:,} times {depth:,} rows of {pitch:,} bytes are {nbytes:,}",
+            "ask for fewer",
+        )
+    return pointer(allocate(nbytes)), pitch
+
+
+@calls.call("hipFree")
+def hipFree(ptr: int) -> None:
+    """Wait for all streams of the device, and free memory of a device or of the host; NULL does nothing.
+
+    What the streams' work failed with is left for their own synchronization.
+
+    Refuses: hipErrorInvalidValue for what was not allocated, was freed, or is inside
+    Basis: S, D; C for addresses inside, and for registered memory, which is refused
+    """
+    free(ptr, "hipFree")
 
 
 @calls.call("hipHostFree")
 def hipHostFree(ptr: int) -> None:
-    """Free what hipHostMalloc gave; NULL does nothing.
+    """Do what hipFree does.
 
-    Refuses: hipErrorInvalidValue for what was not allocated, or was freed
-    Basis: S
+    Refuses: as `hipFree`
+    Basis: S, D
     """
     free(ptr, "hipHostFree")
+
+
+@calls.call("hipFreeHost")
+def hipFreeHost(ptr: int) -> None:
+    """Do what hipFree does.
+
+    Refuses: as `hipFree`
+    Basis: S, D
+    """
+    free(ptr, "hipFreeHost")
 
 
 def free(address: int, call: str) -> None:
     """Free what was allocated at exactly this address, once its device is idle."""
     if not address:
         return
-    buffer = machine.owned(address, host=False)
-    if buffer is None and machine.owned(address, host=True) is None:
+    is_host = machine.owned(address, host=False) is None
+    if is_host and machine.owned(address, host=True) is None:
         raise refusal(
             "hipErrorInvalidValue",
             f"nothing that HIP allocated begins there: {machine.describe(address)}",
             "free what hipMalloc or hipHostMalloc returned, once",
         )
-    if buffer is not None:
-        null_stream(machine.context_of(buffer.device.ordinal)).wait()  # type: ignore[union-attr]
-    machine.free(address, host=buffer is None, call=call)
+    place = known("ptr", address)
+    await_device(machine.context_of(place.ordinal))
+    if machine.free(address, host=is_host, call=call):
+        machine.made.pop(place.allocation, None)
+        machine.synchronous.discard(place.allocation)

@@ -73,9 +73,12 @@ def place_of(address: int) -> Place | None:
 
 
 def known(name: str, address: int, code: str = "hipErrorInvalidValue") -> Place:
-    """Return what is at an address; ``code`` for NULL and for ordinary memory of the host."""
+    """Return what is at an address; ``code`` for ordinary memory of the host, and where nothing is."""
     refuse_null(**{name: address})
-    found = place_of(address)
+    try:
+        found = place_of(address)
+    except Error:
+        found = None
     if found is None:
         raise refusal(
             code,

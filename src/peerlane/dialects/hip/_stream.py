@@ -103,6 +103,8 @@ class NullStream(Thing):
     def wait(self) -> None:
         """Wait until all that blocking streams were given is over; report the first failure of the null stream."""
         seen = self.group.submitted
+        if self.settled == seen:
+            return
         self.neutral.record()
         self.neutral.sync()
         self.settled = seen + 1  # what another thread submitted meanwhile counts as not waited for
@@ -218,6 +220,15 @@ def hipDeviceSynchronize() -> None:
     Basis: S
     """
     synchronize(machine.context())
+
+
+def await_device(context: Context) -> None:
+    """Wait for all streams of a device; what their work failed with stays for their own synchronization."""
+    with machine.lock:
+        streams = [thing for thing in machine.things.values() if thing.context.device is context.device]
+    for each in streams:
+        if isinstance(each, (HipStream, NullStream)):
+            each.neutral.record().sync()
 
 
 def synchronize(context: Context) -> None:

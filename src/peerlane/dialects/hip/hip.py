@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
+    _attributes,
     _context,
     _copy,
     _device,
@@ -12,6 +13,7 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _memory,
     _peer,
     _peer_copies,
+    _registered,
     _stream,
 )
 from peerlane.dialects.hip._names import changes_with_the_version, make, names_of_hip

@@ -1,0 +1,238 @@
+"""``hip``: what a pointer points at (spec hip 3.4)."""
+
+from __future__ import annotations
+
+import contextlib
+import struct as packing
+from collections.abc import Callable
+from typing import Any
+
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hip._context import context_handle
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._places import INVALID_DEVICE, Place, known, place_of, refuse_null
+from peerlane.dialects.hip._pointers import read, write
+from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._results import pointer, struct
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._types import Pointer
+from peerlane.errors import Error
+
+_Type = enumeration("hipMemoryType")
+_Attribute = enumeration("hipPointer_attribute")
+_PREFIX = "HIP_POINTER_ATTRIBUTE_"
+_WORD, _INT, _BOOL = "<Q", "<i", "<B"
+#: How the value of each attribute lies in the memory that the program passes.
+_FORMATS = {
+    "CONTEXT": _WORD,
+    "MEMORY_TYPE": "<I",
+    "DEVICE_POINTER": _WORD,
+    "HOST_POINTER": _WORD,
+    "SYNC_MEMOPS": _BOOL,
+    "BUFFER_ID": "<I",
+    "IS_MANAGED": _BOOL,
+    "DEVICE_ORDINAL": _INT,
+    "IS_LEGACY_HIP_IPC_CAPABLE": _INT,
+    "RANGE_START_ADDR": _WORD,
+    "RANGE_SIZE": "<I",
+    "MAPPED": _BOOL,
+    "ACCESS_FLAGS": "<I",
+}
+_WITHOUT = {"DEVICE_ORDINAL": INVALID_DEVICE}  # of memory that HIP does not know; others 0
+_UINT = 1 << 32
+
+
+@calls.call("hipMemGetAddressRange")
+def hipMemGetAddressRange(dptr: int) -> tuple[Pointer | None, int]:
+    """Return where the allocation around an address begins, and its bytes (spec hip 3.4; seed document 1).
+
+    Of memory of devices and of the host; the size is what was asked for, of pitched memory pitch times height.
+
+    Gives: base Pointer, size
+    Refuses: hipErrorNotFound NULL, addresses where nothing is, ordinary memory of the host
+    Basis: S; C for registered memory, whose range is the registration
+    """
+    try:
+        place = place_of(dptr) if dptr else None
+    except Error:
+        place = None
+    if place is None:
+        raise refusal(
+            "hipErrorNotFound",
+            f"there is no allocation: {machine.describe(dptr)}",
+            "pass an address inside what hipMalloc or hipHostMalloc returned",
+        )
+    return pointer(place.base), place.size
+
+
+@calls.call("hipMemPtrGetInfo")
+def hipMemPtrGetInfo(ptr: int) -> int:
+    """Return the bytes of the allocation around an address; 0 for NULL.
+
+    Gives: bytes
+    Refuses: hipErrorInvalidValue memory that HIP does not know
+    Basis: D
+    """
+    return known("ptr", ptr).size if ptr else 0
+
+
+@calls.call("hipPointerGetAttributes")
+def hipPointerGetAttributes(ptr: int) -> object:
+    """Tell what is at an address (spec hip 3.4).
+
+    Memory of a device has no hostPointer; memory of the host has, and its device is the one that was current when it
+    was made.  Ordinary memory of the host is of the type unregistered, device -2, pointers NULL; with
+    ``host_attributes=document`` it is refused.
+
+    Gives: hipPointerAttribute_t
+    Refuses: hipErrorInvalidValue NULL, addresses of devices where nothing is
+    Basis: S
+    """
+    refuse_null(ptr=ptr)
+    place = place_of(ptr)
+    made = struct("hipPointerAttribute_t")()
+    if place is None:
+        if policy.host_attributes == "document":
+            known("ptr", ptr)
+        made.device = INVALID_DEVICE
+        return made
+    made.type = type_of(place)
+    made.device, made.devicePointer = place.ordinal, ptr
+    made.isManaged, made.allocationFlags = int(place.is_managed), place.flags
+    if not place.is_device:
+        made.hostPointer = ptr
+    return made
+
+
+def type_of(place: Place) -> Any:
+    """Return the hipMemoryType of memory."""
+    name = "Device" if place.is_device else "Managed" if place.is_managed else "Host"
+    return _Type[f"hipMemoryType{name}"]
+
+
+@calls.call("hipPointerGetAttribute")
+def hipPointerGetAttribute(data: int, attribute: Any, ptr: int) -> None:
+    """Write one attribute of an address to ``data``, with as many bytes as the attribute has.
+
+    Pointers, the context and the start are 8 bytes, ordinal, type, ids and flags 4, yes or no 1.  BUFFER_ID and
+    RANGE_SIZE keep the lower 32 bits, as the vendor's runtime does.  MEMORY_TYPE of ordinary memory of the host is
+    unregistered, 0; with ``host_attributes=document`` it is refused.
+
+    Refuses: hipErrorInvalidValue NULL, what memory does not have, and then writes 0 (DEVICE_ORDINAL -2);
+        hipErrorNotSupported P2P_TOKENS, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE, MEMPOOL_HANDLE
+    Basis: D
+    """
+    refuse_null(ptr=ptr, data=data)
+    _write_attribute(data, attribute, ptr)
+
+
+@calls.call("hipDrvPointerGetAttributes")
+def hipDrvPointerGetAttributes(numAttributes: int, ptr: int) -> tuple[Any, Pointer | None]:
+    """Write many attributes of an address; those that it does not have are 0 (DEVICE_ORDINAL -2).
+
+    hip-python makes outputs of ``attributes`` and ``data``, which the C function reads, so that nothing can be asked
+    for; C's arguments are taken as well: ``(numAttributes, attributes, data, ptr)``, a list of members and a list of
+    where each value goes.
+
+    Refuses: hipErrorInvalidValue NULL, no attributes, NULL among ``data``; hipErrorNotSupported hip-python's
+        arguments
+    Basis: D; C for the arguments
+    """
+    refuse_null(ptr=ptr)
+    _refuse_none(numAttributes)
+    raise refusal(
+        "hipErrorNotSupported",
+        "hip-python makes outputs of `attributes` and `data`, which the C function reads",
+        "pass (numAttributes, attributes, data, ptr), or call hipPointerGetAttribute for each",
+    )
+
+
+@calls.also(
+    "hipDrvPointerGetAttributes",
+    ("numAttributes", "unsigned int"),
+    ("attributes", "object"),
+    ("data", "ListOfPointer"),
+    ("ptr", "Pointer"),
+)
+def _pointer_get_attributes(numAttributes: int, attributes: Any, data: Any, ptr: int) -> None:
+    refuse_null(ptr=ptr)
+    _refuse_none(numAttributes)
+    for number in range(numAttributes):
+        target = int(data[number])
+        refuse_null(**{f"data[{number}]": target})
+        with contextlib.suppress(Refusal):  # the value is written all the same
+            _write_attribute(target, _Attribute(attributes[number]), ptr)
+
+
+def _refuse_none(count: int) -> None:
+    if not count:
+        raise refusal("hipErrorInvalidValue", "numAttributes is 0", "ask for at least one")
+
+
+def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
+    name = _Attribute(attribute).name.removeprefix(_PREFIX)
+    if name not in _FORMATS:
+        raise refusal(
+            "hipErrorNotSupported",
+            f"{attribute.name} is not known here, nor in the vendor's runtime",
+            f"ask for one of {', '.join(_FORMATS)}",
+        )
+    try:
+        place = place_of(ptr)
+    except Error:
+        place, is_told = None, name == "ACCESS_FLAGS"
+    else:
+        is_told = name == "ACCESS_FLAGS" or (name == "MEMORY_TYPE" and policy.host_attributes == "code")
+    value = None if place is None else _value(name, ptr, place)
+    write(data, packing.pack(_FORMATS[name], _WITHOUT.get(name, 0) if value is None else value))
+    if value is None and not is_told:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"there is no {attribute.name} of {machine.describe(ptr)}",
+            "pass memory of hipMalloc, or of hipHostMalloc where it is about the host",
+        )
+
+
+def _value(name: str, ptr: int, place: Place) -> int | None:
+    values: dict[str, Callable[[], int | None]] = {
+        "CONTEXT": lambda: context_handle(place.ordinal),
+        "MEMORY_TYPE": lambda: int(type_of(place)),
+        "DEVICE_POINTER": lambda: ptr,
+        "HOST_POINTER": lambda: None if place.is_device else ptr,
+        "SYNC_MEMOPS": lambda: int(place.allocation in machine.synchronous),
+        "BUFFER_ID": lambda: place.allocation % _UINT,
+        "IS_MANAGED": lambda: int(place.is_managed),
+        "DEVICE_ORDINAL": lambda: place.ordinal,
+        "IS_LEGACY_HIP_IPC_CAPABLE": lambda: int(
+            place.is_device and machine.owned(place.base, host=False) is not None
+        ),
+        "RANGE_START_ADDR": lambda: place.base,
+        "RANGE_SIZE": lambda: place.size % _UINT,
+        "MAPPED": lambda: 1,
+        "ACCESS_FLAGS": lambda: place.flags,
+    }
+    return values[name]()
+
+
+@calls.call("hipPointerSetAttribute")
+def hipPointerSetAttribute(value: int, attribute: Any, ptr: int) -> None:
+    """Set SYNC_MEMOPS, the only one there is to set: copies within a device and memset wait then.
+
+    ``value`` is the address of an unsigned int, 0 or 1.  A copy waits where both ends have it.
+
+    Refuses: hipErrorInvalidValue NULL, another attribute or value; hipErrorInvalidDevicePointer memory that HIP does
+        not know
+    Basis: D; C: a memset waits, where the vendor's runtime does the opposite
+    """
+    refuse_null(ptr=ptr, value=value)
+    if attribute.name != f"{_PREFIX}SYNC_MEMOPS":
+        raise refusal("hipErrorInvalidValue", f"{attribute.name} cannot be set", f"pass {_PREFIX}SYNC_MEMOPS")
+    (wanted,) = packing.unpack("<I", read(value, 4))
+    if wanted > 1:
+        raise refusal("hipErrorInvalidValue", f"the value is {wanted}", "pass the address of 0 or 1")
+    place = known("ptr", ptr, "hipErrorInvalidDevicePointer")
+    if wanted:
+        machine.synchronous.add(place.allocation)
+    else:
+        machine.synchronous.discard(place.allocation)

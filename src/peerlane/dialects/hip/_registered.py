@@ -1,0 +1,97 @@
+"""``hip``: host memory that a program registers, so that copies on streams need not wait (spec hip 1.4)."""
+
+from __future__ import annotations
+
+from peerlane import Kind, raw
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._places import known, refuse_beyond, refuse_null
+from peerlane.dialects.hip._results import pointer
+from peerlane.dialects.hip._state import HostMemory, Made, calls, machine
+from peerlane.dialects.hip._stream import await_device, refuse_flags
+from peerlane.dialects.hip._types import Pointer
+
+_FLAGS = 0x1 | 0x2 | 0x4 | 0x8 | 0x8000_0000  # portable, mapped, I/O memory, coarse-grained, uncached
+_END = 1 << 64
+
+
+@calls.call("hipHostRegister")
+def hipHostRegister(hostPtr: int, sizeBytes: int, flags: int) -> None:
+    """Let devices use memory of the host: copies on streams do not wait for their turn in the call then.
+
+    The program keeps the memory until hipHostUnregister.
+
+    Refuses: hipErrorInvalidValue NULL, no bytes, flags, what is not all memory of the host;
+        hipErrorHostMemoryAlreadyRegistered a range that HIP knows a part of
+    Basis: D; C for memory that is not there
+    """
+    refuse_null(hostPtr=hostPtr)
+    if not sizeBytes:
+        raise refusal("hipErrorInvalidValue", "sizeBytes is 0", "register at least 1 byte")
+    refuse_flags(flags, _FLAGS)
+    made = Made(flags, machine.context().device.ordinal)
+    _refuse_unknown(hostPtr, sizeBytes)
+    with machine.lock:
+        other = machine.registrations.overlapping(hostPtr, sizeBytes)
+        if other is not None:
+            raise _known_already(f"the {other.size:,} bytes at {other.start:#x} are registered already")
+        machine.registrations.add(HostMemory(hostPtr, sizeBytes, made))
+
+
+def _refuse_unknown(address: int, nbytes: int) -> None:
+    refuse_beyond(nbytes, hostPtr=address)
+    last = address + nbytes - 1
+    if last >= _END:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"{nbytes:,} bytes from {address:#x} on reach beyond the address space",
+            "pass the size of the memory",
+        )
+    for end in (address, last):
+        if raw.locate(end).kind is not Kind.PAGEABLE:
+            raise _known_already(f"HIP allocated it: {machine.describe(end)}")
+        if not machine.is_mapped(end):
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"{address:#x} to {last:#x} is not all memory of the host",
+                "pass memory that lives, and its size",
+            )
+
+
+def _known_already(cause: str) -> Exception:
+    return refusal(
+        "hipErrorHostMemoryAlreadyRegistered", cause, "register memory once, and no memory of hipHostMalloc"
+    )
+
+
+@calls.call("hipHostUnregister")
+def hipHostUnregister(hostPtr: int) -> None:
+    """End a registration, once the streams of the device that was current at it are idle.
+
+    Refuses: hipErrorInvalidValue NULL; hipErrorHostMemoryNotRegistered what is not the start of a registration
+    Basis: D; C for addresses inside
+    """
+    refuse_null(hostPtr=hostPtr)
+    found = machine.registrations.around(hostPtr)
+    if found is None or found.start != hostPtr:
+        inside = f"; the {found.size:,} bytes at {found.start:#x} are" if found else ""
+        raise refusal(
+            "hipErrorHostMemoryNotRegistered",
+            f"{hostPtr:#x} is not registered{inside}",
+            "pass what hipHostRegister was given, once",
+        )
+    await_device(machine.context_of(found.made.ordinal))
+    with machine.lock:
+        machine.registrations.remove(hostPtr)
+
+
+@calls.call("hipHostGetDevicePointer")
+def hipHostGetDevicePointer(hstPtr: int, flags: int) -> Pointer | None:
+    """Return where devices find memory of the host, which is where the host does; also of an address inside.
+
+    Gives: Pointer
+    Refuses: hipErrorInvalidValue flags not 0, NULL, memory that HIP does not know
+    Basis: S, D for the refusals
+    """
+    refuse_flags(flags, 0)
+    known("hstPtr", hstPtr)
+    return pointer(hstPtr)
