@@ -283,4 +283,5 @@ def free(address: int, call: str) -> None:
     await_device(machine.context_of(place.ordinal))
     if machine.free(address, host=is_host, call=call):
         machine.made.pop(place.allocation, None)
+        machine.advised.pop(place.allocation, None)
         machine.synchronous.discard(place.allocation)

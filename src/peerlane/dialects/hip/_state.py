@@ -8,7 +8,7 @@ import reprlib
 import sys
 import threading
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from peerlane import Device
 from peerlane.dialects._call import Failure, Refusal
@@ -55,6 +55,8 @@ class HipMachine(Machine):
         By device number: those whose access was enabled while it was current.
     flags : dict
         By device number: what hipSetDeviceFlags set.
+    advised : dict
+        By allocation: what the program said of managed memory, piece by piece.
     made : dict
         By allocation: all but plain device memory.
     registrations : Registrations
@@ -69,6 +71,7 @@ class HipMachine(Machine):
         self._ordinal = _Ordinal()
         self.peers: dict[int, set[int]] = {}
         self.flags: dict[int, int] = {}
+        self.advised: dict[int, list[Any]] = {}
         self.made: dict[int, Made] = {}
         self.registrations = Registrations[HostMemory]()
         self.synchronous: set[int] = set()

@@ -6,14 +6,19 @@ from typing import Any
 
 from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _attributes,
+    _batches,
     _context,
     _copy,
+    _copy_2d,
+    _copy_3d,
     _device,
     _errors,
+    _managed,
     _memory,
     _peer,
     _peer_copies,
     _registered,
+    _set,
     _stream,
 )
 from peerlane.dialects.hip._names import changes_with_the_version, make, names_of_hip

@@ -1,0 +1,165 @@
+"""``hip``: many copies with one call (spec hip 1.3, "Binding defects")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hip._boxes import Side, prepared, refuse_arrays
+from peerlane.dialects.hip._convention import Stopped, code_of, hipError_t, refusal, remedy_of
+from peerlane.dialects.hip._copy import copy_on, move_on
+from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._pointers import write
+from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip._stream import AnyStream, stream_of
+from peerlane.errors import Error
+
+_NONE_FAILED = (1 << 64) - 1
+_ARRAY = enumeration("hipMemcpy3DOperandType")["hipMemcpyOperandTypeArray"]
+_NO_STREAM = "hipErrorInvalidResourceHandle"
+
+
+@calls.call("hipMemcpyBatchAsync")
+def hipMemcpyBatchAsync(srcs: Any, count: int, attrs: Any, numAttrs: int, stream: int) -> tuple[Any, ...]:
+    """Queue many copies; none with the arguments of hip-python, which makes outputs of the sizes.
+
+    C's arguments are taken as well: ``(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream)``, lists
+    or arrays and numbers; ``failIdx`` is an address or None, and comes back too.  Those before the one that fails
+    were queued; ``failIdx`` is 2**64 - 1 when none did.  With ordinary host memory a copy is complete on return.
+
+    Gives: failIdx
+    Refuses: hipErrorInvalidResourceHandle the stream; hipErrorInvalidValue NULL, no copies, one of 0 bytes, as
+        `hipMemcpyAsync`; hipErrorNotSupported attributes
+    Basis: S, D; C for C's arguments
+    """
+    raise _without_sizes(count, numAttrs, stream, 4)
+
+
+@calls.also(
+    "hipMemcpyBatchAsync",
+    ("dsts", "ListOfPointer"),
+    ("srcs", "ListOfPointer"),
+    ("count", "size_t"),
+    ("attrs", "hipMemcpyAttributes"),
+    ("numAttrs", "size_t"),
+    ("stream", "ihipStream_t"),
+    outputs=("size_t", "size_t", "size_t"),
+)
+def _copy_without_sizes(
+    dsts: Any, srcs: Any, count: int, attrs: Any, numAttrs: int, stream: int
+) -> tuple[int, ...]:
+    raise _without_sizes(count, numAttrs, stream, 3)
+
+
+def _without_sizes(count: int, attributes: int, stream: int, outputs: int) -> Refusal:
+    stream_of(stream, _NO_STREAM)
+    _refuse_attributes(count, attributes)
+    cause = "hip-python makes an output of `sizes`, which the C function reads: every size is 0"
+    remedy = "pass (dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream)"
+    blank = (None, 0, 0, 0)[-outputs:]
+    return Stopped(hipError_t["hipErrorInvalidValue"], cause, remedy, *blank)
+
+
+@calls.also(
+    "hipMemcpyBatchAsync",
+    ("dsts", "ListOfPointer"),
+    ("srcs", "ListOfPointer"),
+    ("sizes", "ListOfUnsignedLong"),
+    ("count", "size_t"),
+    ("attrs", "hipMemcpyAttributes"),
+    ("attrsIdxs", "object"),
+    ("numAttrs", "size_t"),
+    ("failIdx", "Pointer"),
+    ("stream", "ihipStream_t"),
+    outputs=("size_t",),
+)
+def _copy_batch(
+    dsts: Any,
+    srcs: Any,
+    sizes: Any,
+    count: int,
+    attrs: Any,
+    attrsIdxs: Any,
+    numAttrs: int,
+    failIdx: int,
+    stream: int,
+) -> int:
+    on = stream_of(stream, _NO_STREAM)
+    for name, given in (("dsts", dsts), ("srcs", srcs), ("sizes", sizes)):
+        if not int(given):
+            raise refusal("hipErrorInvalidValue", f"{name} is NULL", "pass a list")
+    _refuse_attributes(count, numAttrs)
+
+    def submit(at: int) -> None:
+        nbytes = int(sizes[at])
+        if not nbytes:
+            raise refusal("hipErrorInvalidValue", f"copy {at} has 0 bytes", "leave it out")
+        copy_on(int(dsts[at]), int(srcs[at]), nbytes, on)
+
+    return _each(count, submit, failIdx)
+
+
+def _refuse_attributes(count: int, attributes: int) -> None:
+    if not count:
+        raise refusal("hipErrorInvalidValue", "count is 0", "pass at least one copy")
+    if attributes:
+        raise refusal(
+            "hipErrorNotSupported",
+            f"numAttrs is {attributes}; attributes of copies change nothing here, nor in the vendor's runtime",
+            "pass 0",
+        )
+
+
+def _each(count: int, submit: Callable[[int], None], fail_index: int = 0) -> int:
+    """Submit one after the other; the first that fails ends it, with its number."""
+    for at in range(count):
+        try:
+            submit(at)
+        except (Refusal, Error) as error:
+            _tell(fail_index, at)
+            if isinstance(error, Refusal):
+                raise Stopped(error.code, f"copy {at}: {error}", error.remedy, at) from None
+            raise Stopped(hipError_t[code_of(error)], f"copy {at}: {error}", remedy_of(error), at) from None
+    _tell(fail_index, _NONE_FAILED)
+    return _NONE_FAILED
+
+
+def _tell(address: int, number: int) -> None:
+    if address:
+        write(address, number.to_bytes(8, "little"))
+
+
+@calls.call("hipMemcpy3DBatchAsync")
+def hipMemcpy3DBatchAsync(numOps: int, opList: Any, flags: int, stream: int) -> int:
+    """Queue the copies of many boxes; those before the one that fails were queued.
+
+    Row lengths are bytes; 0 means that rows, or slices, lie side by side.
+
+    Gives: failIdx, 2**64 - 1 when none failed
+    Refuses: hipErrorInvalidValue flags, NULL, no boxes, as `hipMemcpy3D`; hipErrorInvalidResourceHandle the stream;
+        hipErrorNotSupported arrays
+    Basis: S, D
+    """
+    if flags or opList is None or not numOps:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"flags are {flags:#x}, numOps is {numOps:,}, opList is {'NULL' if opList is None else 'given'}",
+            "pass at least one box, and flags of 0",
+        )
+    on = stream_of(stream, _NO_STREAM)
+    return _each(numOps, lambda at: _submit_box(opList, at, on))
+
+
+def _submit_box(boxes: Any, at: int, stream: AnyStream) -> None:
+    extent = boxes.get_extent(at)
+    if extent.width and extent.height and extent.depth:
+        dst, src = _operand(boxes.get_dst(at)), _operand(boxes.get_src(at))
+        move_on(*prepared(dst, src, extent.width, extent.height, extent.depth), stream)
+
+
+def _operand(operand: Any) -> Side:
+    if operand.type == _ARRAY:
+        refuse_arrays(operand.op.array.array)
+    memory = operand.op.ptr
+    return Side(int(memory.ptr), memory.rowLength, memory.layerHeight)

@@ -1,0 +1,295 @@
+"""``hip``: what programs say of managed memory, which is kept and changes nothing: it stays on the host."""
+
+from __future__ import annotations
+
+import struct as packing
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._peer import device_of
+from peerlane.dialects.hip._places import CPU, INVALID_DEVICE, Place, known, place_of, refuse_null
+from peerlane.dialects.hip._pointers import write
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._stream import refuse_flags, stream_of
+
+_Location = enumeration("hipMemLocationType")
+_HOSTS = tuple(_Location[f"hipMemLocationType{name}"] for name in ("Host", "HostNuma", "HostNumaCurrent"))
+_Attribute = enumeration("hipMemRangeAttribute")
+_FINE, _COARSE, _MIXED = 0, 1, 2
+_ATTACH, _ATTACH_SINGLE = (1, 2, 4), 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What holds of some bytes."""
+
+    start: int
+    end: int
+    is_read_mostly: bool = False
+    preferred: int = INVALID_DEVICE
+    accessed_by: tuple[int, ...] = ()
+    prefetched: int = INVALID_DEVICE
+    is_coarse: bool = False
+
+
+def _managed(name: str, address: int, count: int) -> Place:
+    """Return managed memory that has so many bytes from an address on."""
+    place = _checked(name, address, count)
+    if place is None or not place.is_managed:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"{name} is no managed memory: {machine.describe(address)}",
+            "pass what hipMallocManaged returned",
+        )
+    return place
+
+
+def _checked(name: str, address: int, count: int) -> Place | None:
+    refuse_null(**{name: address})
+    if not count:
+        raise refusal("hipErrorInvalidValue", "count is 0", "name at least 1 byte")
+    place = place_of(address)
+    if place is not None and count > place.left(address):
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"{name} has {place.left(address):,} bytes from {address:#x} on, and {count:,} are named",
+            "name fewer bytes",
+        )
+    return place
+
+
+def _place_of_id(device: int) -> int:
+    return CPU if device == CPU else device_of(device).ordinal
+
+
+def _place_of_location(location: Any) -> int:
+    if location is None:
+        raise refusal("hipErrorInvalidValue", "location is NULL", "pass a hipMemLocation")
+    if location.type in _HOSTS:
+        return CPU
+    if location.type != _Location["hipMemLocationTypeDevice"]:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"the location's type is {location.type.name}",
+            "name a device or the host",
+        )
+    return device_of(location.id).ordinal
+
+
+def _change(place: Place, address: int, count: int, change: Callable[[_Advice], _Advice]) -> None:
+    with machine.lock:
+        pieces = machine.advised.setdefault(place.allocation, [])
+        if not pieces:
+            pieces.append(_Advice(place.base, place.base + place.size))
+        machine.advised[place.allocation] = [
+            change(each) if address <= each.start and each.end <= address + count else each
+            for piece in pieces
+            for each in _cut(piece, address, address + count)
+        ]
+
+
+def _cut(piece: _Advice, *places: int) -> list[_Advice]:
+    """Return the parts of a piece between places that lie in it."""
+    ends = [piece.start, *(at for at in places if piece.start < at < piece.end), piece.end]
+    return [replace(piece, start=start, end=end) for start, end in pairwise(ends)]
+
+
+@calls.call("hipMemPrefetchAsync")
+def hipMemPrefetchAsync(dev_ptr: int, count: int, device: int, stream: int) -> None:
+    """Note where managed memory is wanted; nothing moves.  ``device`` is an id or hipCpuDeviceId, -1.
+
+    Refuses: hipErrorInvalidValue NULL, no bytes, more than there are; hipErrorInvalidDevice; hipErrorNotSupported
+        ordinary host memory for a device; the stream
+    Basis: D; C: nothing moves
+    """
+    _prefetch(dev_ptr, count, lambda: _place_of_id(device), stream)
+
+
+@calls.call("hipMemPrefetchAsync_v2")
+def hipMemPrefetchAsync_v2(dev_ptr: int, count: int, location: Any, flags: int, stream: int) -> None:
+    """Do what hipMemPrefetchAsync does; the place is a location.
+
+    Refuses: as `hipMemPrefetchAsync`; hipErrorInvalidValue flags not 0
+    Basis: D; C: nothing moves
+    """
+    refuse_flags(flags, 0)
+    _prefetch(dev_ptr, count, lambda: _place_of_location(location), stream)
+
+
+def _prefetch(address: int, count: int, wanted: Callable[[], int], stream: int) -> None:
+    place = _checked("dev_ptr", address, count)
+    ordinal = wanted()
+    if place is None and ordinal != CPU:
+        raise refusal(
+            "hipErrorNotSupported",
+            f"devices do not reach {machine.describe(address)}",
+            "allocate it with hipMallocManaged",
+        )
+    stream_of(stream)
+    if place is not None and place.is_managed:
+        _change(place, address, count, lambda piece: replace(piece, prefetched=ordinal))
+
+
+@calls.call("hipMemAdvise")
+def hipMemAdvise(dev_ptr: int, count: int, advice: Any, device: int) -> None:
+    """Note what a program says of managed memory; nothing depends on it.
+
+    Refuses: hipErrorInvalidValue NULL, no bytes, more than there are, memory that is not managed;
+        hipErrorInvalidDevice where the advice names a device
+    Basis: D; C for memory that is not managed
+    """
+    _advise(dev_ptr, count, advice, lambda: _place_of_id(device))
+
+
+@calls.call("hipMemAdvise_v2")
+def hipMemAdvise_v2(dev_ptr: int, count: int, advice: Any, location: Any) -> None:
+    """Do what hipMemAdvise does; the device is a location.
+
+    Refuses: as `hipMemAdvise`
+    Basis: D; C for memory that is not managed
+    """
+    _advise(dev_ptr, count, advice, lambda: _place_of_location(location))
+
+
+def _advise(address: int, count: int, advice: Any, wanted: Callable[[], int]) -> None:
+    place = _managed("dev_ptr", address, count)
+    name = advice.name.removeprefix("hipMemAdvise")
+    is_set, what = name.startswith("Set"), name.removeprefix("Un").removeprefix("set").removeprefix("Set")
+    if what == "ReadMostly":
+        _change(place, address, count, lambda piece: replace(piece, is_read_mostly=is_set))
+    elif what == "CoarseGrain":
+        _change(place, address, count, lambda piece: replace(piece, is_coarse=is_set))
+    elif what == "PreferredLocation":
+        ordinal = wanted() if is_set else INVALID_DEVICE
+        _change(place, address, count, lambda piece: replace(piece, preferred=ordinal))
+    else:
+        ordinal = wanted()
+
+        def change(piece: _Advice) -> _Advice:
+            others = tuple(each for each in piece.accessed_by if each != ordinal)
+            return replace(piece, accessed_by=(*others, ordinal) if is_set else others)
+
+        _change(place, address, count, change)
+
+
+@calls.call("hipMemRangeGetAttribute")
+def hipMemRangeGetAttribute(data: int, data_size: int, attribute: Any, dev_ptr: int, count: int) -> None:
+    """Write what holds of all of a range of managed memory: numbers of 4 bytes.
+
+    Yes or no is 1 or 0, a place an id, -1 the host, -2 none or not the same for all.  AccessedBy fills ``data_size``
+    bytes: those that hold for all of the range, the rest -2.
+
+    Refuses: hipErrorInvalidValue NULL, no bytes, more than there are, memory that is not managed, another size than 4
+        (AccessedBy: no multiple of 4)
+    Basis: D; C for memory that is not managed
+    """
+    refuse_null(data=data)
+    _tell(data, data_size, attribute, _pieces(dev_ptr, count))
+
+
+@calls.call("hipMemRangeGetAttributes")
+def hipMemRangeGetAttributes(num_attributes: int, dev_ptr: int, count: int) -> tuple[Any, ...]:
+    """Write many attributes of a range of managed memory.
+
+    hip-python makes outputs of what the C function reads, so that nothing can be asked for; C's arguments are taken as
+    well: ``(data, data_sizes, attributes, num_attributes, dev_ptr, count)``, lists.
+
+    Refuses: as `hipMemRangeGetAttribute`; hipErrorInvalidValue no attributes; hipErrorNotSupported hip-python's
+        arguments
+    Basis: D; C for the arguments
+    """
+    _pieces(dev_ptr, count)
+    _refuse_none(num_attributes)
+    raise refusal(
+        "hipErrorNotSupported",
+        "hip-python makes outputs of `data`, `data_sizes` and `attributes`, which the C function reads",
+        "pass (data, data_sizes, attributes, num_attributes, dev_ptr, count), or ask for each by itself",
+    )
+
+
+@calls.also(
+    "hipMemRangeGetAttributes",
+    ("data", "ListOfPointer"),
+    ("data_sizes", "ListOfUnsignedLong"),
+    ("attributes", "object"),
+    ("num_attributes", "size_t"),
+    ("dev_ptr", "Pointer"),
+    ("count", "size_t"),
+)
+def _range_get_attributes(
+    data: Any, data_sizes: Any, attributes: Any, num_attributes: int, dev_ptr: int, count: int
+) -> None:
+    _refuse_none(num_attributes)
+    pieces = _pieces(dev_ptr, count)
+    for number in range(num_attributes):
+        target = int(data[number])
+        refuse_null(**{f"data[{number}]": target})
+        _tell(target, int(data_sizes[number]), _Attribute(attributes[number]), pieces)
+
+
+def _refuse_none(count: int) -> None:
+    if not count:
+        raise refusal("hipErrorInvalidValue", "num_attributes is 0", "ask for at least one")
+
+
+def _pieces(address: int, count: int) -> list[_Advice]:
+    place = _managed("dev_ptr", address, count)
+    with machine.lock:
+        pieces = machine.advised.get(place.allocation) or [_Advice(place.base, place.base + place.size)]
+    return [piece for piece in pieces if piece.start < address + count and address < piece.end]
+
+
+def _tell(data: int, nbytes: int, attribute: Any, pieces: list[_Advice]) -> None:
+    name = attribute.name.removeprefix("hipMemRangeAttribute")
+    is_list = name == "AccessedBy"
+    if not nbytes or nbytes % 4 or (nbytes != 4 and not is_list):
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"data has {nbytes:,} bytes for {attribute.name}",
+            "pass a multiple of 4" if is_list else "pass 4",
+        )
+    if is_list:
+        room = nbytes // 4
+        shared = [
+            each for each in pieces[0].accessed_by if all(each in piece.accessed_by for piece in pieces)
+        ]
+        numbers = [*shared, *[INVALID_DEVICE] * room][:room]
+    else:
+        numbers = [_common(name, pieces)]
+    write(data, packing.pack(f"<{len(numbers)}i", *numbers))
+
+
+def _common(name: str, pieces: list[_Advice]) -> int:
+    if name == "ReadMostly":
+        return int(all(piece.is_read_mostly for piece in pieces))
+    if name == "CoherencyMode":
+        modes = {piece.is_coarse for piece in pieces}
+        return _MIXED if len(modes) > 1 else _COARSE if modes == {True} else _FINE
+    found = {piece.preferred if name == "PreferredLocation" else piece.prefetched for piece in pieces}
+    return found.pop() if len(found) == 1 else INVALID_DEVICE
+
+
+@calls.call("hipStreamAttachMemAsync")
+def hipStreamAttachMemAsync(stream: int, dev_ptr: int, length: int, flags: int) -> None:
+    """Do nothing: managed memory is never out of reach here.
+
+    Refuses: hipErrorInvalidValue NULL, memory that HIP does not know, flags other than 1, 2 and 4, single 4 with the
+        null stream, a length other than 0 and all; the stream
+    Basis: D
+    """
+    place = known("dev_ptr", dev_ptr)
+    if flags not in _ATTACH or (flags == _ATTACH_SINGLE and not stream):
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"flags are {flags:#x} with {'a stream' if stream else 'the null stream'}",
+            "pass hipMemAttachGlobal, 1",
+        )
+    if length not in (0, place.size):
+        raise refusal(
+            "hipErrorInvalidValue", f"length is {length:,}; the memory has {place.size:,}", "pass 0"
+        )
+    stream_of(stream)
