@@ -9,32 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.hip_client import code, done, on, read
+
 Enter = Callable[..., ModuleType]
 PAGE = 4096
-
-
-def code(result: tuple[Any, ...]) -> str:
-    return str(result[0].name)
-
-
-def done(result: tuple[Any, ...]) -> Any:
-    assert code(result) == "hipSuccess"
-    return result[1] if len(result) == 2 else result[1:]
-
-
-def on(hip: ModuleType, device: int, nbytes: int, fill: int = 0) -> Any:
-    done(hip.hipSetDevice(device))
-    made = done(hip.hipMalloc(nbytes))
-    done(
-        hip.hipMemcpy(made, np.full(nbytes, fill, np.uint8), nbytes, hip.hipMemcpyKind.hipMemcpyHostToDevice)
-    )
-    return made
-
-
-def read(hip: ModuleType, array: Any, nbytes: int) -> Any:
-    found = np.zeros(nbytes, np.uint8)
-    done(hip.hipMemcpy(found, array, nbytes, hip.hipMemcpyKind.hipMemcpyDeviceToHost))
-    return found
 
 
 @pytest.mark.parametrize("nbytes", [PAGE // 2, PAGE, 2 * PAGE])

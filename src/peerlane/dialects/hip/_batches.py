@@ -24,8 +24,8 @@ _NO_STREAM = "hipErrorInvalidResourceHandle"
 def hipMemcpyBatchAsync(srcs: Any, count: int, attrs: Any, numAttrs: int, stream: int) -> tuple[Any, ...]:
     """Queue many copies; none with the arguments of hip-python, which makes outputs of the sizes.
 
-    C's arguments are taken as well: ``(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream)``, lists
-    or arrays and numbers; ``failIdx`` is an address or None, and comes back too.  Those before the one that fails
+    C's arguments are taken as well: ``(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream)``,
+    lists or arrays and numbers; ``failIdx`` is an address or None, and comes back too.  Those before the one that fails
     were queued; ``failIdx`` is 2**64 - 1 when none did.  With ordinary host memory a copy is complete on return.
 
     Gives: failIdx

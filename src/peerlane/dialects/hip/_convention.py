@@ -164,14 +164,17 @@ class Calls:
         names, older = set(shape.names), shape.older
 
         def wrapper(*args: Any, **given: Any) -> Any:
-            filled = None
+            filled, is_missing = None, False
             if given or len(args) != count:
                 if older is not None and not given and len(args) == len(older) and older[0] not in names:
                     filled, args = args[0], args[1:]
+                    is_missing = filled is None
                 else:
                     args = shape.bind(args, given)
             values = [read(each) for read, each in zip(readers, args, strict=True)]
             try:
+                if is_missing:
+                    raise refusal("hipErrorInvalidValue", "what to fill is NULL", "pass a struct")
                 result = body(*values)
             except (Refusal, Error) as error:
                 code = self._fail(name, shape, error, values, keeps_last=keeps_last)

@@ -195,8 +195,8 @@ def hipMemRangeGetAttribute(data: int, data_size: int, attribute: Any, dev_ptr: 
 def hipMemRangeGetAttributes(num_attributes: int, dev_ptr: int, count: int) -> tuple[Any, ...]:
     """Write many attributes of a range of managed memory.
 
-    hip-python makes outputs of what the C function reads, so that nothing can be asked for; C's arguments are taken as
-    well: ``(data, data_sizes, attributes, num_attributes, dev_ptr, count)``, lists.
+    hip-python makes outputs of what the C function reads, so that nothing can be asked for; C's arguments are taken
+    as well: ``(data, data_sizes, attributes, num_attributes, dev_ptr, count)``, lists.
 
     Refuses: as `hipMemRangeGetAttribute`; hipErrorInvalidValue no attributes; hipErrorNotSupported hip-python's
         arguments

@@ -44,7 +44,7 @@ def _fill_box(
     rows: int = 0,
     width: int = 1,
 ) -> None:
-    """Fill rows of ``extent[0]`` bytes with elements of ``width`` bytes; slices lie ``rows`` apart, 0: side by side."""
+    """Fill rows of ``extent[0]`` bytes with elements of ``width`` bytes; slices lie ``rows`` apart."""
     nbytes, height, depth = extent
     if not (nbytes and height and depth):
         return

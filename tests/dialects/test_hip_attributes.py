@@ -1,0 +1,226 @@
+"""What HIP tells of pointers: the rows of spec hip 3.4."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.hip_client import code, done, on
+
+Enter = Callable[..., ModuleType]
+INTS = 100 * 4
+GLOBAL = 1
+
+
+def made(hip: ModuleType, kind: str, nbytes: int) -> Any:
+    if kind == "host":
+        return done(hip.hipHostMalloc(nbytes, 0))
+    if kind == "managed":
+        return done(hip.hipMallocManaged(nbytes, GLOBAL))
+    return done(hip.hipMalloc(nbytes))
+
+
+@pytest.mark.parametrize("offset", [0, 20, 40, 60, 80])
+@pytest.mark.parametrize("kind", ["host", "device", "managed"])
+def test_address_range(hip: ModuleType, kind: str, offset: int) -> None:
+    memory = made(hip, kind, INTS)
+    base, size = done(hip.hipMemGetAddressRange(int(memory) + 4 * offset))
+    assert (int(base), size) == (int(memory), INTS)
+    assert isinstance(base, type(done(hip.hipHostMalloc(8, 0))))
+
+
+def test_address_range_of_pitched_memory(hip: ModuleType) -> None:
+    memory, pitch = done(hip.hipMallocPitch(100, 7))
+    assert pitch == 256
+    base, size = done(hip.hipMemGetAddressRange(int(memory) + 3 * pitch))
+    assert (int(base), size) == (int(memory), pitch * 7)
+    box = done(hip.hipMalloc3D(hip.hipExtent(300, 4, 5)))
+    assert (box.pitch, box.xsize, box.ysize) == (512, 300, 4)
+    assert done(hip.hipMemGetAddressRange(box.ptr))[1] == 512 * 4 * 5
+
+
+@pytest.mark.parametrize("kind", ["host", "device", "managed"])
+def test_address_range_past_the_end(hip: ModuleType, kind: str) -> None:
+    memory = made(hip, kind, INTS)
+    assert hip.hipMemGetAddressRange(int(memory) + INTS) == (hip.hipError_t.hipErrorNotFound, None, 0)
+    done(hip.hipFree(memory))
+    assert code(hip.hipMemGetAddressRange(memory)) == "hipErrorNotFound"
+
+
+def test_address_range_of_null_and_ordinary_memory(hip: ModuleType) -> None:
+    assert int(hip.hipMemGetAddressRange(None)[0]) == 500
+    numbers = np.zeros(8)
+    assert code(hip.hipMemGetAddressRange(numbers)) == "hipErrorNotFound"
+    done(hip.hipHostRegister(numbers, 64, 0))
+    base, size = done(hip.hipMemGetAddressRange(numbers[3:]))
+    assert (int(base), size) == (numbers.ctypes.data, 64)
+
+
+def test_sizes_of_pointers(hip: ModuleType) -> None:
+    memory = made(hip, "device", INTS)
+    assert done(hip.hipMemPtrGetInfo(memory)) == INTS
+    assert done(hip.hipMemPtrGetInfo(int(memory) + 5)) == INTS
+    assert done(hip.hipMemPtrGetInfo(None)) == 0
+    assert code(hip.hipMemPtrGetInfo(np.zeros(1))) == "hipErrorInvalidValue"
+
+
+@pytest.mark.parametrize("offset", [0, 100, INTS - 1])
+@pytest.mark.parametrize("device", [0, 1])
+@pytest.mark.parametrize("kind", ["host", "device", "managed"])
+def test_attributes(hip: ModuleType, kind: str, device: int, offset: int) -> None:
+    done(hip.hipSetDevice(device))
+    memory = made(hip, kind, INTS)
+    done(hip.hipSetDevice(0))
+    found = done(hip.hipPointerGetAttributes(int(memory) + offset))
+    kinds = {"host": "Host", "device": "Device", "managed": "Managed"}
+    assert found.type == hip.hipMemoryType[f"hipMemoryType{kinds[kind]}"]
+    assert (found.device, int(found.devicePointer)) == (device, int(memory) + offset)
+    assert int(found.hostPointer) == (0 if kind == "device" else int(memory) + offset)
+    assert (found.isManaged, found.allocationFlags) == (
+        int(kind == "managed"),
+        GLOBAL if kind == "managed" else 0,
+    )
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_attributes_at_the_end(hip: ModuleType, beyond: int) -> None:
+    memory = made(hip, "device", INTS)
+    assert code(hip.hipPointerGetAttributes(int(memory) + INTS + beyond)) == "hipErrorInvalidValue"
+
+
+def test_attributes_of_null_and_freed_memory(hip: ModuleType) -> None:
+    assert code(hip.hipPointerGetAttributes(None)) == "hipErrorInvalidValue"
+    memory = made(hip, "device", INTS)
+    assert code(hip.hipPointerGetAttributes(None, memory)) == "hipErrorInvalidValue"
+    done(hip.hipFree(memory))
+    assert code(hip.hipPointerGetAttributes(memory)) == "hipErrorInvalidValue"
+
+
+def test_attributes_of_ordinary_memory(hip_on: Enter) -> None:
+    hip = hip_on()
+    numbers = np.zeros(8)
+    found = done(hip.hipPointerGetAttributes(numbers))
+    assert found.type == hip.hipMemoryType.hipMemoryTypeUnregistered == 0
+    assert (found.device, int(found.devicePointer), int(found.hostPointer)) == (-2, 0, 0)
+    hip = hip_on(POLICY="host_attributes=document")
+    assert code(hip.hipPointerGetAttributes(numbers)) == "hipErrorInvalidValue"
+    done(hip.hipHostRegister(numbers, 64, 2))
+    found = done(hip.hipPointerGetAttributes(numbers))
+    assert found.type == hip.hipMemoryType.hipMemoryTypeHost
+    assert (int(found.hostPointer), found.allocationFlags) == (numbers.ctypes.data, 2)
+
+
+def test_attributes_as_hip_python_7_gives_them(hip_on: Enter) -> None:
+    hip = hip_on(VERSION="7.2")
+    memory = on(hip, 1, INTS)
+    found = hip.hipPointerAttribute_t()
+    assert hip.hipPointerGetAttributes(found, memory) == (hip.hipError_t.hipSuccess,)
+    assert (found.device, int(found.devicePointer)) == (1, int(memory))
+
+
+def asked(hip: ModuleType, name: str, ptr: Any, kind: Any) -> tuple[str, Any]:
+    value = kind(77)
+    member = hip.hipPointer_attribute[f"HIP_POINTER_ATTRIBUTE_{name}"]
+    result = hip.hipPointerGetAttribute(ctypes.addressof(value), member, ptr)
+    return code(result), value.value
+
+
+WORD, INT, BOOL = ctypes.c_uint64, ctypes.c_int32, ctypes.c_bool
+
+
+def test_each_attribute_of_device_memory(hip: ModuleType) -> None:
+    memory = on(hip, 1, INTS)
+    inside = int(memory) + 8
+    expected = {
+        "MEMORY_TYPE": (INT, 2),
+        "DEVICE_POINTER": (WORD, inside),
+        "SYNC_MEMOPS": (BOOL, False),
+        "IS_MANAGED": (BOOL, False),
+        "DEVICE_ORDINAL": (INT, 1),
+        "IS_LEGACY_HIP_IPC_CAPABLE": (INT, 1),
+        "RANGE_START_ADDR": (WORD, int(memory)),
+        "RANGE_SIZE": (INT, INTS),
+        "MAPPED": (BOOL, True),
+        "ACCESS_FLAGS": (INT, 0),
+        "CONTEXT": (WORD, int(done(hip.hipDevicePrimaryCtxRetain(1)))),
+    }
+    for name, (kind, value) in expected.items():
+        assert asked(hip, name, inside, kind) == ("hipSuccess", value), name
+    first, second = (asked(hip, "BUFFER_ID", each, INT)[1] for each in (memory, on(hip, 1, 8)))
+    assert first != second
+    assert asked(hip, "HOST_POINTER", inside, WORD) == ("hipErrorInvalidValue", 0)
+
+
+@pytest.mark.parametrize("kind", ["host", "managed"])
+def test_each_attribute_of_host_memory(hip: ModuleType, kind: str) -> None:
+    memory = made(hip, kind, INTS)
+    assert asked(hip, "HOST_POINTER", memory, WORD) == ("hipSuccess", int(memory))
+    assert asked(hip, "IS_MANAGED", memory, BOOL) == ("hipSuccess", kind == "managed")
+    assert asked(hip, "IS_LEGACY_HIP_IPC_CAPABLE", memory, INT) == ("hipSuccess", 0)
+    assert asked(hip, "MEMORY_TYPE", memory, INT)[1] == (3 if kind == "managed" else 1)
+
+
+def test_each_attribute_of_memory_that_hip_does_not_know(hip_on: Enter) -> None:
+    hip = hip_on()
+    numbers = np.zeros(8)
+    assert asked(hip, "DEVICE_ORDINAL", numbers, INT) == ("hipErrorInvalidValue", -2)
+    assert asked(hip, "RANGE_SIZE", numbers, INT) == ("hipErrorInvalidValue", 0)
+    assert asked(hip, "ACCESS_FLAGS", numbers, INT) == ("hipSuccess", 0)
+    assert asked(hip, "MEMORY_TYPE", numbers, INT) == ("hipSuccess", 0)
+    hip = hip_on(POLICY="host_attributes=document")
+    assert asked(hip, "MEMORY_TYPE", numbers, INT) == ("hipErrorInvalidValue", 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["P2P_TOKENS", "ALLOWED_HANDLE_TYPES", "IS_GPU_DIRECT_RDMA_CAPABLE", "MEMPOOL_HANDLE"]
+)
+def test_attributes_that_the_vendor_does_not_know(hip: ModuleType, name: str) -> None:
+    assert asked(hip, name, made(hip, "device", 8), WORD) == ("hipErrorNotSupported", 77)
+
+
+def test_an_attribute_of_nothing(hip: ModuleType) -> None:
+    member = hip.hipPointer_attribute.HIP_POINTER_ATTRIBUTE_MAPPED
+    memory = made(hip, "device", 8)
+    assert code(hip.hipPointerGetAttribute(None, member, memory)) == "hipErrorInvalidValue"
+    assert code(hip.hipPointerGetAttribute(bytearray(8), member, None)) == "hipErrorInvalidValue"
+
+
+def test_many_attributes(hip: ModuleType) -> None:
+    attribute = hip.hipPointer_attribute
+    members = [
+        attribute.HIP_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        attribute.HIP_POINTER_ATTRIBUTE_HOST_POINTER,
+        attribute.HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+    ]
+    memory = on(hip, 1, 64)
+    values = [INT(7), WORD(7), WORD(7)]
+    targets = [ctypes.addressof(value) for value in values]
+    assert hip.hipDrvPointerGetAttributes(3, members, targets, int(memory) + 1) == (hip.hipError_t(0),)
+    assert [value.value for value in values] == [1, 0, int(memory)]
+    assert code(hip.hipDrvPointerGetAttributes(0, members, targets, memory)) == "hipErrorInvalidValue"
+    assert code(hip.hipDrvPointerGetAttributes(1, members, [None], memory)) == "hipErrorInvalidValue"
+    assert code(hip.hipDrvPointerGetAttributes(3, memory)) == "hipErrorNotSupported"
+    assert code(hip.hipDrvPointerGetAttributes(3, None)) == "hipErrorInvalidValue"
+
+
+def test_set_an_attribute(hip: ModuleType) -> None:
+    attribute = hip.hipPointer_attribute
+    sync = attribute.HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    memory = made(hip, "device", 64)
+    for wanted in (1, 0):
+        done(hip.hipPointerSetAttribute(np.array([wanted], np.uint32), sync, memory))
+        assert asked(hip, "SYNC_MEMOPS", memory, BOOL) == ("hipSuccess", bool(wanted))
+    one, two = np.array([1], np.uint32), np.array([2], np.uint32)
+    assert code(hip.hipPointerSetAttribute(two, sync, memory)) == "hipErrorInvalidValue"
+    assert code(hip.hipPointerSetAttribute(None, sync, memory)) == "hipErrorInvalidValue"
+    assert code(hip.hipPointerSetAttribute(one, sync, None)) == "hipErrorInvalidValue"
+    assert (
+        code(hip.hipPointerSetAttribute(one, attribute.HIP_POINTER_ATTRIBUTE_MAPPED, memory))
+        == "hipErrorInvalidValue"
+    )
+    assert code(hip.hipPointerSetAttribute(one, sync, np.zeros(4))) == "hipErrorInvalidDevicePointer"

@@ -1,0 +1,283 @@
+"""Whose earlier work a copy of HIP follows, and what the host waits for (spec hip 3.3, 3.8)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.hip_client import code, done, held, neutral, on, read
+from peerlane import Host, raw
+from peerlane.dialects.hip._stream import create
+
+Enter = Callable[..., ModuleType]
+pytestmark = pytest.mark.timeout(60)
+N = 256
+
+
+def is_done(device: int) -> bool:
+    """Tell whether all that the blocking streams of a device were given is over, as hipStreamQuery(NULL) does."""
+    return neutral(device).record().is_done
+
+
+def kind(hip: ModuleType, name: str = "Default") -> Any:
+    return hip.hipMemcpyKind[f"hipMemcpy{name}"]
+
+
+@pytest.mark.parametrize("current", [0, 1])
+@pytest.mark.parametrize("busy", [(0, 1), (0,), (1,)])
+def test_memcpy_peer_does_not_wait_and_follows_both(
+    hip: ModuleType, busy: tuple[int, ...], current: int
+) -> None:
+    src, new, dst = on(hip, 0, N, 1), on(hip, 0, N, 2), on(hip, 1, N)
+    streams = {}
+    for device in (0, 1):
+        done(hip.hipSetDevice(device))
+        streams[device] = done(hip.hipStreamCreate())
+    done(hip.hipSetDevice(current))
+    with held(*(streams[each] for each in busy)):
+        if 0 in busy:
+            done(hip.hipMemcpyAsync(src, new, N, kind(hip), streams[0]))
+        if 1 in busy:
+            done(hip.hipMemcpyAsync(dst, new, N, kind(hip), streams[1]))
+        done(hip.hipMemcpyPeer(dst, 1, src, 0, N))
+        assert not is_done(1)
+        assert not is_done(0)
+        if 1 in busy:  # what both are given later follows the copy
+            done(hip.hipMemcpyAsync(src, on_stream_of_0(hip, 9), N, kind(hip), streams[0]))
+    for device in (0, 1):
+        done(hip.hipSetDevice(device))
+        done(hip.hipDeviceSynchronize())
+    assert (read(hip, dst, N) == (2 if 0 in busy else 1)).all()
+
+
+def on_stream_of_0(hip: ModuleType, fill: int) -> Any:
+    """Return pinned memory with a value."""
+    memory = done(hip.hipHostMalloc(N, 0))
+    host = np.asarray(type(done(hip.hipMalloc(8)))(memory).configure(shape=(N,), _force=True))
+    host[:] = fill
+    return memory
+
+
+def test_memcpy_peer_of_the_current_device_only(hip_on: Enter) -> None:
+    hip = hip_on(POLICY="memcpy_peer=current")
+    src, dst = on(hip, 0, N, 1), on(hip, 1, N)
+    stream = done(hip.hipStreamCreate())
+    done(hip.hipSetDevice(0))
+    with held(stream):  # of device 1, which the copy does not look at
+        done(hip.hipMemcpyPeer(dst, 1, src, 0, N))
+        done(hip.hipDeviceSynchronize())
+        assert raw.view(int(dst), N) == b"\1" * N
+
+
+def test_memcpy_peer_async_is_in_the_order_of_its_stream_only(hip: ModuleType) -> None:
+    src, dst = on(hip, 0, N, 1), on(hip, 1, N)
+    busy, free = create(1), create(1)
+    with held(busy):
+        done(hip.hipMemcpyPeerAsync(dst, 1, src, 0, N, free))
+        done(hip.hipStreamSynchronize(free))
+        assert raw.view(int(dst), N) == b"\1" * N
+
+
+def test_a_copy_within_a_device_returns(hip: ModuleType) -> None:
+    a, b, c = on(hip, 0, N, 1), on(hip, 0, N, 2), on(hip, 0, N, 3)
+    stream = done(hip.hipStreamCreate())
+    with held(stream):
+        done(hip.hipMemcpyAsync(b, a, N, kind(hip), stream))
+        done(hip.hipMemcpy(c, b, N, kind(hip, "DeviceToDevice")))
+        assert not is_done(0)
+    assert (read(hip, c, N) == 1).all()
+
+
+def test_a_copy_within_another_device_returns(hip: ModuleType) -> None:
+    a, b, c = on(hip, 1, N, 1), on(hip, 1, N, 2), on(hip, 1, N, 3)
+    stream = done(hip.hipStreamCreate())
+    done(hip.hipSetDevice(0))
+    with held(stream):
+        done(hip.hipMemcpyAsync(b, a, N, kind(hip), stream))
+        done(hip.hipMemcpy(c, b, N, kind(hip)))
+        assert not is_done(0)
+        assert not is_done(1)
+    done(hip.hipDeviceSynchronize())
+    assert raw.view(int(c), N) == b"\1" * N
+
+
+def waits(call: Callable[[], Any], stream: Any) -> None:
+    """Check that a call returns when what a stream waits for is there, and not before."""
+    results: list[Any] = []
+    with held(stream):
+        thread = threading.Thread(target=lambda: results.append(call()))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+    thread.join(20)
+    assert [code(each) for each in results] == ["hipSuccess"]
+
+
+def test_a_copy_within_a_device_waits_if_so_chosen(hip_on: Enter) -> None:
+    hip = hip_on(POLICY="device_copies=wait")
+    a, b = on(hip, 0, N, 1), on(hip, 0, N)
+    waits(lambda: hip.hipMemcpy(b, a, N, kind(hip)), done(hip.hipStreamCreate()))
+
+
+def test_a_copy_within_a_device_waits_where_both_ends_say_so(hip: ModuleType) -> None:
+    a, b = on(hip, 0, N, 1), on(hip, 0, N)
+    sync = hip.hipPointer_attribute.HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    for each in (a, b):
+        done(hip.hipPointerSetAttribute(np.array([1], np.uint32), sync, each))
+    waits(lambda: hip.hipMemcpy(b, a, N, kind(hip)), done(hip.hipStreamCreate()))
+
+
+@pytest.mark.parametrize("which", ["to the host", "from the host", "pinned", "between devices"])
+def test_other_copies_wait_for_blocking_streams(hip: ModuleType, which: str) -> None:
+    far, near = on(hip, 1, N, 4), on(hip, 0, N, 1)
+    target = np.zeros(N, np.uint8)
+    ends = {
+        "to the host": (target, near),
+        "from the host": (near, target),
+        "pinned": (done(hip.hipHostMalloc(N, 0)), near),
+        "between devices": (near, far),
+    }[which]
+    waits(lambda: hip.hipMemcpy(*ends, N, kind(hip)), done(hip.hipStreamCreate()))
+
+
+def test_copies_do_not_wait_for_other_streams(hip: ModuleType) -> None:
+    near, target = on(hip, 0, N, 1), np.zeros(N, np.uint8)
+    with held(create(1)):
+        done(hip.hipMemcpy(target, near, N, kind(hip)))
+    assert (target == 1).all()
+
+
+def test_a_copy_of_another_devices_memory_follows_its_null_stream(hip: ModuleType) -> None:
+    far, target = on(hip, 1, N, 1), np.zeros(N, np.uint8)
+    stream = done(hip.hipStreamCreate())
+    done(hip.hipSetDevice(0))
+    done(hip.hipMemcpy(target, far, N, kind(hip)))
+    waits(lambda: hip.hipMemcpy(target, far, N, kind(hip)), stream)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_copy_to_ordinary_memory_follows_the_null_stream_on_a_blocking_one(
+    hip: ModuleType, asynchronous: bool
+) -> None:
+    a, b = on(hip, 0, N, 1), on(hip, 0, N, 2)
+    target, stream = np.zeros(N, np.uint8), done(hip.hipStreamCreate())
+    call = hip.hipMemcpyAsync if asynchronous else hip.hipMemcpyWithStream
+    results: list[Any] = []
+    with held(0):
+        done(hip.hipMemcpyAsync(b, a, N, kind(hip), None))
+        thread = threading.Thread(target=lambda: results.append(call(target, b, N, kind(hip), stream)))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+    thread.join(20)
+    assert [code(each) for each in results] == ["hipSuccess"]
+    assert (target == 1).all()
+
+
+def test_a_copy_with_stream_is_complete(hip: ModuleType) -> None:
+    a, b = on(hip, 0, N, 1), on(hip, 0, N)
+    stream = done(hip.hipStreamCreate())
+    waits(lambda: hip.hipMemcpyWithStream(b, a, N, kind(hip), stream), stream)
+    assert raw.view(int(b), N) == b"\1" * N
+
+
+def test_a_quick_copy_sees_what_other_threads_submitted(hip: ModuleType) -> None:
+    """Each round: another thread queues a copy and says so; ours, which then finds nothing settled, follows it."""
+    a, b, c = on(hip, 0, N), on(hip, 0, N), on(hip, 0, N)
+    pinned = done(hip.hipHostMalloc(N, 0))
+    stream = done(hip.hipStreamCreate())
+    go, said = threading.Barrier(2), threading.Barrier(2)
+    wrong: list[int] = []
+
+    def submit() -> None:
+        done(hip.hipSetDevice(0))
+        for number in range(1, 200):
+            go.wait(20)
+            done(hip.hipMemsetAsync(a, number, N, stream))
+            done(hip.hipMemcpyAsync(b, a, N, kind(hip), stream))
+            said.wait(20)
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    for number in range(1, 200):
+        go.wait(20)
+        done(hip.hipMemcpy(c, c, N, kind(hip)))  # beside it
+        hip.hipDeviceSynchronize()
+        said.wait(20)
+        done(hip.hipMemcpy(pinned, b, N, kind(hip)))
+        if bytes(raw.view(int(pinned), N)) != bytes([number % 256]) * N:
+            wrong.append(number)
+    thread.join(20)
+    assert not wrong
+
+
+def test_the_quick_way_is_taken_when_nothing_runs(hip: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    from peerlane.dialects.hip import _copy
+
+    a, b = on(hip, 0, 8, 1), on(hip, 0, 8)
+    read(hip, a, 8)
+    monkeypatch.setattr(_copy, "move_now", None)
+    done(hip.hipMemcpy(b, a, 8, kind(hip)))
+    assert raw.view(int(b), 8) == b"\1" * 8
+    with pytest.raises(TypeError):
+        hip.hipMemcpy(on_stream_of_0(hip, 1), np.zeros(8), 8, kind(hip))
+
+
+def test_failures_of_the_null_stream_are_told_by_the_next_copy(hip: ModuleType) -> None:
+    """Whatever the schedule: an asynchronous failure does not stay hidden behind quick copies."""
+    a, b = on(hip, 0, 8, 1), on(hip, 0, 8)
+    with Host().allocate(8) as word:
+        word.fill(0)
+        raw.wait_value(word.address, 1, stream=neutral(0), timeout=0.01)
+        assert code(hip.hipMemcpy(np.zeros(8), b, 8, kind(hip))) == "hipErrorLaunchTimeOut"
+        done(hip.hipMemcpy(b, a, 8, kind(hip)))
+
+
+@pytest.mark.parametrize("name", ["HostToDevice", "DeviceToHost", "DeviceToDevice", "DeviceToDeviceNoCU"])
+def test_two_ends_that_devices_do_not_reach(hip: ModuleType, name: str) -> None:
+    a, b = np.ones(8, np.uint8), np.zeros(8, np.uint8)
+    for call, *rest in ((hip.hipMemcpy,), (hip.hipMemcpyAsync, None), (hip.hipMemcpyWithStream, None)):
+        assert code(call(b, a, 8, kind(hip, name), *rest)) == "hipErrorInvalidValue"
+        assert code(call(b.ctypes.data, a.ctypes.data, 8, kind(hip, name), *rest)) == "hipErrorInvalidValue"
+    assert not b.any()
+    for name in ("HostToHost", "Default"):
+        b[:] = 0
+        done(hip.hipMemcpy(b, a, 8, kind(hip, name)))
+        assert b.all()
+
+
+@pytest.mark.parametrize("name", ["HostToHost", "HostToDevice", "DeviceToHost", "DeviceToDevice", "Default"])
+def test_the_addresses_decide_not_the_kind(hip: ModuleType, name: str) -> None:
+    near, target = on(hip, 0, 8, 7), np.zeros(8, np.uint8)
+    done(hip.hipMemcpy(target, near, 8, kind(hip, name)))
+    assert (target == 7).all()
+
+
+@pytest.mark.parametrize("call", ["hipMemcpyHtoD", "hipMemcpyDtoH", "hipMemcpyDtoD"])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_copies_named_by_their_ends(hip: ModuleType, call: str, asynchronous: bool) -> None:
+    a, b = on(hip, 0, N, 7), on(hip, 1, N)
+    x, y = np.full(N, 9, np.uint8), np.zeros(N, np.uint8)
+    dst, src, value = {
+        "hipMemcpyHtoD": (b, x, 9),
+        "hipMemcpyDtoH": (y, a, 7),
+        "hipMemcpyDtoD": (b, a, 7),
+    }[call]
+    if asynchronous:
+        done(getattr(hip, f"{call}Async")(dst, src, N, None))
+        done(hip.hipStreamSynchronize(None))
+    else:
+        done(getattr(hip, call)(dst, src, N))
+    assert (read(hip, dst, N) == value).all()
+    function, rest = getattr(hip, f"{call}Async" if asynchronous else call), [None] * asynchronous
+    assert code(function(None, src, N, *rest)) == "hipErrorInvalidValue"
+    assert code(function(dst, None, N, *rest)) == "hipErrorInvalidValue"
+    assert code(function(dst, src, N + 1, *rest)) == "hipErrorInvalidValue"
+    assert code(function(None, None, 0, *rest)) == "hipSuccess"
+    if asynchronous:
+        assert code(function(dst, src, N, 12345)) == "hipErrorContextIsDestroyed"

@@ -1,0 +1,264 @@
+"""Memory of HIP: what allocates, registers and frees it (spec hip 1.3, 1.4)."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.hip_client import code, done, held, on, read, write
+from peerlane.dialects.hip._stream import create
+
+pytestmark = pytest.mark.timeout(60)
+COHERENT, NON_COHERENT, UNCACHED = 0x4000_0000, 0x8000_0000, 0x1000_0000
+
+
+def test_nothing_of_no_bytes(hip: ModuleType) -> None:
+    for result in (
+        hip.hipMalloc(0),
+        hip.hipHostMalloc(0, 0),
+        hip.hipHostAlloc(0, 0),
+        hip.hipMallocHost(0),
+        hip.hipMemAllocHost(0),
+        hip.hipExtMallocWithFlags(0, 0),
+    ):
+        assert done(result) is None
+    assert done(hip.hipMallocPitch(0, 4)) == (None, 0)
+    assert done(hip.hipMallocPitch(4, 0)) == (None, 0)
+    assert done(hip.hipMalloc3D(hip.hipExtent(4, 4, 0))).ptr.is_ptr_null
+
+
+@pytest.mark.parametrize("call", ["hipMallocHost", "hipMemAllocHost"])
+def test_host_memory_is_the_hosts(hip: ModuleType, call: str) -> None:
+    memory = done(getattr(hip, call)(64))
+    write(hip, memory, bytes(range(64)))
+    assert read(hip, memory, 64).tobytes() == bytes(range(64))
+    assert done(hip.hipHostGetFlags(memory)) == 0
+    done(hip.hipFreeHost(memory))
+
+
+@pytest.mark.parametrize("flags", [0, 1, 2, 4, 7, 0x2000_0000, COHERENT, NON_COHERENT, UNCACHED])
+def test_flags_of_host_memory(hip: ModuleType, flags: int) -> None:
+    memory = done(hip.hipHostMalloc(64, flags))
+    assert done(hip.hipHostGetFlags(memory)) == flags
+    assert done(hip.hipHostGetFlags(int(memory) + 63)) == flags
+    assert int(done(hip.hipHostGetDevicePointer(int(memory) + 5, 0))) == int(memory) + 5
+    done(hip.hipHostFree(memory))
+    assert code(hip.hipHostGetFlags(memory)) == "hipErrorInvalidValue"
+
+
+@pytest.mark.parametrize("flags", [8, COHERENT | NON_COHERENT, UNCACHED | COHERENT, 1 << 20])
+def test_flags_that_host_memory_does_not_have(hip: ModuleType, flags: int) -> None:
+    assert hip.hipHostMalloc(64, flags) == (hip.hipError_t.hipErrorInvalidValue, None)
+
+
+@pytest.mark.parametrize("flags", [COHERENT, NON_COHERENT, 0x2000_0000])
+def test_hip_host_alloc_has_fewer_flags(hip: ModuleType, flags: int) -> None:
+    assert code(hip.hipHostAlloc(64, flags)) == "hipErrorInvalidValue"
+    assert done(hip.hipHostGetFlags(done(hip.hipHostAlloc(64, 3)))) == 3
+
+
+def test_flags_of_other_memory(hip: ModuleType) -> None:
+    numbers = np.zeros(8)
+    done(hip.hipHostRegister(numbers, 64, 1))
+    for other in (None, done(hip.hipMalloc(8)), numbers, np.zeros(1)):
+        assert hip.hipHostGetFlags(other) == (hip.hipError_t.hipErrorInvalidValue, 0)
+    assert code(hip.hipHostGetDevicePointer(np.zeros(1), 0)) == "hipErrorInvalidValue"
+    assert code(hip.hipHostGetDevicePointer(None, 0)) == "hipErrorInvalidValue"
+    assert code(hip.hipHostGetDevicePointer(done(hip.hipHostMalloc(8, 0)), 1)) == "hipErrorInvalidValue"
+
+
+@pytest.mark.parametrize("flags", range(5))
+def test_ext_malloc(hip: ModuleType, flags: int) -> None:
+    memory = done(hip.hipExtMallocWithFlags(8, flags))
+    found = done(hip.hipPointerGetAttributes(memory))
+    assert found.type.name == ("hipMemoryTypeHost" if flags == 2 else "hipMemoryTypeDevice")
+    assert found.allocationFlags == flags
+    assert memory.size == 8
+    write(hip, memory, b"12345678")
+    assert read(hip, memory, 8).tobytes() == b"12345678"
+    done(hip.hipFree(memory))
+
+
+def test_ext_malloc_refuses(hip: ModuleType) -> None:
+    assert code(hip.hipExtMallocWithFlags(8, 5)) == "hipErrorInvalidValue"
+    assert code(hip.hipExtMallocWithFlags(16, 2)) == "hipErrorInvalidValue"
+
+
+@pytest.mark.parametrize("flags", [1, 2])
+def test_managed_memory_is_reached_by_all(hip: ModuleType, flags: int) -> None:
+    memory = done(hip.hipMallocManaged(64, flags))
+    host = np.asarray(memory)
+    host[:] = np.arange(64)
+    other = on(hip, 1, 64)
+    done(hip.hipMemcpy(other, memory, 64, hip.hipMemcpyKind.hipMemcpyDefault))
+    done(hip.hipMemcpyPeer(memory, 0, on(hip, 0, 64, 9), 0, 32))
+    done(hip.hipDeviceSynchronize())
+    assert (host[:32] == 9).all()
+    assert (host[32:] == np.arange(32, 64)).all()
+    assert (read(hip, other, 64) == np.arange(64)).all()
+    del host
+    done(hip.hipFree(memory))
+
+
+def test_managed_memory_refuses(hip: ModuleType) -> None:
+    assert hip.hipMallocManaged(0, 1) == (hip.hipError_t.hipErrorInvalidValue, None)
+    for flags in (0, 3, 4):
+        assert code(hip.hipMallocManaged(8, flags)) == "hipErrorInvalidValue"
+
+
+def test_pitched_memory(hip: ModuleType) -> None:
+    for width, pitch in ((1, 256), (256, 256), (257, 512)):
+        memory, found = done(hip.hipMallocPitch(width, 3))
+        assert found == pitch
+        assert done(hip.hipMemPtrGetInfo(memory)) == 3 * pitch
+    for element in (4, 8, 16):
+        assert done(hip.hipMemAllocPitch(100, 2, element))[1] == 256
+    for words in ((100, 2, 2), (0, 2, 4), (2, 0, 4)):
+        assert code(hip.hipMemAllocPitch(*words)) == "hipErrorInvalidValue"
+    assert code(hip.hipMallocPitch((1 << 64) - 5, 2)) == "hipErrorInvalidValue"
+    assert code(hip.hipMallocPitch(1 << 40, 1 << 40)) == "hipErrorOutOfMemory"
+    assert code(hip.hipMallocPitch(1 << 20, 1 << 20)) == "hipErrorOutOfMemory"
+    assert code(hip.hipMalloc3D(None)) == "hipErrorInvalidValue"
+
+
+def test_pitched_memory_as_hip_python_7_takes_it(hip: ModuleType) -> None:
+    box = hip.hipPitchedPtr()
+    done(hip.hipMalloc3D(box, hip.hipExtent(10, 3, 2)))
+    assert (box.pitch, box.xsize, box.ysize) == (256, 10, 3)
+    assert done(hip.hipMemPtrGetInfo(box.ptr)) == 256 * 3 * 2
+
+
+@pytest.mark.parametrize("call", ["hipFree", "hipHostFree", "hipFreeHost"])
+def test_each_frees_memory_of_both_sides_once(hip: ModuleType, call: str) -> None:
+    free = getattr(hip, call)
+    done(free(None))
+    for memory in (
+        done(hip.hipMalloc(64)),
+        done(hip.hipHostMalloc(64, 0)),
+        done(hip.hipMallocManaged(64, 1)),
+    ):
+        assert code(free(int(memory) + 8)) == "hipErrorInvalidValue"
+        done(free(memory))
+        assert code(free(memory)) == "hipErrorInvalidValue"
+
+
+def test_free_refuses_what_was_not_allocated(hip: ModuleType) -> None:
+    numbers = np.zeros(8)
+    assert code(hip.hipFree(numbers)) == "hipErrorInvalidValue"
+    done(hip.hipHostRegister(numbers, 64, 0))
+    assert code(hip.hipFree(numbers)) == "hipErrorInvalidValue"
+    assert code(hip.hipHostFree(numbers)) == "hipErrorInvalidValue"
+
+
+@pytest.mark.parametrize("kind", ["device", "host"])
+@pytest.mark.parametrize("flags", [0, 1])
+def test_free_waits_for_the_device(hip: ModuleType, kind: str, flags: int) -> None:
+    source = on(hip, 0, 64, 5)
+    memory = done(hip.hipMalloc(64) if kind == "device" else hip.hipHostMalloc(64, 0))
+    kept = on(hip, 0, 64)
+    stream = create(flags)
+    default = hip.hipMemcpyKind.hipMemcpyDefault
+    results: list[Any] = []
+    with held(stream):
+        done(hip.hipMemcpyAsync(memory, source, 64, default, stream))
+        done(hip.hipMemcpyAsync(kept, memory, 64, default, stream))
+        thread = threading.Thread(target=lambda: results.append(hip.hipFree(memory)))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        assert code(hip.hipPointerGetAttributes(memory)) == "hipSuccess"
+    thread.join(20)
+    assert [code(each) for each in results] == ["hipSuccess"]
+    assert (read(hip, kept, 64) == 5).all()
+
+
+def test_free_leaves_failures_to_their_streams(hip: ModuleType) -> None:
+    stream = done(hip.hipStreamCreate())
+    memory, wild = on(hip, 0, 64), mmap.mmap(-1, mmap.PAGESIZE)
+    address = np.frombuffer(wild, np.uint8).ctypes.data
+    done(hip.hipHostRegister(address, mmap.PAGESIZE, 0))
+    wild = None  # type: ignore[assignment]  # the memory goes while it is registered
+    default = hip.hipMemcpyKind.hipMemcpyDefault
+    done(hip.hipMemcpyAsync(memory, address, 64, default, stream))
+    done(hip.hipFree(memory))
+    assert code(hip.hipStreamSynchronize(stream)) == "hipErrorIllegalAddress"
+
+
+def test_register(hip: ModuleType) -> None:
+    numbers = np.arange(1024, dtype=np.uint8)
+    done(hip.hipHostRegister(numbers, 1024, 0))
+    assert int(done(hip.hipHostGetDevicePointer(numbers[10:], 0))) == numbers.ctypes.data + 10
+    for start, nbytes in ((0, 1024), (100, 10), (1000, 24), (0, 1)):
+        again = hip.hipHostRegister(numbers[start:], nbytes, 0)
+        assert again == (hip.hipError_t.hipErrorHostMemoryAlreadyRegistered,)
+        assert int(again[0]) == 712
+    assert code(hip.hipHostUnregister(numbers[1:])) == "hipErrorHostMemoryNotRegistered"
+    done(hip.hipHostUnregister(numbers))
+    twice = hip.hipHostUnregister(numbers)
+    assert (code(twice), int(twice[0])) == ("hipErrorHostMemoryNotRegistered", 713)
+    done(hip.hipHostRegister(numbers, 512, 0))
+    done(hip.hipHostRegister(numbers[512:], 512, 0))
+    assert code(hip.hipHostRegister(numbers.ctypes.data - 8, 16, 0)) == "hipErrorHostMemoryAlreadyRegistered"
+
+
+@pytest.mark.parametrize("flags", [0, 1, 2, 3, 4, 8, 0x8000_0000])
+def test_register_with_flags(hip: ModuleType, flags: int) -> None:
+    numbers = np.zeros(8)
+    done(hip.hipHostRegister(numbers, 64, flags))
+    assert done(hip.hipPointerGetAttributes(numbers)).allocationFlags == flags
+
+
+def test_register_refuses(hip: ModuleType) -> None:
+    numbers = np.zeros(8)
+    assert code(hip.hipHostRegister(None, 64, 0)) == "hipErrorInvalidValue"
+    assert code(hip.hipHostRegister(numbers, 0, 0)) == "hipErrorInvalidValue"
+    assert code(hip.hipHostRegister(numbers, 65, 0)) == "hipErrorInvalidValue"
+    assert code(hip.hipHostRegister(numbers, 64, 16)) == "hipErrorInvalidValue"
+    assert code(hip.hipHostRegister(64, 64, 0)) == "hipErrorInvalidValue"
+    assert code(hip.hipHostRegister((1 << 64) - 8, 64, 0)) == "hipErrorInvalidValue"
+    assert code(hip.hipHostRegister(done(hip.hipHostMalloc(64, 0)), 64, 0)) == (
+        "hipErrorHostMemoryAlreadyRegistered"
+    )
+    assert code(hip.hipHostUnregister(None)) == "hipErrorInvalidValue"
+
+
+def test_copies_of_registered_memory_wait_their_turn(hip: ModuleType) -> None:
+    numbers, source = np.zeros(64, np.uint8), on(hip, 0, 64, 5)
+    done(hip.hipHostRegister(numbers, 64, 0))
+    stream = done(hip.hipStreamCreate())
+    default = hip.hipMemcpyKind.hipMemcpyDefault
+    with held(stream):
+        done(hip.hipMemcpyAsync(int(numbers.ctypes.data), source, 64, default, stream))
+        assert not numbers.any()
+    assert (numbers == 5).all()
+    assert code(hip.hipMemcpy(numbers.ctypes.data + 8, source, 57, default)) == "hipErrorInvalidValue"
+    done(hip.hipHostUnregister(numbers))
+
+
+def test_unregister_waits_for_the_device(hip: ModuleType) -> None:
+    numbers, source = np.zeros(64, np.uint8), on(hip, 0, 64, 5)
+    done(hip.hipHostRegister(numbers, 64, 0))
+    stream = done(hip.hipStreamCreate())
+    results: list[Any] = []
+    with held(stream):
+        done(hip.hipMemcpyAsync(numbers, source, 64, hip.hipMemcpyKind.hipMemcpyDefault, stream))
+        thread = threading.Thread(target=lambda: results.append(hip.hipHostUnregister(numbers)))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+    thread.join(20)
+    assert [code(each) for each in results] == ["hipSuccess"]
+    assert (numbers == 5).all()
+
+
+def test_mem_get_info_counts(hip: ModuleType) -> None:
+    before, total = done(hip.hipMemGetInfo())
+    memory = done(hip.hipMalloc(8 << 20))
+    assert done(hip.hipMemGetInfo()) == (before - (8 << 20), total)
+    done(hip.hipFree(memory))
+    assert done(hip.hipMemGetInfo()) == (before, total)
