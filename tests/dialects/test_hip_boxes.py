@@ -1,0 +1,397 @@
+"""Copies of rows, boxes and batches of HIP (spec hip 1.3, 1.4)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.hip_client import code, done, held, on, read, write
+from peerlane.dialects.hip._stream import create
+
+Enter = Callable[..., ModuleType]
+pytestmark = pytest.mark.timeout(60)
+WIDTH, HEIGHT, DEPTH = 100, 5, 3
+NONE_FAILED = (1 << 64) - 1
+rng = np.random.default_rng(1)
+
+
+def kind(hip: ModuleType, name: str = "Default") -> Any:
+    return hip.hipMemcpyKind[f"hipMemcpy{name}"]
+
+
+def pitched(hip: ModuleType, device: int = 0, height: int = HEIGHT) -> tuple[Any, int]:
+    done(hip.hipSetDevice(device))
+    memory, pitch = done(hip.hipMallocPitch(WIDTH, height))
+    done(hip.hipMemset(memory, 0xEE, pitch * height))
+    return memory, pitch
+
+
+def rows(hip: ModuleType, memory: Any, pitch: int, height: int = HEIGHT) -> Any:
+    return read(hip, memory, pitch * height).reshape(height, pitch)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("far", [0, 1])
+def test_rows_there_and_back(hip: ModuleType, far: int, asynchronous: bool) -> None:
+    sent, came = rng.integers(0, 256, (2, HEIGHT, 128), dtype=np.uint8)
+    near, pitch = pitched(hip)
+    other, _ = pitched(hip, far)
+    stream = done(hip.hipStreamCreate())
+
+    def copy(dst: Any, dpitch: int, src: Any, spitch: int, name: str) -> None:
+        words = (dst, dpitch, src, spitch, WIDTH, HEIGHT, kind(hip, name))
+        done(hip.hipMemcpy2DAsync(*words, stream) if asynchronous else hip.hipMemcpy2D(*words))
+
+    copy(near, pitch, sent, 128, "HostToDevice")
+    copy(other, pitch, near, pitch, "DeviceToDevice")
+    before = came.copy()
+    copy(came, 128, other, pitch, "DeviceToHost")
+    assert (came[:, :WIDTH] == sent[:, :WIDTH]).all()
+    assert (came[:, WIDTH:] == before[:, WIDTH:]).all()
+    assert (rows(hip, other, pitch)[:, WIDTH:] == 0xEE).all()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_rows_refuse(hip: ModuleType, asynchronous: bool) -> None:
+    memory, pitch = pitched(hip)
+    host = np.zeros((HEIGHT, 128), np.uint8)
+
+    def copy(*words: Any) -> str:
+        return code(hip.hipMemcpy2DAsync(*words, None) if asynchronous else hip.hipMemcpy2D(*words))
+
+    up = kind(hip, "HostToDevice")
+    assert copy(memory, WIDTH - 1, host, 128, WIDTH, HEIGHT, up) == "hipErrorInvalidPitchValue"
+    assert copy(memory, pitch, host, WIDTH - 1, WIDTH, HEIGHT, up) == "hipErrorInvalidPitchValue"
+    assert copy(None, pitch, host, 128, WIDTH, HEIGHT, up) == "hipErrorInvalidValue"
+    assert copy(memory, pitch, None, 128, WIDTH, HEIGHT, up) == "hipErrorInvalidValue"
+    assert copy(memory, pitch, host, 128, WIDTH, HEIGHT + 1, up) == "hipErrorInvalidValue"
+    assert copy(int(memory) + pitch, pitch, host, 128, 128, HEIGHT, up) == "hipErrorInvalidValue"
+    assert copy(host, 128, memory, pitch, WIDTH, HEIGHT, up) == "hipErrorInvalidValue"  # host is no device
+    assert copy(None, 0, None, 0, 0, HEIGHT, up) == "hipSuccess"
+    assert copy(None, 0, None, 0, WIDTH, 0, up) == "hipSuccess"
+    assert (rows(hip, memory, pitch) == 0xEE).all()
+    if asynchronous:
+        words = (memory, pitch, host, 128, WIDTH, HEIGHT, up, 77)
+        assert code(hip.hipMemcpy2DAsync(*words)) == "hipErrorContextIsDestroyed"
+
+
+def test_rows_to_pinned_memory_with_any_kind(hip: ModuleType) -> None:
+    memory, pitch = pitched(hip)
+    pinned = done(hip.hipHostMalloc(WIDTH * HEIGHT, 0))
+    for name in ("DeviceToHost", "DeviceToDevice", "HostToHost", "Default"):
+        write(hip, pinned, bytes(WIDTH * HEIGHT))
+        done(hip.hipMemcpy2D(pinned, WIDTH, memory, pitch, WIDTH, HEIGHT, kind(hip, name)))
+        assert (read(hip, pinned, WIDTH * HEIGHT) == 0xEE).all()
+
+
+def test_rows_on_a_stream_wait(hip: ModuleType) -> None:
+    (a, pitch), (b, _) = pitched(hip), pitched(hip)
+    done(hip.hipMemset2D(a, pitch, 1, WIDTH, HEIGHT))
+    stream = create(1)
+    done(hip.hipDeviceSynchronize())
+    with held(stream):
+        done(hip.hipMemcpy2DAsync(b, pitch, a, pitch, WIDTH, HEIGHT, kind(hip), stream))
+        assert (rows(hip, b, pitch) == 0xEE).all()
+    assert (rows(hip, b, pitch)[:, :WIDTH] == 1).all()
+
+
+@pytest.mark.parametrize("call", ["hipMemcpyParam2D", "hipMemcpyParam2DAsync", "hipDrvMemcpy2DUnaligned"])
+def test_described_rows(hip: ModuleType, call: str) -> None:
+    types = hip.hipMemoryType
+    memory, pitch = pitched(hip)
+    sent = rng.integers(0, 256, (8, 64), dtype=np.uint8)
+
+    def run(copy: Any) -> str:
+        rest = [None] if call.endswith("Async") else []
+        return code(getattr(hip, call)(copy, *rest))
+
+    copy = hip.hip_Memcpy2D(
+        srcXInBytes=4, srcY=2, srcMemoryType=types.hipMemoryTypeHost, srcHost=sent, srcPitch=64,
+        dstXInBytes=10, dstY=1, dstMemoryType=types.hipMemoryTypeDevice, dstDevice=memory, dstPitch=pitch,
+        WidthInBytes=20, Height=3,
+    )  # fmt: skip
+    assert run(copy) == "hipSuccess"
+    done(hip.hipDeviceSynchronize())
+    found = rows(hip, memory, pitch)
+    assert (found[1:4, 10:30] == sent[2:5, 4:24]).all()
+    found[1:4, 10:30] = 0xEE
+    assert (found == 0xEE).all()
+    copy.dstMemoryType = types.hipMemoryTypeUnified
+    assert run(copy) == "hipSuccess"
+    copy.dstY = HEIGHT - 2
+    assert run(copy) == "hipErrorInvalidValue"  # beyond
+    copy.dstY, copy.dstPitch = 0, 19
+    assert run(copy) == "hipErrorInvalidValue"
+    copy.dstPitch, copy.dstMemoryType = pitch, types.hipMemoryTypeUnregistered
+    assert run(copy) == "hipErrorInvalidValue"
+    copy.dstMemoryType, copy.dstDevice = types.hipMemoryTypeDevice, sent
+    assert run(copy) == "hipErrorInvalidValue"
+    copy.dstMemoryType = types.hipMemoryTypeArray
+    assert run(copy) == "hipErrorInvalidValue"  # NULL
+    copy.dstArray = 64
+    assert run(copy) == "hipErrorNotSupported"
+    copy.Height = 0
+    assert run(copy) == "hipSuccess"
+    assert run(None) == "hipErrorInvalidValue"
+
+
+def box(hip: ModuleType, device: int, fill: int) -> Any:
+    done(hip.hipSetDevice(device))
+    made = done(hip.hipMalloc3D(hip.hipExtent(WIDTH, HEIGHT, DEPTH)))
+    done(hip.hipMemset(made.ptr, fill, made.pitch * HEIGHT * DEPTH))
+    return made
+
+
+def contents(hip: ModuleType, made: Any) -> Any:
+    return read(hip, made.ptr, made.pitch * HEIGHT * DEPTH).reshape(DEPTH, HEIGHT, made.pitch)
+
+
+def set_pitched(target: Any, source: Any) -> None:
+    ctypes.memmove(int(target), int(source), source.c_sizeof())
+
+
+def parameters(hip: ModuleType, name: str, dst: Any, src: Any, extent: tuple[int, int, int]) -> Any:
+    made = getattr(hip, name)()
+    set_pitched(made.dstPtr, dst)
+    set_pitched(made.srcPtr, src)
+    made.extent.width, made.extent.height, made.extent.depth = extent
+    return made
+
+
+CALLS = {
+    "hipMemcpy3D": ("hipMemcpy3DParms", 0),
+    "hipMemcpy3DAsync": ("hipMemcpy3DParms", 1),
+    "hipMemcpy3DPeer": ("hipMemcpy3DPeerParms", 0),
+    "hipMemcpy3DPeerAsync": ("hipMemcpy3DPeerParms", 1),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_boxes(hip: ModuleType, call: str) -> None:
+    src, dst = box(hip, 0, 1), box(hip, 1, 0xEE)
+    sent = rng.integers(0, 256, (DEPTH, HEIGHT, src.pitch), dtype=np.uint8)
+    write(hip, src.ptr, sent.tobytes())
+    name, streams = CALLS[call]
+    made = parameters(hip, name, dst, src, (50, 2, 2))
+    made.srcPos.x, made.srcPos.y, made.srcPos.z = 5, 1, 1
+    made.dstPos.x, made.dstPos.y, made.dstPos.z = 7, 3, 0
+    if "Peer" in call:
+        made.srcDevice, made.dstDevice = 0, 1
+    else:
+        made.kind = kind(hip, "DeviceToDevice")
+    done(getattr(hip, call)(made, *[None] * streams))
+    done(hip.hipDeviceSynchronize())
+    found = contents(hip, dst)
+    assert (found[0:2, 3:5, 7:57] == sent[1:3, 1:3, 5:55]).all()
+    found[0:2, 3:5, 7:57] = 0xEE
+    assert (found == 0xEE).all()
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_boxes_refuse(hip: ModuleType, call: str) -> None:
+    src, dst = box(hip, 0, 1), box(hip, 1, 0xEE)
+    name, streams = CALLS[call]
+
+    def run(change: Callable[[Any], object], extent: tuple[int, int, int] = (WIDTH, HEIGHT, DEPTH)) -> str:
+        made = parameters(hip, name, dst, src, extent)
+        if "Peer" not in call:
+            made.kind = kind(hip)
+        change(made)
+        return code(getattr(hip, call)(made, *[None] * streams))
+
+    def place(end: str, **values: int) -> Callable[[Any], None]:
+        def change(made: Any) -> None:
+            for field, value in values.items():
+                setattr(getattr(made, end), field, value)
+
+        return change
+
+    assert run(place("dstPtr", ptr=0)) == "hipErrorInvalidValue"
+    assert run(place("srcPtr", ptr=0)) == "hipErrorInvalidValue"
+    assert run(lambda made: setattr(made, "srcArray", 64)) == "hipErrorInvalidValue"  # twice
+
+    def array(made: Any) -> None:
+        made.srcArray, made.srcPtr.ptr = 64, 0
+
+    assert run(array) == "hipErrorNotSupported"
+    assert run(place("dstPtr", pitch=WIDTH - 1)) == "hipErrorInvalidPitchValue"
+    assert run(place("dstPtr", pitch=(1 << 31) - 1)) == "hipErrorInvalidValue"
+    assert run(place("srcPos", x=200)) == "hipErrorInvalidValue"
+    assert run(place("srcPos", z=1)) == "hipErrorInvalidValue"  # beyond
+    assert run(place("dstPos", y=1)) == "hipErrorInvalidValue"
+    assert run(place("dstPtr", ysize=HEIGHT - 1)) == "hipErrorInvalidValue"
+    assert run(lambda made: None, (WIDTH, HEIGHT, 0)) == "hipSuccess"
+    assert code(getattr(hip, call)(None, *[None] * streams)) == "hipErrorInvalidValue"
+    if "Peer" in call:
+        for field in ("srcDevice", "dstDevice"):
+            for bad in (-1, 2):
+                assert run(lambda made, f=field, n=bad: setattr(made, f, n)) == "hipErrorInvalidDevice"
+    else:
+
+        def host(made: Any) -> None:
+            made.kind, made.srcPtr.ptr = kind(hip, "DeviceToHost"), np.zeros(1 << 14)
+
+        assert run(host) == "hipErrorInvalidValue"
+    assert (contents(hip, dst) == 0xEE).all()
+
+
+def test_a_box_of_ordinary_memory(hip: ModuleType) -> None:
+    dst = box(hip, 0, 0xEE)
+    sent = rng.integers(0, 256, (DEPTH, HEIGHT, WIDTH), dtype=np.uint8)
+    src = hip.hipPitchedPtr(sent, WIDTH, WIDTH, HEIGHT)
+    made = parameters(hip, "hipMemcpy3DParms", dst, src, (WIDTH, HEIGHT, DEPTH))
+    made.kind = kind(hip, "HostToDevice")
+    done(hip.hipMemcpy3D(made))
+    found = contents(hip, dst)
+    assert (found[:, :, :WIDTH] == sent).all()
+    assert (found[:, :, WIDTH:] == 0xEE).all()
+
+
+def test_memcpy_3d_peer_follows_both_and_does_not_wait(hip: ModuleType) -> None:
+    src, dst = box(hip, 0, 1), box(hip, 1, 0xEE)
+    stream = done(hip.hipStreamCreate())
+    made = parameters(hip, "hipMemcpy3DPeerParms", dst, src, (WIDTH, HEIGHT, DEPTH))
+    made.srcDevice, made.dstDevice = 0, 1
+    done(hip.hipSetDevice(0))
+    with held(stream):
+        done(hip.hipMemset2DAsync(dst.ptr, dst.pitch, 7, dst.pitch, HEIGHT * DEPTH, stream))
+        done(hip.hipMemcpy3DPeer(made))
+    done(hip.hipSetDevice(1))
+    found = contents(hip, dst)
+    assert (found[:, :, :WIDTH] == 1).all()
+    assert (found[:, :, WIDTH:] == 7).all()
+
+
+@pytest.mark.parametrize("call", ["hipDrvMemcpy3D", "hipDrvMemcpy3DAsync"])
+def test_described_boxes(hip: ModuleType, call: str) -> None:
+    types = hip.hipMemoryType
+    dst = box(hip, 1, 0xEE)
+    sent = rng.integers(0, 256, (4, 6, 64), dtype=np.uint8)
+
+    def run(copy: Any) -> str:
+        return code(getattr(hip, call)(copy, *[None] * call.endswith("Async")))
+
+    copy = hip.HIP_MEMCPY3D(
+        srcXInBytes=4, srcY=2, srcZ=1, srcMemoryType=types.hipMemoryTypeHost, srcHost=sent, srcPitch=64,
+        srcHeight=6, dstXInBytes=10, dstY=1, dstMemoryType=types.hipMemoryTypeDevice, dstDevice=dst.ptr,
+        dstPitch=dst.pitch, dstHeight=HEIGHT, WidthInBytes=20, Height=3, Depth=2,
+    )  # fmt: skip
+    assert run(copy) == "hipSuccess"
+    done(hip.hipDeviceSynchronize())
+    found = contents(hip, dst)
+    assert (found[0:2, 1:4, 10:30] == sent[1:3, 2:5, 4:24]).all()
+    found[0:2, 1:4, 10:30] = 0xEE
+    assert (found == 0xEE).all()
+    copy.dstHeight = 2
+    assert run(copy) == "hipErrorInvalidValue"
+    copy.Depth = 0
+    assert run(copy) == "hipSuccess"
+    assert run(None) == "hipErrorInvalidValue"
+
+
+def batch(hip: ModuleType) -> tuple[list[Any], list[Any], list[int]]:
+    srcs = [on(hip, number % 2, 64, number + 1) for number in range(4)]
+    dsts = [on(hip, (number + 1) % 2, 64) for number in range(4)]
+    return dsts, srcs, [64, 1, 33, 64]
+
+
+@pytest.mark.parametrize("on_stream", [False, True])
+def test_a_batch(hip: ModuleType, on_stream: bool) -> None:
+    dsts, srcs, sizes = batch(hip)
+    failed = ctypes.c_uint64(5)
+    stream = done(hip.hipStreamCreate()) if on_stream else None
+    words = (dsts, srcs, sizes, 4, None, None, 0, ctypes.addressof(failed), stream)
+    assert hip.hipMemcpyBatchAsync(*words) == (hip.hipError_t.hipSuccess, NONE_FAILED)
+    assert failed.value == NONE_FAILED
+    done(hip.hipStreamSynchronize(stream))
+    for number, (dst, nbytes) in enumerate(zip(dsts, sizes, strict=True)):
+        assert read(hip, dst, 64).tolist() == [number + 1] * nbytes + [0] * (64 - nbytes)
+
+
+def test_a_batch_ends_with_the_one_that_fails(hip: ModuleType) -> None:
+    dsts, srcs, sizes = batch(hip)
+    failed = ctypes.c_uint64(5)
+
+    def run(sizes: list[int], dsts: list[Any] = dsts) -> tuple[str, int]:
+        words = (dsts, srcs, sizes, 4, None, None, 0, ctypes.addressof(failed), None)
+        error, index = hip.hipMemcpyBatchAsync(*words)
+        assert failed.value == index
+        return error.name, index
+
+    assert run([64, 64, 0, 64]) == ("hipErrorInvalidValue", 2)
+    assert run([64, 65, 64, 64]) == ("hipErrorInvalidValue", 1)
+    assert run(sizes, [*dsts[:3], None]) == ("hipErrorInvalidValue", 3)
+    done(hip.hipDeviceSynchronize())
+    assert (read(hip, dsts[1], 64)[:1] == 2).all()
+
+
+def test_what_a_batch_refuses(hip: ModuleType) -> None:
+    dsts, srcs, sizes = batch(hip)
+    attributes = hip.hipMemcpyAttributes()
+
+    def run(*words: Any) -> str:
+        return code(hip.hipMemcpyBatchAsync(*words))
+
+    assert run(None, srcs, sizes, 4, None, None, 0, None, None) == "hipErrorInvalidValue"
+    assert run(dsts, None, sizes, 4, None, None, 0, None, None) == "hipErrorInvalidValue"
+    assert run(dsts, srcs, None, 4, None, None, 0, None, None) == "hipErrorInvalidValue"
+    assert run(dsts, srcs, sizes, 0, None, None, 0, None, None) == "hipErrorInvalidValue"
+    assert run(dsts, srcs, sizes, 4, attributes, [0], 1, None, None) == "hipErrorNotSupported"
+    assert run(dsts, srcs, sizes, 4, None, None, 0, None, 77) == "hipErrorInvalidHandle"
+
+
+def test_a_batch_as_hip_python_calls_it_has_no_sizes(hip: ModuleType) -> None:
+    from peerlane.dialects.hip import explain
+
+    dsts, srcs, _ = batch(hip)
+    invalid = hip.hipError_t.hipErrorInvalidValue
+    assert hip.hipMemcpyBatchAsync(srcs, 4, None, 0, None) == (invalid, None, 0, 0, 0)
+    assert "makes an output of `sizes`" in explain()
+    assert hip.hipMemcpyBatchAsync(dsts, srcs, 4, None, 0, None) == (invalid, 0, 0, 0)
+    assert (
+        code(hip.hipMemcpyBatchAsync(srcs, 4, hip.hipMemcpyAttributes(), 1, None)) == "hipErrorNotSupported"
+    )
+    with pytest.raises(TypeError):
+        hip.hipMemcpyBatchAsync(dsts, srcs)
+
+
+def operations(hip: ModuleType, *pairs: tuple[Any, Any], extent: tuple[int, int, int]) -> Any:
+    made = hip.hipMemcpy3DBatchOp.allocate(len(pairs))
+    for at, pair in enumerate(pairs):
+        for operand, memory in zip((made.get_dst(at), made.get_src(at)), pair, strict=True):
+            operand.type = hip.hipMemcpy3DOperandType.hipMemcpyOperandTypePointer
+            operand.op.ptr.ptr, operand.op.ptr.rowLength = memory.ptr, memory.pitch
+            operand.op.ptr.layerHeight = HEIGHT
+        inner = made.get_extent(at)
+        inner.width, inner.height, inner.depth = extent
+    return made
+
+
+def test_a_batch_of_boxes(hip: ModuleType) -> None:
+    a, b, c, d = (box(hip, number % 2, number + 1) for number in range(4))
+    made = operations(hip, (b, a), (d, c), extent=(WIDTH, HEIGHT, DEPTH))
+    assert hip.hipMemcpy3DBatchAsync(2, made, 0, None) == (hip.hipError_t.hipSuccess, NONE_FAILED)
+    done(hip.hipDeviceSynchronize())
+    for target, before, value in ((b, 2, 1), (d, 4, 3)):
+        found = contents(hip, target)
+        assert (found[:, :, :WIDTH] == value).all()
+        assert (found[:, :, WIDTH:] == before).all()
+
+
+def test_what_a_batch_of_boxes_refuses(hip: ModuleType) -> None:
+    a, b = box(hip, 0, 1), box(hip, 1, 2)
+    made = operations(hip, (b, a), (b, a), extent=(WIDTH, HEIGHT, DEPTH))
+    assert code(hip.hipMemcpy3DBatchAsync(0, made, 0, None)) == "hipErrorInvalidValue"
+    assert code(hip.hipMemcpy3DBatchAsync(2, None, 0, None)) == "hipErrorInvalidValue"
+    assert code(hip.hipMemcpy3DBatchAsync(2, made, 1, None)) == "hipErrorInvalidValue"
+    assert code(hip.hipMemcpy3DBatchAsync(2, made, 0, 77)) == "hipErrorInvalidHandle"
+    made.get_extent(1).depth = DEPTH + 1
+    assert hip.hipMemcpy3DBatchAsync(2, made, 0, None) == (hip.hipError_t.hipErrorInvalidValue, 1)
+    made.get_src(0).type = hip.hipMemcpy3DOperandType.hipMemcpyOperandTypeArray
+    made.get_src(0).op.array.array = 64
+    assert hip.hipMemcpy3DBatchAsync(2, made, 0, None) == (hip.hipError_t.hipErrorNotSupported, 0)

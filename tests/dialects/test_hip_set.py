@@ -1,0 +1,303 @@
+"""Filling memory with HIP, and what it is told of managed memory (spec hip 1.4)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.hip_client import code, done, held, neutral, on, read
+from peerlane.dialects.hip._stream import create
+
+Enter = Callable[..., ModuleType]
+pytestmark = pytest.mark.timeout(60)
+N = 256
+WIDTHS = {"hipMemset": 1, "hipMemsetD8": 1, "hipMemsetD16": 2, "hipMemsetD32": 4}
+VALUES = {1: 0xA5, 2: 0x1234, 4: 0x12345678}
+BOXES = {"hipMemset2D": 1, "hipMemsetD2D8": 1, "hipMemsetD2D16": 2, "hipMemsetD2D32": 4}
+
+
+def run(hip: ModuleType, name: str, asynchronous: bool, *words: Any, stream: Any = None) -> str:
+    if asynchronous:
+        return code(getattr(hip, f"{name}Async")(*words, stream))
+    return code(getattr(hip, name)(*words))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("name", WIDTHS)
+@pytest.mark.parametrize("kind", ["device", "host", "managed", "registered"])
+def test_fill(hip: ModuleType, name: str, asynchronous: bool, kind: str) -> None:
+    width, host = WIDTHS[name], np.zeros(N, np.uint8)
+    if kind == "registered":
+        done(hip.hipHostRegister(host, N, 0))
+        memory: Any = host.ctypes.data
+    else:
+        allocate = {"host": (hip.hipHostMalloc, N, 0), "managed": (hip.hipMallocManaged, N, 1)}
+        call, *words = allocate.get(kind, (hip.hipMalloc, N))
+        memory = done(call(*words))
+        done(hip.hipMemcpy(memory, host, N, hip.hipMemcpyKind.hipMemcpyDefault))
+    assert run(hip, name, asynchronous, int(memory) + 4, VALUES[width], 8) == "hipSuccess"
+    found = read(hip, memory, N)
+    assert found[4 : 4 + 8 * width].tobytes() == VALUES[width].to_bytes(width, "little") * 8
+    found[4 : 4 + 8 * width] = 0
+    assert not found.any()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("name", WIDTHS)
+def test_fill_refuses(hip: ModuleType, name: str, asynchronous: bool) -> None:
+    memory, width = on(hip, 0, N), WIDTHS[name]
+    assert run(hip, name, asynchronous, None, 1, 1) == "hipErrorInvalidValue"
+    assert run(hip, name, asynchronous, np.zeros(N), 1, 1) == "hipErrorInvalidValue"
+    assert run(hip, name, asynchronous, memory, 1, N // width + 1) == "hipErrorInvalidValue"
+    assert run(hip, name, asynchronous, int(memory) + 1, 1, N // width) == "hipErrorInvalidValue"
+    assert run(hip, name, asynchronous, None, 1, 0) == "hipSuccess"
+    registered = np.zeros(N, np.uint8)
+    done(hip.hipHostRegister(registered, N - 8, 0))
+    assert run(hip, name, asynchronous, registered.ctypes.data, 1, N // width) == "hipErrorInvalidValue"
+    if asynchronous:
+        assert run(hip, name, True, memory, 1, 1, stream=77) == "hipErrorContextIsDestroyed"
+    assert not read(hip, memory, N).any()
+
+
+def test_only_the_lowest_byte_counts(hip: ModuleType) -> None:
+    memory = on(hip, 0, N)
+    done(hip.hipMemset(memory, 0x1FF, 8))
+    done(hip.hipMemset(int(memory) + 8, -2, 8))
+    done(hip.hipMemsetD32(int(memory) + 16, -2, 2))
+    assert read(hip, memory, 24).tobytes() == b"\xff" * 8 + b"\xfe" * 8 + b"\xfe\xff\xff\xff" * 2
+
+
+def fill_behind_work(hip: ModuleType, address: int) -> bool:
+    """Fill while a blocking stream waits; whether the call returned before."""
+    stream = done(hip.hipStreamCreate())
+    results: list[Any] = []
+
+    with held(stream):
+        thread = threading.Thread(target=lambda: results.append(hip.hipMemset(address, 3, 8)))
+        thread.start()
+        thread.join(0.3)
+        returned = not thread.is_alive()
+        assert not returned or not neutral(0).record().is_done
+    thread.join(20)
+    assert [code(each) for each in results] == ["hipSuccess"]
+    return returned
+
+
+def test_memory_of_a_device_is_filled_later(hip: ModuleType) -> None:
+    assert fill_behind_work(hip, int(on(hip, 0, N)))
+
+
+@pytest.mark.parametrize("which", ["inside", "host", "managed", "synchronous"])
+def test_other_memory_is_filled_on_return(hip: ModuleType, which: str) -> None:
+    memory = on(hip, 0, N)
+    if which == "synchronous":
+        sync = hip.hipPointer_attribute.HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS
+        done(hip.hipPointerSetAttribute(np.array([1], np.uint32), sync, memory))
+    address = {
+        "inside": int(memory) + 8,
+        "host": int(done(hip.hipHostMalloc(N, 0))),
+        "managed": int(done(hip.hipMallocManaged(N, 1))),
+        "synchronous": int(memory),
+    }[which]
+    assert not fill_behind_work(hip, address)
+
+
+def test_fill_on_a_stream_waits(hip: ModuleType) -> None:
+    memory, stream = on(hip, 0, N), create(1)
+    with held(stream):
+        done(hip.hipMemsetAsync(memory, 3, N, stream))
+        assert not read(hip, memory, N).any()
+    assert (read(hip, memory, N) == 3).all()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("name", BOXES)
+def test_fill_rows(hip: ModuleType, name: str, asynchronous: bool) -> None:
+    element = BOXES[name]
+    memory, pitch = done(hip.hipMallocPitch(100, 5))
+    done(hip.hipMemset(memory, 0, pitch * 5))
+    value = VALUES[element]
+    assert run(hip, name, asynchronous, memory, pitch, value, 40, 3) == "hipSuccess"
+    found = read(hip, memory, pitch * 5).reshape(5, pitch)
+    assert found[:3, :40].tobytes() == value.to_bytes(element, "little") * (120 // element)
+    found[:3, :40] = 0
+    assert not found.any()
+    assert run(hip, name, asynchronous, memory, pitch, value, pitch, 5) == "hipSuccess"
+    assert read(hip, memory, pitch * 5).tobytes() == value.to_bytes(element, "little") * (
+        pitch * 5 // element
+    )
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("name", BOXES)
+def test_fill_rows_refuses(hip: ModuleType, name: str, asynchronous: bool) -> None:
+    memory, pitch = done(hip.hipMallocPitch(100, 5))
+    for words in (
+        (None, pitch, 1, 100, 5),
+        (np.zeros(4096), pitch, 1, 100, 5),
+        (memory, 1, 1, 100, 5),
+        (memory, 0, 1, 100, 5),
+        (memory, pitch, 1, 100, 6),
+        (memory, pitch, 1, (1 << 64) - 12, 5),
+        (memory, pitch, 1, 100, (1 << 64) - 12),
+        (int(memory) + pitch - 96, pitch, 1, 100, 5),
+    ):
+        assert run(hip, name, asynchronous, *words) == "hipErrorInvalidValue", words
+    for words in ((None, 0, 1, 0, 5), (None, 0, 1, 100, 0)):
+        assert run(hip, name, asynchronous, *words) == "hipSuccess"
+    if BOXES[name] > 1:
+        assert run(hip, name, asynchronous, memory, pitch, 1, 99, 5) == "hipErrorInvalidValue"
+
+
+def test_widths_in_elements(hip_on: Enter) -> None:
+    hip = hip_on(POLICY="fill_width=document")
+    memory = on(hip, 0, N)
+    done(hip.hipMemsetD2D16(memory, 64, 0x0101, 10, 2))
+    assert [int(row.sum()) for row in read(hip, memory, N).reshape(4, 64)] == [20, 20, 0, 0]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_fill_boxes(hip: ModuleType, asynchronous: bool) -> None:
+    made = done(hip.hipMalloc3D(hip.hipExtent(100, 4, 3)))
+    done(hip.hipMemset(made.ptr, 0, made.pitch * 12))
+    assert run(hip, "hipMemset3D", asynchronous, made, 7, hip.hipExtent(60, 2, 2)) == "hipSuccess"
+    found = read(hip, made.ptr, made.pitch * 12).reshape(3, 4, made.pitch)
+    assert (found[:2, :2, :60] == 7).all()
+    found[:2, :2, :60] = 0
+    assert not found.any()
+    for extent in ((100, 5, 1), (100, 4, 4), (300, 1, 1)):
+        assert (
+            run(hip, "hipMemset3D", asynchronous, made, 7, hip.hipExtent(*extent)) == "hipErrorInvalidValue"
+        )
+    assert run(hip, "hipMemset3D", asynchronous, made, 7, hip.hipExtent(0, 5, 1)) == "hipSuccess"
+    assert run(hip, "hipMemset3D", asynchronous, None, 7, hip.hipExtent(1, 1, 1)) == "hipErrorInvalidValue"
+    assert run(hip, "hipMemset3D", asynchronous, made, 7, None) == "hipErrorInvalidValue"
+
+
+def told(
+    hip: ModuleType, memory: Any, name: str, start: int = 0, nbytes: int = N, room: int = 1
+) -> list[int]:
+    data = np.full(room, 99, np.int32)
+    member = hip.hipMemRangeAttribute[f"hipMemRangeAttribute{name}"]
+    done(hip.hipMemRangeGetAttribute(data, 4 * room, member, int(memory) + start, nbytes))
+    return [int(each) for each in data]
+
+
+def test_what_is_told_of_managed_memory_comes_back(hip: ModuleType) -> None:
+    advice = hip.hipMemoryAdvise
+    memory = done(hip.hipMallocManaged(N, 1))
+    assert told(hip, memory, "ReadMostly") == [0]
+    assert told(hip, memory, "PreferredLocation") == [-2]
+    assert told(hip, memory, "LastPrefetchLocation") == [-2]
+    assert told(hip, memory, "AccessedBy", room=2) == [-2, -2]
+    assert told(hip, memory, "CoherencyMode") == [0]
+
+    done(hip.hipMemAdvise(memory, 128, advice.hipMemAdviseSetReadMostly, -5))  # no device is looked at
+    assert told(hip, memory, "ReadMostly", 0, 128) == [1]
+    assert told(hip, memory, "ReadMostly") == [0]
+    done(hip.hipMemAdvise(int(memory) + 64, 64, advice.hipMemAdviseUnsetReadMostly, 0))
+    assert [told(hip, memory, "ReadMostly", at, 64) for at in (0, 64, 32)] == [[1], [0], [0]]
+
+    done(hip.hipMemAdvise(memory, N, advice.hipMemAdviseSetPreferredLocation, 1))
+    assert told(hip, memory, "PreferredLocation") == [1]
+    done(hip.hipMemAdvise(memory, 8, advice.hipMemAdviseSetPreferredLocation, -1))
+    assert told(hip, memory, "PreferredLocation", 0, 8) == [-1]
+    assert told(hip, memory, "PreferredLocation") == [-2]
+    done(hip.hipMemAdvise(memory, N, advice.hipMemAdviseUnsetPreferredLocation, 0))
+    assert told(hip, memory, "PreferredLocation", 100, 1) == [-2]
+
+    for device in (0, 1, -1):
+        done(hip.hipMemAdvise(memory, N, advice.hipMemAdviseSetAccessedBy, device))
+    assert told(hip, memory, "AccessedBy", room=4) == [0, 1, -1, -2]
+    done(hip.hipMemAdvise(memory, 8, advice.hipMemAdviseUnsetAccessedBy, 1))
+    assert told(hip, memory, "AccessedBy", room=2) == [0, -1]
+
+    done(hip.hipMemAdvise(memory, 8, advice.hipMemAdviseSetCoarseGrain, 0))
+    assert [told(hip, memory, "CoherencyMode", 0, each) for each in (8, N)] == [[1], [2]]
+    done(hip.hipMemAdvise(memory, 8, advice.hipMemAdviseUnsetCoarseGrain, 0))
+    assert told(hip, memory, "CoherencyMode") == [0]
+
+    done(hip.hipMemPrefetchAsync(memory, N, 1, None))
+    assert told(hip, memory, "LastPrefetchLocation") == [1]
+    done(hip.hipMemPrefetchAsync(memory, N, -1, None))
+    assert told(hip, memory, "LastPrefetchLocation") == [-1]
+    done(hip.hipFree(memory))
+    assert told(hip, done(hip.hipMallocManaged(N, 1)), "LastPrefetchLocation") == [-2]
+
+
+def test_places_as_locations(hip: ModuleType) -> None:
+    kinds, advice = hip.hipMemLocationType, hip.hipMemoryAdvise
+    memory = done(hip.hipMallocManaged(N, 1))
+    device = hip.hipMemLocation(type=kinds.hipMemLocationTypeDevice, id=1)
+    host = hip.hipMemLocation(type=kinds.hipMemLocationTypeHost, id=7)
+    done(hip.hipMemPrefetchAsync_v2(memory, N, device, 0, None))
+    assert told(hip, memory, "LastPrefetchLocation") == [1]
+    done(hip.hipMemAdvise_v2(memory, N, advice.hipMemAdviseSetPreferredLocation, host))
+    assert told(hip, memory, "PreferredLocation") == [-1]
+    prefer = advice.hipMemAdviseSetPreferredLocation
+    assert code(hip.hipMemPrefetchAsync_v2(memory, N, device, 1, None)) == "hipErrorInvalidValue"
+    assert code(hip.hipMemPrefetchAsync_v2(memory, N, None, 0, None)) == "hipErrorInvalidValue"
+    assert code(hip.hipMemAdvise_v2(memory, N, prefer, hip.hipMemLocation())) == "hipErrorInvalidValue"
+    device.id = 2
+    assert code(hip.hipMemAdvise_v2(memory, N, prefer, device)) == "hipErrorInvalidDevice"
+
+
+def test_what_managed_memory_refuses(hip: ModuleType) -> None:
+    memory, plain = done(hip.hipMallocManaged(N, 1)), on(hip, 0, N)
+    prefer = hip.hipMemoryAdvise.hipMemAdviseSetPreferredLocation
+    mostly, data = hip.hipMemRangeAttribute.hipMemRangeAttributeReadMostly, np.zeros(2, np.int32)
+    for pointer, nbytes in ((None, N), (memory, 0), (memory, N + 1), (int(memory) + 1, N)):
+        assert code(hip.hipMemPrefetchAsync(pointer, nbytes, 0, None)) == "hipErrorInvalidValue"
+        assert code(hip.hipMemAdvise(pointer, nbytes, prefer, 0)) == "hipErrorInvalidValue"
+        assert code(hip.hipMemRangeGetAttribute(data, 4, mostly, pointer, nbytes)) == "hipErrorInvalidValue"
+    for device in (2, -2):
+        assert code(hip.hipMemPrefetchAsync(memory, N, device, None)) == "hipErrorInvalidDevice"
+        assert code(hip.hipMemAdvise(memory, N, prefer, device)) == "hipErrorInvalidDevice"
+    for other in (plain, data):
+        assert code(hip.hipMemAdvise(other, 8, prefer, 0)) == "hipErrorInvalidValue"
+        assert code(hip.hipMemRangeGetAttribute(data, 4, mostly, other, 8)) == "hipErrorInvalidValue"
+    done(hip.hipMemPrefetchAsync(plain, N, 1, None))
+    assert code(hip.hipMemPrefetchAsync(data, 8, 1, None)) == "hipErrorNotSupported"
+    done(hip.hipMemPrefetchAsync(data, 8, -1, None))
+    assert code(hip.hipMemPrefetchAsync(memory, N, 0, 77)) == "hipErrorContextIsDestroyed"
+    for nbytes in (0, 3, 8):
+        assert code(hip.hipMemRangeGetAttribute(data, nbytes, mostly, memory, N)) == "hipErrorInvalidValue"
+    assert code(hip.hipMemRangeGetAttribute(None, 4, mostly, memory, N)) == "hipErrorInvalidValue"
+
+
+def test_many_attributes_of_a_range(hip: ModuleType) -> None:
+    kinds = hip.hipMemRangeAttribute
+    memory = done(hip.hipMallocManaged(N, 1))
+    done(hip.hipMemAdvise(memory, N, hip.hipMemoryAdvise.hipMemAdviseSetAccessedBy, 1))
+    one, many = np.full(1, 99, np.int32), np.full(2, 99, np.int32)
+    members = [kinds.hipMemRangeAttributeReadMostly, kinds.hipMemRangeAttributeAccessedBy]
+    done_ = hip.hipMemRangeGetAttributes([one, many], [4, 8], members, 2, memory, N)
+    assert done_ == (hip.hipError_t.hipSuccess,)
+    assert (one.tolist(), many.tolist()) == ([0], [1, -2])
+    assert code(hip.hipMemRangeGetAttributes([one, many], [4, 8], members, 0, memory, N)) == (
+        "hipErrorInvalidValue"
+    )
+    assert code(hip.hipMemRangeGetAttributes([None], [4], members, 1, memory, N)) == "hipErrorInvalidValue"
+    assert code(hip.hipMemRangeGetAttributes(2, memory, N)) == "hipErrorNotSupported"
+    assert code(hip.hipMemRangeGetAttributes(2, memory, 0)) == "hipErrorInvalidValue"
+
+
+def test_attach(hip: ModuleType) -> None:
+    memory, stream = done(hip.hipMallocManaged(N, 1)), done(hip.hipStreamCreate())
+    for flags in (1, 2, 4):
+        done(hip.hipStreamAttachMemAsync(stream, memory, 0, flags))
+    done(hip.hipStreamAttachMemAsync(None, memory, N, 1))
+    for words in (
+        (stream, None, 0, 1),
+        (stream, np.zeros(8), 0, 1),
+        (stream, memory, 0, 3),
+        (stream, memory, 8, 1),
+        (None, memory, 0, 4),
+    ):
+        assert code(hip.hipStreamAttachMemAsync(*words)) == "hipErrorInvalidValue"
+    assert code(hip.hipStreamAttachMemAsync(77, memory, 0, 1)) == "hipErrorContextIsDestroyed"
