@@ -28,6 +28,7 @@ def pitched(hip: ModuleType, device: int = 0, height: int = HEIGHT) -> tuple[Any
     done(hip.hipSetDevice(device))
     memory, pitch = done(hip.hipMallocPitch(WIDTH, height))
     done(hip.hipMemset(memory, 0xEE, pitch * height))
+    done(hip.hipDeviceSynchronize())
     return memory, pitch
 
 
@@ -144,6 +145,7 @@ def box(hip: ModuleType, device: int, fill: int) -> Any:
     done(hip.hipSetDevice(device))
     made = done(hip.hipMalloc3D(hip.hipExtent(WIDTH, HEIGHT, DEPTH)))
     done(hip.hipMemset(made.ptr, fill, made.pitch * HEIGHT * DEPTH))
+    done(hip.hipDeviceSynchronize())
     return made
 
 

@@ -185,7 +185,7 @@ def test_calls_report_the_neutral_copy_and_the_dialect_or_why_not(capsys: pytest
     assert {"peerlane", "peerlane raw", "numpy.copyto"} <= contenders
     assert ("peerlane acl" in contenders) != ("call copying 8 bytes, acl dialect" in skipped)
     assert all(figure["reference"] == "ctypes.memmove" for figure in result["figures"])
-    assert [bar["id"] for bar in result["bars"]] == ["P3"] * (1 + ("peerlane acl" in contenders))
+    assert [bar["id"] for bar in result["bars"]] == ["P3"] * (2 + ("peerlane acl" in contenders))
 
 
 def quiet_plan(say: Callable[[str], None] = lambda words: None) -> plan.Plan:

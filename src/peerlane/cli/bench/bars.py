@@ -9,6 +9,7 @@ from peerlane.cli.bench.measure import SPEED, Figure
 
 PEERLANE = "peerlane"
 PEERLANE_ACL = "peerlane acl"
+PEERLANE_HIP = "peerlane hip"
 PEERLANE_INSIDE = "peerlane, without the call"  # the look-up alone, looped in native code
 PEERLANE_WORD = "peerlane, a word of memory"
 PEERLANE_CONNECTED = "peerlane, connected before"
@@ -51,6 +52,7 @@ BARS = (
     Bar("P2", "copy 64 KiB on a device", PEERLANE, 0.70, 0.95),
     Bar("P3", "call copying 8 bytes", PEERLANE, 1.5, 0.7),
     Bar("P3", "call copying 8 bytes", PEERLANE_ACL, 3.0, 1.5),
+    Bar("P3", "call copying 8 bytes", PEERLANE_HIP, 4.0, 2.0),
     Bar("P4", "async copy of 256 MiB beside Python", PEERLANE, 1.10, 1.03),
     Bar("P5", "submit 8 bytes, stream idle", PEERLANE, 1.5, 0.7),
     Bar("P5", "submit 8 bytes, behind a wait", PEERLANE, 2.0, 1.0),

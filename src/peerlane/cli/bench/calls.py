@@ -10,7 +10,7 @@ from typing import Any
 import peerlane as pl
 from peerlane import dialects
 from peerlane.cli.bench import rivals
-from peerlane.cli.bench.bars import PEERLANE, PEERLANE_ACL
+from peerlane.cli.bench.bars import PEERLANE, PEERLANE_ACL, PEERLANE_HIP
 from peerlane.cli.bench.measure import TIME, Contender, Figure, Skip, figure, interleaved, looped
 from peerlane.cli.bench.plan import Plan
 from peerlane.errors import DeviceFault
@@ -22,7 +22,7 @@ _DEVICE_TO_DEVICE = 3
 
 
 def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], list[Skip]]:
-    """Time the neutral copy, the raw copy and the acl dialect's against ``ctypes.memmove``."""
+    """Time the neutral copy, the raw copy and those of the dialects against ``ctypes.memmove``."""
     plan.say(_CASE)
     skips: list[Skip] = []
     with ExitStack() as stack:
@@ -40,6 +40,7 @@ def measure(plan: Plan, devices: Sequence[pl.Device]) -> tuple[list[Figure], lis
             contenders.append(_acl(stack))
         except ImportError as error:
             skips.append(Skip(f"{_CASE}, acl dialect", f"cannot be imported: {error}"))
+        contenders.append(_hip(stack))
         others = [name for name in plan.rivals if name != "ctypes"]
         contenders += rivals.contenders(others, dst, src, _NUMBER)
         samples = interleaved(contenders, plan.rounds)
@@ -57,6 +58,22 @@ def _acl(stack: ExitStack) -> Contender:
     _check(acl.rt.set_device(0), "acl.rt.set_device")
     dst, src = _allocated(acl, stack), _allocated(acl, stack)
     return looped(PEERLANE_ACL, acl.rt.memcpy, dst, _BYTES, src, _BYTES, _DEVICE_TO_DEVICE, number=_NUMBER)
+
+
+def _hip(stack: ExitStack) -> Contender:
+    """Return hipMemcpy between two DeviceArrays, which nothing queued has to come before."""
+    from peerlane.dialects.hip import hip
+
+    def allocated() -> Any:
+        error, array = hip.hipMalloc(_BYTES)
+        _check(error, "hipMalloc")
+        stack.callback(hip.hipFree, array)
+        return array
+
+    dst, src = allocated(), allocated()
+    _check(hip.hipDeviceSynchronize()[0], "hipDeviceSynchronize")
+    kind = hip.hipMemcpyKind.hipMemcpyDeviceToDevice
+    return looped(PEERLANE_HIP, hip.hipMemcpy, dst, src, _BYTES, kind, number=_NUMBER)
 
 
 def _allocated(acl: Any, stack: ExitStack) -> int:

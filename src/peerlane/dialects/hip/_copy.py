@@ -161,13 +161,12 @@ def _quick(checked: Any) -> Any:
                 and type(source) is int
                 and type(nbytes) is int
                 and type(kind) is _Kind
-                and nbytes > 0
                 and null.settled == null.group.submitted
                 and find(to)[0] == null.number == find(source)[0]  # type: ignore[index]  # None is caught
                 and not context.node.is_closed
                 and policy.is_plain
             ):
-                _copy(to, source, nbytes, False)
+                _copy(to, source, nbytes)
                 calls.last.newest = SUCCESS
                 return _DONE
         except (Refusal, Error, AttributeError, TypeError, ValueError):
