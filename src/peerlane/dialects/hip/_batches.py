@@ -26,7 +26,7 @@ def hipMemcpyBatchAsync(srcs: Any, count: int, attrs: Any, numAttrs: int, stream
 
     C's arguments are taken as well: ``(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream)``,
     lists or arrays and numbers; ``failIdx`` is an address or None, and comes back too.  Those before the one that
-    fails were queued; ``failIdx`` is 2**64 - 1 when none did.  With ordinary host memory a copy is complete on return.
+    fails were queued; ``failIdx`` is 2**64 - 1 when none did.  With ordinary host memory a copy is over on return.
 
     Gives: failIdx
     Refuses: hipErrorInvalidResourceHandle the stream; hipErrorInvalidValue NULL, no copies, one of 0 bytes, as
