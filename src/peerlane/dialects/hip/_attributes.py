@@ -19,8 +19,6 @@ from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import Error
 
-_Type = enumeration("hipMemoryType")
-_Attribute = enumeration("hipPointer_attribute")
 _PREFIX = "HIP_POINTER_ATTRIBUTE_"
 _WORD, _INT, _BOOL = "<Q", "<i", "<B"
 #: How the value of each attribute lies in the memory that the program passes.
@@ -108,7 +106,7 @@ def hipPointerGetAttributes(ptr: int) -> object:
 def type_of(place: Place) -> Any:
     """Return the hipMemoryType of memory."""
     name = "Device" if place.is_device else "Managed" if place.is_managed else "Host"
-    return _Type[f"hipMemoryType{name}"]
+    return enumeration("hipMemoryType")[f"hipMemoryType{name}"]
 
 
 @calls.call("hipPointerGetAttribute")
@@ -162,7 +160,7 @@ def _pointer_get_attributes(numAttributes: int, attributes: Any, data: Any, ptr:
         target = int(data[number])
         refuse_null(**{f"data[{number}]": target})
         with contextlib.suppress(Refusal):  # the value is written all the same
-            _write_attribute(target, _Attribute(attributes[number]), ptr)
+            _write_attribute(target, enumeration("hipPointer_attribute")(attributes[number]), ptr)
 
 
 def _refuse_none(count: int) -> None:
@@ -171,7 +169,7 @@ def _refuse_none(count: int) -> None:
 
 
 def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
-    name = _Attribute(attribute).name.removeprefix(_PREFIX)
+    name = attribute.name.removeprefix(_PREFIX)
     if name not in _FORMATS:
         raise refusal(
             "hipErrorNotSupported",

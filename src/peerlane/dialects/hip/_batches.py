@@ -9,14 +9,12 @@ from peerlane.dialects._call import Refusal
 from peerlane.dialects.hip._boxes import Side, prepared, refuse_arrays
 from peerlane.dialects.hip._convention import Stopped, code_of, hipError_t, refusal, remedy_of
 from peerlane.dialects.hip._copy import copy_on, move_on
-from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._pointers import write
 from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._stream import AnyStream, stream_of
 from peerlane.errors import Error
 
 _NONE_FAILED = (1 << 64) - 1
-_ARRAY = enumeration("hipMemcpy3DOperandType")["hipMemcpyOperandTypeArray"]
 _NO_STREAM = "hipErrorInvalidResourceHandle"
 
 
@@ -159,7 +157,7 @@ def _submit_box(boxes: Any, at: int, stream: AnyStream) -> None:
 
 
 def _operand(operand: Any) -> Side:
-    if operand.type == _ARRAY:
+    if operand.type.name == "hipMemcpyOperandTypeArray":
         refuse_arrays(operand.op.array.array)
     memory = operand.op.ptr
     return Side(int(memory.ptr), memory.rowLength, memory.layerHeight)

@@ -8,7 +8,6 @@ from typing import Any
 from peerlane import raw
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._copy import Ends, Move, check
-from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._places import known, refuse_outside
 from peerlane.dialects.hip._stream import submits
 
@@ -21,7 +20,6 @@ _ENDS = {  # by kind: whether the destination and the source must be memory that
     "hipMemcpyDeviceToDeviceNoCU": (_DEVICE, _DEVICE),
     "hipMemcpyDefault": (_ANY, _ANY),
 }
-_Type = enumeration("hipMemoryType")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +134,15 @@ def side_of_memory(copy: Any, end: str) -> Side:
     Refuses: hipErrorInvalidValue a type that memory does not have; hipErrorNotSupported arrays
     """
     kind = getattr(copy, f"{end}MemoryType")
-    if kind == _Type["hipMemoryTypeArray"]:
+    if kind.name == "hipMemoryTypeArray":
         refuse_arrays(getattr(copy, f"{end}Array"))
-    if kind == _Type["hipMemoryTypeUnregistered"]:
+    if kind.name == "hipMemoryTypeUnregistered":
         raise refusal(
             "hipErrorInvalidValue",
             f"{end}MemoryType is {kind.name}",
             "pass hipMemoryTypeHost, hipMemoryTypeDevice or hipMemoryTypeUnified",
         )
-    is_host = kind == _Type["hipMemoryTypeHost"]
+    is_host = kind.name == "hipMemoryTypeHost"
     return Side(
         int(getattr(copy, f"{end}{'Host' if is_host else 'Device'}")),
         getattr(copy, f"{end}Pitch"),
@@ -152,7 +150,7 @@ def side_of_memory(copy: Any, end: str) -> Side:
         getattr(copy, f"{end}XInBytes"),
         getattr(copy, f"{end}Y"),
         getattr(copy, f"{end}Z", 0),
-        must_be_known=kind == _Type["hipMemoryTypeDevice"],
+        must_be_known=kind.name == "hipMemoryTypeDevice",
     )
 
 

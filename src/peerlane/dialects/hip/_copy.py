@@ -161,7 +161,8 @@ def _quick(checked: Any) -> Any:
                 and type(source) is int
                 and type(nbytes) is int
                 and type(kind) is _Kind
-                and null.settled == null.group.submitted
+                and null.settled == null.submissions
+                and null.group.is_idle
                 and find(to)[0] == null.number == find(source)[0]  # type: ignore[index]  # None is caught
                 and not context.node.is_closed
                 and policy.is_plain

@@ -16,9 +16,7 @@ from peerlane.dialects.hip._pointers import write
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import refuse_flags, stream_of
 
-_Location = enumeration("hipMemLocationType")
-_HOSTS = tuple(_Location[f"hipMemLocationType{name}"] for name in ("Host", "HostNuma", "HostNumaCurrent"))
-_Attribute = enumeration("hipMemRangeAttribute")
+_HOSTS = tuple(f"hipMemLocationType{name}" for name in ("Host", "HostNuma", "HostNumaCurrent"))
 _FINE, _COARSE, _MIXED = 0, 1, 2
 _ATTACH, _ATTACH_SINGLE = (1, 2, 4), 4
 
@@ -69,9 +67,9 @@ def _place_of_id(device: int) -> int:
 def _place_of_location(location: Any) -> int:
     if location is None:
         raise refusal("hipErrorInvalidValue", "location is NULL", "pass a hipMemLocation")
-    if location.type in _HOSTS:
+    if location.type.name in _HOSTS:
         return CPU
-    if location.type != _Location["hipMemLocationTypeDevice"]:
+    if location.type.name != "hipMemLocationTypeDevice":
         raise refusal(
             "hipErrorInvalidValue",
             f"the location's type is {location.type.name}",
@@ -228,7 +226,9 @@ def _range_get_attributes(
     for number in range(num_attributes):
         target = int(data[number])
         refuse_null(**{f"data[{number}]": target})
-        _tell(target, int(data_sizes[number]), _Attribute(attributes[number]), pieces)
+        _tell(
+            target, int(data_sizes[number]), enumeration("hipMemRangeAttribute")(attributes[number]), pieces
+        )
 
 
 def _refuse_none(count: int) -> None:

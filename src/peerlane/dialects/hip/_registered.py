@@ -9,6 +9,7 @@ from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import HostMemory, Made, calls, machine
 from peerlane.dialects.hip._stream import await_device, refuse_flags
 from peerlane.dialects.hip._types import Pointer
+from peerlane.pointees import is_mapped
 
 _FLAGS = 0x1 | 0x2 | 0x4 | 0x8 | 0x8000_0000  # portable, mapped, I/O memory, coarse-grained, uncached
 _END = 1 << 64
@@ -49,7 +50,7 @@ def _refuse_unknown(address: int, nbytes: int) -> None:
     for end in (address, last):
         if raw.locate(end).kind is not Kind.PAGEABLE:
             raise _known_already(f"HIP allocated it: {machine.describe(end)}")
-        if not machine.is_mapped(end):
+        if not is_mapped(end):
             raise refusal(
                 "hipErrorInvalidValue",
                 f"{address:#x} to {last:#x} is not all memory of the host",

@@ -76,12 +76,14 @@ class NullStream(Thing):
     flags, priority : int
     number : int
         By which native code knows the device.
+    submissions : int
+        How often something was given to a stream of the device that may run beside the program.
     settled : int
-        ``group.submitted`` when the last wait for all blocking streams had been submitted: if it is that still,
-        nothing runs that a copy must wait for.  Native code counts, so no submission of another thread is missed.
+        ``submissions`` when the last wait for all of them began: equal when there is no failure to report.  A count
+        that is written before the submission may come too early, so a copy also asks whether the group is idle.
     """
 
-    __slots__ = ("flags", "group", "neutral", "number", "priority", "settled")
+    __slots__ = ("flags", "group", "neutral", "number", "priority", "settled", "submissions")
 
     name = "null stream"
     is_counted = False
@@ -93,7 +95,7 @@ class NullStream(Thing):
         self.neutral = self.group.default
         self.number = context.device.backend.number(context.device.ordinal)
         self.flags = self.priority = 0
-        self.settled = 0
+        self.submissions = self.settled = 0
 
     @property
     def null(self) -> NullStream:
@@ -102,17 +104,17 @@ class NullStream(Thing):
 
     def wait(self) -> None:
         """Wait until all that blocking streams were given is over; report the first failure of the null stream."""
-        seen = self.group.submitted
-        if self.settled == seen:
+        seen = self.submissions
+        if self.settled == seen and self.group.is_idle:
             return
         self.neutral.record()
         self.neutral.sync()
-        self.settled = seen + 1  # what another thread submitted meanwhile counts as not waited for
+        self.settled = seen
 
     @property
     def is_done(self) -> bool:
         """Whether all that blocking streams were given is over."""
-        return self.settled == self.group.submitted or self.neutral.record().is_done
+        return self.group.is_idle or self.neutral.record().is_done
 
     def end(self) -> None:
         """Wait for what is queued and take no more; report the first failure."""
@@ -173,7 +175,8 @@ def _stream_of_thread(context: Context) -> HipStream:
 
 
 def submits(stream: AnyStream) -> Stream:
-    """Return the neutral stream of one that something is given to now."""
+    """Return the neutral stream of one that something is given to now, which the device's null stream notes."""
+    stream.null.submissions += 1
     return stream.neutral
 
 
