@@ -114,7 +114,7 @@ def main():
         print(error, file=sys.stderr)
         return 1
     print(
-        f"{args.mib} MiB blocks of {count} devices passed {steps} times round the ring, every byte verified"
+        f"{args.mib} MiB blocks of {count} devices passed on {steps} times in a ring, every byte verified"
     )
     return 0
 
