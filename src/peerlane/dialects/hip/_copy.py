@@ -25,11 +25,11 @@ _Kind = enumeration("hipMemcpyKind")
 
 
 def copy_now(dst: int, src: int, nbytes: int, stream: AnyStream | None = None) -> None:
-    """Copy in the order of a stream, the null stream by default; complete on return."""
+    """Copy in the order of a stream, by default what no stream means here; complete on return."""
     if not nbytes:
         return
     _check(dst, src, nbytes)
-    (stream or null_stream(machine.context())).wait()
+    (stream or stream_of(0)).catch_up()
     raw.copy(dst, src, nbytes)
 
 
@@ -39,7 +39,7 @@ def copy_on(dst: int, src: int, nbytes: int, stream: AnyStream) -> None:
         return
     _check(dst, src, nbytes)
     if is_pageable(dst) or is_pageable(src):
-        stream.wait()
+        stream.catch_up()
         raw.copy(dst, src, nbytes)
     else:
         raw.copy(dst, src, nbytes, stream=submits(stream))

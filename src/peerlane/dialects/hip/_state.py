@@ -7,6 +7,7 @@ import os
 import reprlib
 import sys
 import threading
+from collections import deque
 from typing import TypeVar
 
 from peerlane import Device
@@ -19,6 +20,7 @@ from peerlane.errors import Error
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 _LOG_VARIABLE = "AMD_LOG_LEVEL"  # the vendor's own; 1 is errors
+_LOST_KEPT = 1024
 _Kind = TypeVar("_Kind", bound=Thing)
 
 
@@ -37,6 +39,8 @@ class HipMachine(Machine):
         By device number: those whose access was enabled while it was current.
     flags : dict
         By device number: what hipSetDeviceFlags set.
+    lost_streams : deque of int
+        The newest streams that ended with hipDeviceReset, which hipStreamDestroy tells from destroyed ones.
     """
 
     def forget(self) -> None:
@@ -45,6 +49,7 @@ class HipMachine(Machine):
         self._ordinal = _Ordinal()
         self.peers: dict[int, set[int]] = {}
         self.flags: dict[int, int] = {}
+        self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
 
     @property
     def ordinal(self) -> int:
@@ -91,6 +96,11 @@ class HipMachine(Machine):
                 code, f"{kind.name} {handle:#x} was destroyed, or ended with hipDeviceReset", remedy
             )
         raise refusal(code, f"no {kind.name} has the handle {handle:#x}", remedy)
+
+    def remove(self, handle: int, kind: type[_Kind], code: str) -> _Kind:
+        """Take back what a number means; errors as :meth:`thing`, also if another thread was quicker."""
+        found = self.thing(handle, kind, code)
+        return found if self.drop(found) else self.thing(handle, kind, code)
 
     def give(self, thing: Thing) -> int:
         """Give a thing out and return its number; hipErrorContextIsDestroyed if its device was reset meanwhile."""
