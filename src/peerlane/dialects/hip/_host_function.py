@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from peerlane.dialects.hip._convention import SUCCESS, refusal
-from peerlane.dialects.hip._enums import SERVED_IN
 from peerlane.dialects.hip._pointers import Pointer, address_of
 from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._stream import meaning, refuse_flags, stream_of, submits
@@ -18,20 +17,6 @@ from peerlane.dialects.hip._stream import meaning, refuse_flags, stream_of, subm
 _HostFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Function: Any = _HostFn.__mro__[1]  # of every ctypes function
 _StreamCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
-
-
-class hipHostFn_t(Pointer):
-    """The address of a function ``void (void * userData)``."""
-
-    __slots__ = ()
-    __module__ = SERVED_IN
-
-
-class hipStreamCallback_t(Pointer):
-    """The address of a function ``void (hipStream_t stream, hipError_t status, void * userData)``."""
-
-    __slots__ = ()
-    __module__ = SERVED_IN
 
 
 @calls.call("hipLaunchHostFunc")

@@ -11,14 +11,13 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _errors,
     _event,
     _event_ipc,
+    _host_function,
     _memory,
     _peer,
     _stream,
     _stream_info,
     _stream_value,
 )
-from peerlane.dialects.hip._host_function import hipHostFn_t as hipHostFn_t
-from peerlane.dialects.hip._host_function import hipStreamCallback_t as hipStreamCallback_t
 from peerlane.dialects.hip._names import changes_with_the_version, make, names_of_hip
 from peerlane.dialects.hip._peer import USE_PEER_NON_UNIFIED as USE_PEER_NON_UNIFIED
 from peerlane.dialects.hip._per_thread import declare_per_thread
@@ -45,4 +44,4 @@ def __dir__() -> list[str]:
     return __all__
 
 
-__all__ = ["USE_PEER_NON_UNIFIED", "hipHostFn_t", "hipStreamCallback_t", *names_of_hip()]
+__all__ = ["USE_PEER_NON_UNIFIED", *names_of_hip()]
