@@ -185,6 +185,25 @@ def test_waiting_for_a_process_that_ended(hip: ModuleType, peer: HipPeer) -> Non
     assert code(hip.hipEventSynchronize(event)) == "hipErrorMapFailed"
 
 
+def test_devices_that_cannot_reach_each_other_share_events(hip_on: Enter, node: str) -> None:
+    apart = f"{node.partition(',')[0]},devices=2,switch=1,memory=64MiB"
+    hip = hip_on(apart)
+    assert hip.hipDeviceCanAccessPeer(0, 1)[1] == 0
+    event, gate = shared(hip), Gate(hip)
+    with hip_peer(apart) as peer:
+        peer.done("hipSetDevice", 1)
+        theirs, at = peer.done("hipIpcOpenEventHandle", text_of(hip, event)), peer.done("hipStreamCreate")
+        gate.close(None)
+        done(hip.hipEventRecord(event, None))
+        peer.done("hipStreamWaitEvent", at, theirs, 0)
+        assert peer("hipStreamQuery", at) == ["hipErrorNotReady"]
+        gate.open()
+        peer.done("hipStreamSynchronize", at)
+        peer.done("hipEventRecord", theirs, at)
+        done(hip.hipEventSynchronize(event))
+        done(hip.hipDeviceSynchronize())
+
+
 @pytest.mark.parametrize("version", ["10.0", "7.2"])
 def test_the_shape_of_7_2_and_the_bytes_that_survive_it(hip_on: Enter, node: str, version: str) -> None:
     hip = hip_on(node, VERSION=version)

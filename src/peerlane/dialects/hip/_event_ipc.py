@@ -52,8 +52,8 @@ def hipIpcOpenEventHandle(handle: Any) -> Any:
 
     Gives: event
     Refuses: hipErrorInvalidValue NULL, no handle, an event that was destroyed; hipErrorInvalidContext its maker;
-        hipErrorMapFailed its maker has ended; hipErrorInvalidDevice its device is out of reach
-    Basis: S; C for the last two
+        hipErrorMapFailed its maker has ended
+    Basis: S; C for the last
     """
     text = _text_of(handle)
     context = machine.context()
