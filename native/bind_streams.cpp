@@ -282,7 +282,10 @@ static void bind_marks(nb::module_& m) {
         .def("fileno", [](const HeldMark& self) { return scheduler().event_fd(*self.shared); },
              "A descriptor that is readable once the record is over; it lives as long as this object.");
 
-    nb::class_<GroupHandle>(m, "Group", "Streams with a legacy barrier.").def(nb::init<>());
+    nb::class_<GroupHandle>(m, "Group", "Streams with a legacy barrier.")
+        .def(nb::init<>())
+        .def_prop_ro("is_idle", [](const GroupHandle& self) { return self.group->is_idle(); },
+                     "Whether all that its streams were given is over.");
 
     nb::class_<HeldNotify>(m, "Notify", "A signal line, used by this process.")
         .def(

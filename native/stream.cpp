@@ -80,11 +80,13 @@ uint32_t Group::enter(bool legacy) {
             phases.back().legacy = legacy;
     }
     ++phases.back().outstanding;
+    outstanding.fetch_add(1, std::memory_order_relaxed);
     return first + static_cast<uint32_t>(phases.size()) - 1;
 }
 
 bool Group::leave(uint32_t phase, uint64_t n) {
     phases[phase - first].outstanding -= n;
+    outstanding.fetch_sub(n, std::memory_order_release);
     bool moved = false;
     while (phases.size() > 1 && phases.front().outstanding == 0) {
         phases.pop_front();

@@ -109,8 +109,10 @@ struct Group {
     uint32_t first = 0;                        // the number of the front phase, the one that may run
     ParkList parked;                           // for a phase
     StreamSet held_up;                         // its streams that are parked for anything else
+    std::atomic<uint64_t> outstanding{0};      // of all phases
 
     Group();
+    bool is_idle() const { return outstanding.load(std::memory_order_acquire) == 0; }
     uint32_t enter(bool legacy);
     bool may_run(uint32_t phase) const { return phase == first; }
     bool leave(uint32_t phase, uint64_t n);    // true: another phase began

@@ -413,6 +413,10 @@ class Group:
 
     def __init__(self) -> None: ...
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether all that its streams were given is over."""
+
 class Notify:
     """A signal line, used by this process."""
 

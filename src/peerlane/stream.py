@@ -350,6 +350,11 @@ class StreamGroup:
         return made
 
     @property
+    def is_idle(self) -> bool:
+        """Whether all that its streams were given is over; does not block, lets nothing run, reports no failure."""
+        return self._group.is_idle
+
+    @property
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called, or the node was left."""
         return self._is_closed or self.device.is_closed

@@ -21,7 +21,7 @@ PROMISES = dict.fromkeys(re.findall(r"^\* `([a-z0-9_]+)`:", PAGE, re.MULTILINE))
 HEADINGS = {name.rstrip("`") for name in re.findall(r"^## `(.+)$", PAGE, re.MULTILINE)}
 
 THAT_CANNOT_FAIL = {
-    *("backend", "caps", "info", "is_closed", "is_recorded"),
+    *("backend", "caps", "info", "is_closed", "is_idle", "is_recorded"),
     *("name", "ordinal", "rank", "size", "table", "total_bytes", "uuid"),
 }
 CLASSES = {

@@ -97,6 +97,25 @@ def test_group_close_closes_its_streams(node: Node) -> None:
     assert untouched(a, 9)
 
 
+def test_a_group_is_idle_when_all_its_streams_are(node: Node) -> None:
+    d0, _ = node()
+    with pl.StreamGroup(d0) as group:
+        stream, beside, a = group.create_stream(), d0.create_stream(), filled(d0, 8, 1)
+        assert group.is_idle
+        for held in (stream, group.default):
+            gate = parked(held)
+            a.fill(2, stream=held)
+            assert not group.is_idle
+            gate.record()
+            held.sync(timeout=20)
+            assert group.is_idle
+        gate = parked(beside)
+        assert group.is_idle  # it is none of them
+        gate.record()
+        beside.sync(timeout=20)
+        assert untouched(a, 2)
+
+
 def test_group_close_reports(node: Node) -> None:
     d0, _ = node()
     group = pl.StreamGroup(d0)

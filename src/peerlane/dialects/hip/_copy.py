@@ -110,6 +110,7 @@ def _quick(checked: Any) -> Any:
                 and type(kind) is _Kind
                 and nbytes > 0
                 and null.settled == null.submissions
+                and null.group.is_idle
                 and not context.node.is_closed
                 and policy.is_plain
             ):

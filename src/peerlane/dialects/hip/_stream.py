@@ -100,7 +100,7 @@ class NullStream(Thing):
     submissions : int
         How often something was given to a stream of the device that may run beside the program.
     settled : int
-        ``submissions`` when the last wait for all of them began: equal when nothing may run.
+        ``submissions`` when the last wait for all of them began: equal when there is no failure to report.
     """
 
     __slots__ = ("flags", "group", "neutral", "policy", "priority", "settled", "submissions", "units")
@@ -136,7 +136,7 @@ class NullStream(Thing):
     @property
     def is_done(self) -> bool:
         """Whether all that blocking streams were given is over."""
-        return self.settled == self.submissions or self.neutral.record().is_done
+        return self.group.is_idle or self.neutral.record().is_done
 
     def end(self) -> None:
         """Wait for what is queued and take no more; report the first failure."""
