@@ -54,6 +54,20 @@ def test_destroy_twice_and_the_null_stream(hip: ModuleType) -> None:
         assert int(result[0]) == 400
 
 
+def test_messages_say_who_ended_it(hip: ModuleType) -> None:
+    from peerlane.dialects.hip import explain
+
+    hip.hipStreamQuery(destroyed(hip))
+    assert "a stream of device 0" in (text := explain())
+    assert "ended by hipStreamDestroy at " in text
+    stream = done(hip.hipStreamCreate())
+    done(hip.hipDeviceReset())
+    hip.hipStreamDestroy(stream)
+    assert "ended by the last reset of device 0" in explain()
+    hip.hipStreamQuery(MADE_UP)
+    assert "no stream has the handle 0x100000" in explain()
+
+
 def test_reset_then_destroy_the_old_stream(hip: ModuleType) -> None:
     stream = done(hip.hipStreamCreate())
     other = done(hip.hipStreamCreate())

@@ -117,7 +117,7 @@ def hipEventDestroy(event: int) -> None:
     Basis: D
     """
     code = "hipErrorContextIsDestroyed" if event else "hipErrorInvalidHandle"
-    machine.remove(event, HipEvent, code).end()
+    machine.remove(event, HipEvent, code, "hipEventDestroy").end()
 
 
 @calls.call("hipEventRecord")

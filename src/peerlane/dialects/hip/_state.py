@@ -92,15 +92,15 @@ class HipMachine(Machine):
         if found is not None:
             raise refusal(code, f"{handle:#x} is another kind: {found.name}, not {kind.name}", remedy)
         if self.was_given(handle):
-            raise refusal(
-                code, f"{kind.name} {handle:#x} was destroyed, or ended with hipDeviceReset", remedy
-            )
+            ended = self.ended(handle)
+            lost = "ended with the node that the process was in before, or too long ago to say how"
+            raise refusal(code, f"{handle:#x} {f'was {ended}' if ended else lost}", remedy)
         raise refusal(code, f"no {kind.name} has the handle {handle:#x}", remedy)
 
-    def remove(self, handle: int, kind: type[_Kind], code: str) -> _Kind:
+    def remove(self, handle: int, kind: type[_Kind], code: str, call: str) -> _Kind:
         """Take back what a number means; errors as :meth:`thing`, also if another thread was quicker."""
         found = self.thing(handle, kind, code)
-        return found if self.drop(found) else self.thing(handle, kind, code)
+        return found if self.drop(found, call) else self.thing(handle, kind, code)
 
     def give(self, thing: Thing) -> int:
         """Give a thing out and return its number; hipErrorContextIsDestroyed if its device was reset meanwhile."""

@@ -160,7 +160,7 @@ class _Streams:
     def __del__(self) -> None:
         for each in self.by_context.values():
             with contextlib.suppress(Error):  # of a node that was left, or a process that ends
-                machine.drop(each)
+                machine.drop(each, "the end of its thread")
                 each.neutral.close(wait=False)
 
 
@@ -292,7 +292,7 @@ def hipStreamDestroy(stream: int) -> None:
             "leave it: it ends with its device or its thread",
         )
     code = "hipErrorInvalidHandle" if stream in machine.lost_streams else "hipErrorContextIsDestroyed"
-    machine.remove(stream, HipStream, code).neutral.close()
+    machine.remove(stream, HipStream, code, "hipStreamDestroy").neutral.close()
 
 
 @calls.call("hipStreamQuery")
