@@ -114,7 +114,7 @@ def test_a_function_is_kept_until_it_was_called(hip: ModuleType) -> None:
     assert alive() is None
 
 
-@pytest.mark.parametrize("bad", [None, 0, 12345])
+@pytest.mark.parametrize("bad", [None, 0, 12345, HOST(), ctypes.c_void_p()])
 def test_no_function(hip: ModuleType, bad: Any) -> None:
     assert code(hip.hipLaunchHostFunc(None, bad, None)) == "hipErrorInvalidValue"
     assert code(hip.hipStreamAddCallback(None, bad, None, 0)) == "hipErrorInvalidValue"

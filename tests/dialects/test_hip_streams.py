@@ -145,6 +145,26 @@ def test_a_copy_at_once_on_a_blocking_stream_comes_behind_the_null_stream(hip: M
     assert found == b"new!"
 
 
+def test_a_quick_copy_waits_for_what_is_queued_whatever_was_counted(hip: ModuleType) -> None:
+    from peerlane.dialects.hip._state import machine
+    from peerlane.dialects.hip._stream import null_stream
+
+    stream, gate = done(hip.hipStreamCreate()), Gate(hip)
+    source, later, found = holding(hip, b"old!"), holding(hip, b"new!"), holding(hip, b"none")
+    kind = hip.hipMemcpyKind.hipMemcpyDefault
+    gate.close(stream)
+    done(hip.hipMemcpyAsync(source, later, 4, kind, stream))
+    null = null_stream(machine.context())
+    null.settled = (
+        null.submissions
+    )  # as the wait of another thread leaves it that comes between count and queue
+    opener = threading.Timer(0.05, gate.open)
+    opener.start()
+    done(hip.hipMemcpy(found, source, 4, kind))
+    opener.join()
+    assert content(hip, found, 4) == b"new!"
+
+
 def test_a_device_waits_for_all_its_streams(hip: ModuleType) -> None:
     word = holding(hip, bytes(12))
     streams = [done(hip.hipStreamCreateWithFlags(NON_BLOCKING)), done(hip.hipStreamCreate()), PER_THREAD]

@@ -63,9 +63,11 @@ def _code_of(name: str, given: Any) -> tuple[int, object]:
         function = given._kept.obj  # hipHostFn_t of a ctypes function: the place that has the address
     if isinstance(function, _Function):
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
+        is_code = address != 0
     else:
         function, address = given, address_of(given)
-    if not address or not _is_code(address):
+        is_code = _is_code(address)
+    if not is_code:
         raise refusal(
             "hipErrorInvalidValue",
             f"{name} is {address:#x}, where no code is" if address else f"{name} is NULL",
