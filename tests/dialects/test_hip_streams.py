@@ -209,6 +209,36 @@ def test_destroy_waits_for_what_is_queued(hip: ModuleType) -> None:
     assert content(hip, word, 4) == b"\5\0\0\0"
 
 
+def test_destroy_waits_for_a_word_that_another_stream_writes(hip: ModuleType) -> None:
+    waiting, writing = (done(hip.hipStreamCreateWithFlags(NON_BLOCKING)) for _ in range(2))
+    word, gate = int(holding(hip, bytes(8))), Gate(hip)
+    done(hip.hipStreamWaitValue32(waiting, word, 1, 1, 0xFFFFFFFF))
+    done(hip.hipStreamWriteValue32(waiting, word + 4, 9, 0))
+    gate.close(writing)
+    done(hip.hipStreamWriteValue32(writing, word, 1, 0))
+    opener = threading.Timer(0.05, gate.open)
+    opener.start()
+    done(hip.hipStreamDestroy(waiting))
+    opener.join()
+    assert content(hip, word, 8) == b"\1\0\0\0\x09\0\0\0"
+
+
+def test_destroy_tells_what_failed_and_the_stream_is_gone(hip: ModuleType) -> None:
+    stream, gate = done(hip.hipStreamCreate()), Gate(hip)
+    source, target = done(hip.hipMalloc(8)), done(hip.hipMalloc(8))
+    gate.close(stream)
+    done(hip.hipMemcpyAsync(target, source, 8, hip.hipMemcpyKind.hipMemcpyDefault, stream))
+    machine_stream(stream).neutral.abort()
+    assert code(hip.hipStreamDestroy(stream)) == "hipErrorLaunchFailure"
+    assert code(hip.hipStreamDestroy(stream)) == "hipErrorContextIsDestroyed"
+
+
+def machine_stream(stream: Any) -> Any:
+    from peerlane.dialects.hip._state import machine
+
+    return machine.things[int(stream)]
+
+
 @pytest.mark.parametrize("flags", [0, NON_BLOCKING])
 def test_flags(hip: ModuleType, flags: int) -> None:
     assert done(hip.hipStreamGetFlags(done(hip.hipStreamCreateWithFlags(flags)))) == flags
