@@ -73,11 +73,12 @@ class Event:
     ) -> Event:
         """Have the event that another process exported: either may record it, and wait for the other's records.
 
-        Parameters and errors are those of :meth:`Physical.open`.
+        Parameters and errors are those of :meth:`Physical.open`, but that the device need not reach the other's: an
+        event is no memory.
         """
         from peerlane.sharing import open_offer
 
-        offer, home = open_offer("Event.open", handle, HandleKind.EVENT, device, timeout)
+        offer, home = open_offer("Event.open", handle, HandleKind.EVENT, device, timeout, reaches=False)
         made = cls._make(device or home, None)
         made._signal = offer.signal(made.device.backend.ledger)
         return made

@@ -220,9 +220,18 @@ def checked_rights(call: str, rights: object) -> int:
 
 
 def open_offer(
-    call: str, handle: object, kind: HandleKind, device: Device | None, timeout: float | None
+    call: str,
+    handle: object,
+    kind: HandleKind,
+    device: Device | None,
+    timeout: float | None,
+    *,
+    reaches: bool = True,
 ) -> tuple[_core.Offer, Device]:
-    """Ask the process that made a handle for what it stands for; return that, and whose memory it is."""
+    """Ask the process that made a handle for what it stands for; return that, and whose memory it is.
+
+    ``reaches``: the device has to reach that memory.
+    """
     if device is not None and not isinstance(device, Device):
         raise TypeError(f"{call}: the device must be a Device, not {type(device).__name__}")
     if isinstance(handle, Handle):
@@ -233,7 +242,7 @@ def open_offer(
     present = devices()
     offer = present[0].backend.open_handle(kind, handle, seconds)
     try:
-        return offer, _home(call, offer, device, present)
+        return offer, _home(call, offer, device if reaches else None, present)
     except BaseException:
         offer.close()
         raise

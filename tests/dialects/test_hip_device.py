@@ -25,6 +25,12 @@ def test_flags_of_init(hip: ModuleType) -> None:
     assert code(hip.hipInit(1)) == "hipErrorInvalidValue"
 
 
+def test_pinned_memory_may_be_the_first_thing_asked_for(hip: ModuleType) -> None:
+    memory = hip.hipHostMalloc(8, 0)[1]
+    assert code(hip.hipSetDevice(1)) == "hipSuccess"
+    assert code(hip.hipHostFree(memory)) == "hipSuccess"
+
+
 @pytest.mark.parametrize("device", [-1, 2])
 def test_no_such_device(hip: ModuleType, device: int) -> None:
     attribute = hip.hipDeviceAttribute_t.hipDeviceAttributeWarpSize

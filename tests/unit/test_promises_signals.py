@@ -184,6 +184,22 @@ def test_event_open_fails(shared: Shared) -> None:
         assert refused.value.fault is Fault.NOT_RECORDED
 
 
+def test_an_event_is_shared_by_devices_that_cannot_reach_each_other(node: Node) -> None:
+    spec = f"name=islands-{os.getpid()},devices=2,switch=1"
+    d0, d1 = node(spec)
+    assert not d1.can_access(d0)
+    with peer(spec) as other:
+        number = other.run(
+            f"s=devices[0].create_stream(); e=s.record(); result=int(e.export(allow=[{os.getpid()}]))"
+        )
+        with pl.Event.open(number, device=d1) as event, d1.create_stream() as stream:
+            assert event.device is d1
+            stream.wait(event)
+            stream.record(event)
+            stream.sync()
+            assert other.run("e.sync(timeout=20); result=e.is_done")
+
+
 def test_an_event_orders_work_of_two_processes(shared: Shared) -> None:
     d0, d1, other = shared
     buffer = d0.allocate(1 << 16)

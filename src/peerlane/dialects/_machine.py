@@ -372,6 +372,7 @@ class Machine:
 
     def allocate_host(self, nbytes: int) -> int:
         """Allocate pinned host memory and return its address."""
+        self.devices()  # or the next call would forget what belongs to another node
         buffer = Host().allocate(nbytes)
         with self.lock:
             self.allocations[buffer.address] = _Allocation(buffer, None, True)

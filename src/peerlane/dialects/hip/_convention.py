@@ -88,6 +88,7 @@ class Calls:
         self._explain = explain
         self._report = report
         self._functions: dict[str, Callable[..., Any]] = {}
+        self._bodies: dict[str, Callable[..., Any]] = {}
         self._table: dict[str, Declared] = {}
         self._told: set[str] = set()
         self.last = LastError()
@@ -96,6 +97,11 @@ class Calls:
     def functions(self) -> Mapping[str, Callable[..., Any]]:
         """The declared calls by name."""
         return MappingProxyType(self._functions)
+
+    @property
+    def bodies(self) -> Mapping[str, Callable[..., Any]]:
+        """The bodies of the declared calls by name."""
+        return MappingProxyType(self._bodies)
 
     @property
     def table(self) -> Mapping[str, Declared]:
@@ -125,6 +131,7 @@ class Calls:
 
         def declare(body: _Body) -> Callable[..., Any]:
             self.document(name, body)
+            self._bodies[name] = body
             return self.serve(name, self._answering(name, shape, body, keeps_last=keeps_last), body)
 
         return declare

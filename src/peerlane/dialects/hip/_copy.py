@@ -16,7 +16,7 @@ from peerlane.dialects.hip._peer import refuse_strict
 from peerlane.dialects.hip._places import Place, place_of, refuse_beyond, refuse_null
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, NullStream, await_turn, null_stream, stream_of, submits
+from peerlane.dialects.hip._stream import AnyStream, null_stream, stream_of, submits
 from peerlane.dialects.hip._types import DeviceArray
 from peerlane.errors import Error
 from peerlane.raw import _copy, find
@@ -47,11 +47,11 @@ def _mover(dst: int, src: int, nbytes: int) -> Move:
 
 
 def move_now(move: Move, ends: Ends) -> None:
-    """Move bytes in the order of the null streams of this thread's device, and of the one device of both ends.
+    """Move bytes in the order of what no stream means here, and of the null stream of the one device of both ends.
 
     What moves within a device is queued: it returns while earlier work runs, unless ``device_copies=wait``.
     """
-    here = null_stream(machine.context())
+    here = stream_of(0)
     owner = _owner(here, ends)
     if _is_queued(ends):
         if owner is None:
@@ -59,22 +59,22 @@ def move_now(move: Move, ends: Ends) -> None:
         else:
             behind_both(owner, here, lambda: move(owner))
         return
-    await_turn(here)
+    here.catch_up()
     if owner is not None:
-        await_turn(owner)
+        owner.catch_up()
     move(None)
 
 
 def move_on(move: Move, ends: Ends, stream: AnyStream) -> None:
     """Move bytes on a stream; with an end in ordinary host memory, which cannot wait, once it is the copy's turn."""
     if None in ends:
-        await_turn(stream)
+        stream.catch_up()
         move(None)
     else:
         move(stream)
 
 
-def _owner(here: NullStream, ends: Ends) -> NullStream | None:
+def _owner(here: AnyStream, ends: Ends) -> AnyStream | None:
     """Return the null stream of the one device that the ends lie on, if that is another than ``here``'s."""
     ordinals = {end.ordinal for end in ends if end is not None and end.is_device}
     if len(ordinals) != 1 or here.context.device.ordinal in ordinals:
@@ -95,8 +95,8 @@ def _is_queued(ends: Ends) -> bool:
     )
 
 
-def behind_both(here: NullStream, there: NullStream, submit: Callable[[], None]) -> None:
-    """Queue on one null stream what follows the earlier work of two, and is followed by the later work of both."""
+def behind_both(here: AnyStream, there: AnyStream, submit: Callable[[], None]) -> None:
+    """Queue on one stream what follows the earlier work of two, and is followed by the later work of both."""
     if here is there:
         submit()
         return
@@ -190,7 +190,7 @@ def hipMemcpyWithStream(dst: int, src: int, sizeBytes: int, kind: Any, stream: i
     found = stream_of(stream)
     if sizeBytes:
         check(dst, src, sizeBytes, kind)
-        await_turn(found)
+        found.catch_up()
         raw.copy(dst, src, sizeBytes)
 
 

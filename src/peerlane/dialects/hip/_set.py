@@ -14,7 +14,7 @@ from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._places import Place, known, refuse_beyond, refuse_outside
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, await_turn, null_stream, stream_of, submits
+from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
 
 
 def _fill(dst: int, value: int, count: int, width: int, stream: AnyStream | None) -> None:
@@ -23,7 +23,7 @@ def _fill(dst: int, value: int, count: int, width: int, stream: AnyStream | None
         return
     place = known("dst", dst)
     refuse_beyond(count * width, dst=dst)
-    on = stream or null_stream(machine.context())
+    on = stream or stream_of(0)
     raw.fill(dst, value % (1 << 8 * width), count=count, width=width, stream=submits(on))
     if stream is None:
         _settle(dst, place, on)
@@ -31,7 +31,7 @@ def _fill(dst: int, value: int, count: int, width: int, stream: AnyStream | None
 
 def _settle(dst: int, place: Place, stream: AnyStream) -> None:
     if not place.is_device or dst != place.base or place.allocation in machine.synchronous:
-        await_turn(stream)
+        stream.catch_up()
 
 
 def _fill_box(
@@ -63,7 +63,7 @@ def _fill_box(
             "pass an extent of at most ysize rows",
         )
     refuse_outside((depth - 1) * per_slice + (height - 1) * pitch + nbytes, dst=dst)
-    on = stream or null_stream(machine.context())
+    on = stream or stream_of(0)
     element = value % (1 << 8 * width)
     neutral = submits(on)
     if pitch == nbytes and per_slice == pitch * height:

@@ -7,6 +7,7 @@ import os
 import reprlib
 import sys
 import threading
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from peerlane.errors import Error
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 _LOG_VARIABLE = "AMD_LOG_LEVEL"  # the vendor's own; 1 is errors
+_LOST_KEPT = 1024
 _Kind = TypeVar("_Kind", bound=Thing)
 
 
@@ -63,6 +65,8 @@ class HipMachine(Machine):
         The host memory that the program registered.
     synchronous : set
         The allocations with HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS.
+    lost_streams : deque of int
+        The newest streams that ended with hipDeviceReset, which hipStreamDestroy tells from destroyed ones.
     """
 
     def forget(self) -> None:
@@ -75,6 +79,7 @@ class HipMachine(Machine):
         self.made: dict[int, Made] = {}
         self.registrations = Registrations[HostMemory]()
         self.synchronous: set[int] = set()
+        self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
 
     @property
     def ordinal(self) -> int:
@@ -117,10 +122,15 @@ class HipMachine(Machine):
         if found is not None:
             raise refusal(code, f"{handle:#x} is another kind: {found.name}, not {kind.name}", remedy)
         if self.was_given(handle):
-            raise refusal(
-                code, f"{kind.name} {handle:#x} was destroyed, or ended with hipDeviceReset", remedy
-            )
+            ended = self.ended(handle)
+            lost = "ended with the node that the process was in before, or too long ago to say how"
+            raise refusal(code, f"{handle:#x} {f'was {ended}' if ended else lost}", remedy)
         raise refusal(code, f"no {kind.name} has the handle {handle:#x}", remedy)
+
+    def remove(self, handle: int, kind: type[_Kind], code: str, call: str) -> _Kind:
+        """Take back what a number means; errors as :meth:`thing`, also if another thread was quicker."""
+        found = self.thing(handle, kind, code)
+        return found if self.drop(found, call) else self.thing(handle, kind, code)
 
     def give(self, thing: Thing) -> int:
         """Give a thing out and return its number; hipErrorContextIsDestroyed if its device was reset meanwhile."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 from peerlane import Stream, StreamGroup
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.hip._convention import refusal
-from peerlane.dialects.hip._results import struct
+from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import LEGACY_STREAM, PER_THREAD_STREAM, calls, machine
-from peerlane.errors import Error
+from peerlane.errors import Error, Fault
 
 _NON_BLOCKING = 1
-_LOWEST, _HIGHEST = 1, -1
+LOWEST, HIGHEST = 1, -1
+POLICY_AUTO = 1
 
 
 class HipStream(Thing):
@@ -24,9 +28,13 @@ class HipStream(Thing):
     flags, priority : int
     is_blocking : bool
         Whether the null stream waits for it, and it for the null stream.
+    policy : int
+        How a thread should wait for it, by hipStreamSetAttribute; nothing depends on it.
+    units : tuple of int
+        The mask of compute units that it was made with; empty for all.
     """
 
-    __slots__ = ("flags", "neutral", "null", "priority")
+    __slots__ = ("flags", "neutral", "null", "policy", "priority", "units")
 
     name = "stream"
 
@@ -35,6 +43,8 @@ class HipStream(Thing):
         self.null = null
         self.flags = flags
         self.priority = priority
+        self.policy = POLICY_AUTO
+        self.units: tuple[int, ...] = ()
         if flags & _NON_BLOCKING:
             self.neutral = null.context.device.create_stream(on_error="continue")
         else:
@@ -49,8 +59,20 @@ class HipStream(Thing):
         """Wait until all that was submitted is over; report the first failure."""
         self.neutral.sync()
 
+    def catch_up(self) -> None:
+        """Wait until what would be submitted now could run: also for what the null stream was given before."""
+        if self.is_blocking:
+            self.neutral.record()
+        self.neutral.sync()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was submitted is over."""
+        return self.neutral.is_done
+
     def end(self) -> None:
-        """Wait for what is queued and take no more; report the first failure."""
+        """End with the device: wait for what is queued and take no more; report the first failure."""
+        machine.lost_streams.append(self.handle)
         self.neutral.close()
 
     def abandon(self) -> None:
@@ -59,10 +81,11 @@ class HipStream(Thing):
 
 
 class ThreadStream(HipStream):
-    """The stream of a device that one thread means by "per thread"; it ends with the device."""
+    """The stream of a device that one thread means by "per thread"; it ends with the device, or with the thread."""
 
     __slots__ = ()
 
+    name = "stream of a thread"
     is_given = False
 
 
@@ -83,10 +106,11 @@ class NullStream(Thing):
         that is written before the submission may come too early, so a copy also asks whether the group is idle.
     """
 
-    __slots__ = ("flags", "group", "neutral", "number", "priority", "settled", "submissions")
+    __slots__ = ("flags", "group", "neutral", "number", "policy", "priority", "settled", "submissions", "units")
 
     name = "null stream"
     is_counted = False
+    is_given = False
     is_blocking = True
 
     def __init__(self, context: Context) -> None:
@@ -95,6 +119,8 @@ class NullStream(Thing):
         self.neutral = self.group.default
         self.number = context.device.backend.number(context.device.ordinal)
         self.flags = self.priority = 0
+        self.policy = POLICY_AUTO
+        self.units: tuple[int, ...] = ()
         self.submissions = self.settled = 0
 
     @property
@@ -110,6 +136,8 @@ class NullStream(Thing):
         self.neutral.record()
         self.neutral.sync()
         self.settled = seen
+
+    catch_up = wait
 
     @property
     def is_done(self) -> bool:
@@ -129,14 +157,38 @@ AnyStream = HipStream | NullStream
 _making = threading.Lock()
 
 
-class _PerThread(threading.local):
-    """The streams that mean "of this thread", by context."""
+class _Streams:
+    """The streams of one thread, by context; they end with it."""
 
     def __init__(self) -> None:
-        self.streams: dict[Context, HipStream] = {}
+        self.by_context: dict[Context, ThreadStream] = {}
+
+    def __del__(self) -> None:
+        for each in self.by_context.values():
+            with contextlib.suppress(Error):  # of a node that was left, or a process that ends
+                machine.drop(each, "the end of its thread")
+                each.neutral.close(wait=False)
 
 
-_own = _PerThread()
+class _Here(threading.local):
+    """The streams of this thread, and whether no stream means its own: so in the calls that end in ``_spt``."""
+
+    def __init__(self) -> None:
+        self.streams = _Streams()
+        self.null_is_own = False
+
+
+_here = _Here()
+
+
+@contextlib.contextmanager
+def null_is_own() -> Iterator[None]:
+    """Let the null stream mean this thread's own one meanwhile."""
+    before, _here.null_is_own = _here.null_is_own, True
+    try:
+        yield
+    finally:
+        _here.null_is_own = before
 
 
 def null_stream(context: Context) -> NullStream:
@@ -153,23 +205,31 @@ def null_stream(context: Context) -> NullStream:
     return stream
 
 
+def meaning(handle: int) -> int:
+    """Return the handle that no stream stands for here: hipStreamPerThread in the calls that end in ``_spt``."""
+    return PER_THREAD_STREAM if not handle and _here.null_is_own else handle
+
+
 def stream_of(handle: int, code: str = "hipErrorContextIsDestroyed") -> AnyStream:
     """Return the stream of a handle: 0 and 1 the null stream of this thread's device, 2 that of the thread itself.
 
     ``code`` is for what is no stream (spec hip 3.7).
     """
-    if handle in (0, LEGACY_STREAM):
+    meant = meaning(handle)
+    if meant in (0, LEGACY_STREAM):
         return null_stream(machine.context())
-    if handle == PER_THREAD_STREAM:
+    if meant == PER_THREAD_STREAM:
         return _stream_of_thread(machine.context())
-    return machine.thing(handle, HipStream, code)
+    return machine.thing(meant, HipStream, code)
 
 
-def _stream_of_thread(context: Context) -> HipStream:
-    found = _own.streams.get(context)
+def _stream_of_thread(context: Context) -> ThreadStream:
+    streams = _here.streams.by_context
+    found = streams.get(context)
     if found is None:
-        _own.streams = {each: stream for each, stream in _own.streams.items() if each.is_live}
-        found = _own.streams[context] = ThreadStream(null_stream(context), 0, 0)
+        for ended in [each for each in streams if not each.is_live]:
+            del streams[ended]
+        found = streams[context] = ThreadStream(null_stream(context), 0, 0)
         machine.give(found)
     return found
 
@@ -180,34 +240,92 @@ def submits(stream: AnyStream) -> Stream:
     return stream.neutral
 
 
-def await_turn(stream: AnyStream) -> None:
-    """Wait until a copy by the program may follow what a stream was given, and what that must follow itself.
-
-    A blocking stream follows the null stream also when it was given nothing since; so it gets an event.
-    """
-    if isinstance(stream, HipStream):
-        stream.neutral.record()
-    stream.wait()
-
-
-def create(flags: int, priority: int = 0) -> object:
+def create(flags: int, priority: int = 0, units: tuple[int, ...] = ()) -> Any:
     """Make a stream on this thread's device."""
     stream = HipStream(null_stream(machine.context()), flags, priority)
-    return struct("ihipStream_t").fromObj(machine.give(stream))
+    stream.units = units
+    return handle_of("ihipStream_t", machine.give(stream))
 
 
 @calls.call("hipStreamCreate")
-def hipStreamCreate() -> object:
+def hipStreamCreate() -> Any:
     """Create a stream on the current device, which the null stream waits for (spec hip 3.7).
 
+    Gives: stream
     Basis: S
     """
     return create(0)
 
 
+@calls.call("hipStreamCreateWithFlags")
+def hipStreamCreateWithFlags(flags: int) -> Any:
+    """Create a stream; of hipStreamNonBlocking neither it waits for the null stream, nor the null stream for it.
+
+    Gives: stream
+    Refuses: hipErrorInvalidValue flags
+    Basis: S
+    """
+    refuse_flags(flags, _NON_BLOCKING)
+    return create(flags)
+
+
+@calls.call("hipStreamCreateWithPriority")
+def hipStreamCreateWithPriority(flags: int, priority: int) -> Any:
+    """Create a stream with a priority, which is remembered, and brought into the range that there is.
+
+    Gives: stream
+    Refuses: hipErrorInvalidValue flags
+    Basis: S
+    """
+    refuse_flags(flags, _NON_BLOCKING)
+    return create(flags, min(max(priority, HIGHEST), LOWEST))
+
+
+@calls.call("hipStreamDestroy")
+def hipStreamDestroy(stream: int) -> None:
+    """Wait for what is queued, then destroy (spec hip 3.7); the first failure is reported, and it is gone then too.
+
+    A word that the stream waits for is waited for, whoever will write it.  Called by a callback of the stream, it
+    does not wait.
+
+    Refuses: hipErrorInvalidHandle the null stream, that of a thread, one that ended with hipDeviceReset;
+        hipErrorContextIsDestroyed what is no stream, or was destroyed; what its work failed with
+    Basis: S; D for waiting; C in a callback
+    """
+    if stream in (0, LEGACY_STREAM, PER_THREAD_STREAM):
+        raise refusal(
+            "hipErrorInvalidHandle",
+            f"{stream} is no stream that was created, but stands for one that every device or thread has",
+            "leave it: it ends with its device or its thread",
+        )
+    code = "hipErrorInvalidHandle" if stream in machine.lost_streams else "hipErrorContextIsDestroyed"
+    neutral = machine.remove(stream, HipStream, code, "hipStreamDestroy").neutral
+    try:
+        neutral.sync()  # closing it would cancel a wait for a word
+    except Error as error:
+        if error.fault is not Fault.DEADLOCK:  # its own callback asks, which close does not wait for
+            raise
+    finally:
+        neutral.close()
+
+
+@calls.call("hipStreamQuery")
+def hipStreamQuery(stream: int) -> None:
+    """Tell whether all that was submitted is over; the null stream asks for all blocking streams (spec hip 3.7).
+
+    Refuses: hipErrorNotReady not yet; hipErrorContextIsDestroyed for what is no stream
+    Basis: S
+    """
+    found = stream_of(stream)
+    if not found.is_done:
+        raise refusal(
+            "hipErrorNotReady", f"{found.name} has work that is not over", "synchronize, or ask again"
+        )
+
+
 @calls.call("hipStreamSynchronize")
 def hipStreamSynchronize(stream: int) -> None:
-    """Wait until all that was submitted is over (spec hip 3.7).
+    """Wait until all that was submitted is over; the null stream waits for all blocking streams (spec hip 3.7).
 
     Refuses: hipErrorContextIsDestroyed for what is no stream; what its work failed with
     Basis: S
@@ -217,7 +335,7 @@ def hipStreamSynchronize(stream: int) -> None:
 
 @calls.call("hipDeviceSynchronize")
 def hipDeviceSynchronize() -> None:
-    """Wait for all streams of the current device; report the first failure.
+    """Wait for all streams of the current device, also those that the null stream does not; report the first failure.
 
     Refuses: what their work failed with
     Basis: S

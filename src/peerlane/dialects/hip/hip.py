@@ -13,6 +13,9 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _copy_3d,
     _device,
     _errors,
+    _event,
+    _event_ipc,
+    _host_function,
     _managed,
     _memory,
     _peer,
@@ -20,10 +23,15 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _registered,
     _set,
     _stream,
+    _stream_info,
+    _stream_value,
 )
 from peerlane.dialects.hip._names import changes_with_the_version, make, names_of_hip
 from peerlane.dialects.hip._peer import USE_PEER_NON_UNIFIED as USE_PEER_NON_UNIFIED
+from peerlane.dialects.hip._per_thread import declare_per_thread
 from peerlane.dialects.hip._state import calls
+
+declare_per_thread()
 
 
 def has_symbol(name: object) -> bool:

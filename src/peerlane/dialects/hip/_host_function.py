@@ -1,0 +1,85 @@
+"""``hip``: host functions in stream order (spec hip 1.3).
+
+They run on one thread of their own, one after the other.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+from peerlane.dialects.hip._convention import SUCCESS, refusal
+from peerlane.dialects.hip._pointers import Pointer, address_of
+from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip._stream import meaning, refuse_flags, stream_of, submits
+
+_HostFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Function: Any = _HostFn.__mro__[1]  # of every ctypes function
+_StreamCallback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+
+
+@calls.call("hipLaunchHostFunc")
+def hipLaunchHostFunc(stream: int, fn: Any, userData: int) -> None:
+    """Call ``fn(userData)`` when all that was submitted before is over; what follows waits for its return.
+
+    ``fn`` is a ctypes function, which is kept, or the address of code.  The program keeps what ``userData`` points
+    to.  What a function written in Python raises is printed by ctypes, and is no failure of the stream.  A function
+    must not wait for its own stream: hipErrorLaunchTimeOut.
+
+    Refuses: hipErrorInvalidValue NULL, no code; hipErrorContextIsDestroyed for what is no stream
+    Basis: D; C for the last two of what is said
+    """
+    address, kept = _code_of("fn", fn)
+    _launch(stream, kept, _HostFn(address), userData)
+
+
+@calls.call("hipStreamAddCallback")
+def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) -> None:
+    """Call ``callback(stream, status, userData)`` as hipLaunchHostFunc does, with the handle that was passed.
+
+    The status is hipSuccess: failures are reported where the program waits.
+
+    Refuses: as `hipLaunchHostFunc`; hipErrorInvalidValue flags
+    Basis: D
+    """
+    address, kept = _code_of("callback", callback)
+    refuse_flags(flags, 0)
+    _launch(stream, kept, _StreamCallback(address), meaning(stream), int(SUCCESS), userData)
+
+
+def _launch(stream: int, kept: object, function: Any, *args: int) -> None:
+    submits(stream_of(stream)).launch_callback(_call, kept, function, *args)
+
+
+def _call(_kept: object, function: Any, *args: int) -> None:
+    function(*args)
+
+
+def _code_of(name: str, given: Any) -> tuple[int, object]:
+    """Return the address of a function's code, and what keeps it there."""
+    function = given
+    if isinstance(given, Pointer) and isinstance(given._kept, memoryview):
+        function = given._kept.obj  # hipHostFn_t of a ctypes function: the place that has the address
+    if isinstance(function, _Function):
+        address = ctypes.cast(function, ctypes.c_void_p).value or 0
+        is_code = address != 0
+    else:
+        function, address = given, address_of(given)
+        is_code = _is_code(address)
+    if not is_code:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"{name} is {address:#x}, where no code is" if address else f"{name} is NULL",
+            "pass a function of a ctypes type: ctypes.CFUNCTYPE(None, ...)(function)",
+        )
+    return address, function
+
+
+def _is_code(address: int) -> bool:
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        extent, rights = line.split(maxsplit=2)[:2]
+        first, _, last = extent.partition("-")
+        if int(first, 16) <= address < int(last, 16):
+            return "x" in rights
+    return False

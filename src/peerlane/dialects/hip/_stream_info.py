@@ -1,0 +1,191 @@
+"""``hip``: what a stream says of itself (spec hip 1.4, 3.7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._pointers import read, write
+from peerlane.dialects.hip._properties import attribute
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._stream import HIGHEST, LOWEST, POLICY_AUTO, AnyStream, create, meaning, stream_of
+
+_POLICIES = range(POLICY_AUTO, 5)  # hipSynchronizationPolicy
+_INT = 4
+_BITS = 32
+
+
+@calls.call("hipDeviceGetStreamPriorityRange")
+def hipDeviceGetStreamPriorityRange() -> tuple[int, int]:
+    """Return the least and the greatest priority of streams: smaller numbers are more urgent.
+
+    Gives: 1, -1
+    Basis: D
+    """
+    return LOWEST, HIGHEST
+
+
+@calls.call("hipStreamGetFlags")
+def hipStreamGetFlags(stream: int) -> int:
+    """Return the flags that a stream was created with.
+
+    Gives: flags
+    Refuses: hipErrorInvalidValue NULL; hipErrorContextIsDestroyed for what is no stream
+    Basis: D
+    """
+    if not meaning(stream):
+        raise refusal("hipErrorInvalidValue", "the stream is NULL", "pass what created the stream")
+    return stream_of(stream).flags
+
+
+@calls.call("hipStreamGetPriority")
+def hipStreamGetPriority(stream: int) -> int:
+    """Return the priority of a stream; 0 for the null stream.
+
+    Gives: priority
+    Refuses: hipErrorContextIsDestroyed for what is no stream
+    Basis: D
+    """
+    return stream_of(stream).priority
+
+
+@calls.call("hipStreamGetDevice")
+def hipStreamGetDevice(stream: int) -> int:
+    """Return the device of a stream; the current one for the null stream.
+
+    Gives: its id
+    Refuses: hipErrorContextIsDestroyed for what is no stream
+    Basis: S
+    """
+    return stream_of(stream).context.device.ordinal
+
+
+@calls.call("hipGetStreamDeviceId")
+def hipGetStreamDeviceId(stream: int) -> int:
+    """Return what hipStreamGetDevice does.
+
+    Gives: its id; 0 with the error
+    Refuses: hipErrorContextIsDestroyed for what is no stream
+    Basis: C
+    """
+    return stream_of(stream).context.device.ordinal
+
+
+@calls.call("hipStreamGetId")
+def hipStreamGetId(stream: int) -> int:
+    """Return a small number, unique in the process.
+
+    Gives: number
+    Refuses: hipErrorInvalidHandle for what is no stream
+    Basis: D
+    """
+    return _known(stream).neutral.id
+
+
+@calls.call("hipStreamSetAttribute")
+def hipStreamSetAttribute(stream: int, attr: Any, value: Any) -> None:
+    """Remember how a thread should wait for a stream, the one attribute that can be set; nothing depends on it.
+
+    Refuses: hipErrorInvalidValue NULL, another attribute, a policy that there is not; hipErrorInvalidHandle for what
+        is no stream
+    Basis: D
+    """
+    _refuse_no_value(value)
+    found = _known(stream)
+    wanted = int.from_bytes(read(int(value), _INT), "little", signed=True)
+    if attr.name != "hipLaunchAttributeSynchronizationPolicy" or wanted not in _POLICIES:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"{attr.name} of a stream cannot be set to {wanted}",
+            "set hipLaunchAttributeSynchronizationPolicy, to a member of hipSynchronizationPolicy",
+        )
+    found.policy = wanted
+
+
+@calls.call("hipStreamGetAttribute")
+def hipStreamGetAttribute(stream: int, attr: Any, value_out: Any) -> None:
+    """Write an attribute of a stream to ``value_out``: how a thread should wait for it, or its priority.
+
+    Refuses: hipErrorInvalidValue NULL, another attribute; hipErrorInvalidHandle for what is no stream
+    Basis: D
+    """
+    _refuse_no_value(value_out)
+    found = _known(stream)
+    attributes = {
+        "hipLaunchAttributeSynchronizationPolicy": found.policy,
+        "hipLaunchAttributePriority": found.priority,
+    }
+    if attr.name not in attributes:
+        raise refusal(
+            "hipErrorInvalidValue", f"streams have no {attr.name}", f"ask for {' or '.join(attributes)}"
+        )
+    write(int(value_out), attributes[attr.name].to_bytes(_INT, "little", signed=True))
+
+
+@calls.call("hipStreamCopyAttributes")
+def hipStreamCopyAttributes(dst: int, src: int) -> None:
+    """Copy what hipStreamSetAttribute sets from one stream to another.
+
+    Refuses: hipErrorInvalidHandle for what is no stream
+    Basis: D
+    """
+    source = _known(src)
+    _known(dst).policy = source.policy
+
+
+@calls.call("hipExtStreamCreateWithCUMask")
+def hipExtStreamCreateWithCUMask(cuMaskSize: int, cuMask: Any) -> Any:
+    """Create a stream with a mask of compute units, which is remembered: virtual devices have none to choose.
+
+    Gives: stream
+    Refuses: hipErrorInvalidValue no mask
+    Basis: D
+    """
+    _refuse_no_mask(cuMaskSize, cuMask)
+    return create(0, units=_words(read(int(cuMask), _INT * cuMaskSize)))
+
+
+@calls.call("hipExtStreamGetCUMask")
+def hipExtStreamGetCUMask(stream: int, cuMaskSize: int, cuMask: Any) -> None:
+    """Write the mask of compute units of a stream to ``cuMask``: those that the device has, of those asked for.
+
+    Refuses: hipErrorInvalidValue NULL, less room than one bit for each unit; hipErrorContextIsDestroyed for what is
+        no stream
+    Basis: D
+    """
+    _refuse_no_mask(cuMaskSize, cuMask)
+    count = attribute(machine.context().device, "hipDeviceAttributeMultiprocessorCount") or 1
+    needed = -(-count // _BITS)
+    if cuMaskSize < needed:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"the {count} units need {needed} words of {_BITS} bits, and there is room for {cuMaskSize}",
+            f"pass {needed} words",
+        )
+    everything = (1 << count) - 1
+    wanted = 0
+    for at, word in enumerate(stream_of(stream).units):
+        wanted |= word << _BITS * at
+    write(int(cuMask), (wanted & everything or everything).to_bytes(_INT * needed, "little"))
+
+
+def _words(data: bytes) -> tuple[int, ...]:
+    return tuple(int.from_bytes(data[at : at + _INT], "little") for at in range(0, len(data), _INT))
+
+
+def _refuse_no_mask(count: int, mask: Any) -> None:
+    if not count or not int(mask):
+        raise refusal(
+            "hipErrorInvalidValue",
+            "the mask is NULL" if count else "the mask has 0 words",
+            "pass a list of words of 32 bits, and how many there are",
+        )
+
+
+def _known(stream: int) -> AnyStream:
+    return stream_of(stream, "hipErrorInvalidHandle")
+
+
+def _refuse_no_value(value: Any) -> None:
+    if value is None:
+        raise refusal("hipErrorInvalidValue", "the value is NULL", "pass a hipLaunchAttributeValue")

@@ -1,0 +1,212 @@
+"""Events of HIP: the rows of spec hip 3.7."""
+
+from __future__ import annotations
+
+import struct
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from helpers.hip_calls import Gate, code, content, done, holding
+
+MADE_UP = 1 << 20
+NON_BLOCKING, DISABLE_TIMING, INTERPROCESS = 1, 2, 4
+TO_DEVICE, TO_SYSTEM, NO_FENCE = 0x40000000, 0x80000000, 0x20000000
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def destroyed(hip: ModuleType) -> int:
+    event = done(hip.hipEventCreate())
+    done(hip.hipEventDestroy(event))
+    return int(event)
+
+
+def recorded(hip: ModuleType, stream: Any = None, flags: int = 0) -> Any:
+    event = done(hip.hipEventCreateWithFlags(flags))
+    done(hip.hipEventRecord(event, stream))
+    return event
+
+
+@pytest.mark.parametrize(
+    "flags", [0, 1, DISABLE_TIMING, INTERPROCESS | DISABLE_TIMING, TO_DEVICE, TO_SYSTEM | 3, NO_FENCE]
+)
+def test_flags(hip: ModuleType, flags: int) -> None:
+    event = done(hip.hipEventCreateWithFlags(flags))
+    done(hip.hipEventRecord(event, None))
+    done(hip.hipEventSynchronize(event))
+    done(hip.hipEventDestroy(event))
+
+
+@pytest.mark.parametrize("flags", [INTERPROCESS, TO_DEVICE | TO_SYSTEM, TO_DEVICE | NO_FENCE, 8, 0x08000000])
+def test_flags_that_do_not_go(hip: ModuleType, flags: int) -> None:
+    assert hip.hipEventCreateWithFlags(flags) == (hip.hipError_t.hipErrorInvalidValue, None)
+
+
+def test_one_that_was_never_recorded(hip: ModuleType) -> None:
+    event = done(hip.hipEventCreate())
+    done(hip.hipEventQuery(event))
+    done(hip.hipEventSynchronize(event))
+    stream = done(hip.hipStreamCreate())
+    done(hip.hipStreamWaitEvent(stream, event, 0))
+    done(hip.hipStreamSynchronize(stream))
+
+
+def test_query_and_synchronize(hip: ModuleType) -> None:
+    stream, gate = done(hip.hipStreamCreate()), Gate(hip)
+    gate.close(stream)
+    event = recorded(hip, stream)
+    assert hip.hipEventQuery(event) == (hip.hipError_t.hipErrorNotReady,)
+    gate.open()
+    done(hip.hipEventSynchronize(event))
+    done(hip.hipEventQuery(event))
+
+
+def test_recorded_again_it_means_the_new_place(hip: ModuleType) -> None:
+    stream, gate = done(hip.hipStreamCreate()), Gate(hip)
+    event = recorded(hip, stream)
+    done(hip.hipEventSynchronize(event))
+    gate.close(stream)
+    done(hip.hipEventRecord(event, stream))
+    assert code(hip.hipEventQuery(event)) == "hipErrorNotReady"
+    gate.open()
+    done(hip.hipEventSynchronize(event))
+
+
+@pytest.mark.parametrize("call", ["hipEventQuery", "hipEventSynchronize"])
+def test_no_event(hip: ModuleType, call: str) -> None:
+    for event in (None, MADE_UP, destroyed(hip), done(hip.hipStreamCreate())):
+        result = getattr(hip, call)(event)
+        assert code(result) == "hipErrorInvalidHandle"
+        assert int(result[0]) == 400
+
+
+def test_destroy(hip: ModuleType) -> None:
+    assert code(hip.hipEventDestroy(None)) == "hipErrorInvalidHandle"
+    assert code(hip.hipEventDestroy(destroyed(hip))) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipEventDestroy(MADE_UP)) == "hipErrorContextIsDestroyed"
+
+
+def test_reset_ends_events(hip: ModuleType) -> None:
+    event = recorded(hip)
+    done(hip.hipDeviceReset())
+    assert code(hip.hipEventQuery(event)) == "hipErrorInvalidHandle"
+    assert code(hip.hipEventDestroy(event)) == "hipErrorContextIsDestroyed"
+
+
+def test_who_waits_for_a_destroyed_event_goes_on_doing_so(hip: ModuleType) -> None:
+    one, two = (done(hip.hipStreamCreateWithFlags(NON_BLOCKING)) for _ in range(2))
+    gate, word = Gate(hip), holding(hip, bytes(4))
+    gate.close(one)
+    event = recorded(hip, one)
+    done(hip.hipStreamWaitEvent(two, event, 0))
+    done(hip.hipStreamWriteValue32(two, word, 1, 0))
+    done(hip.hipEventDestroy(event))
+    assert code(hip.hipStreamQuery(two)) == "hipErrorNotReady"
+    gate.open()
+    done(hip.hipStreamSynchronize(two))
+    assert content(hip, word, 4) == b"\1\0\0\0"
+
+
+def test_record_of_null_and_of_no_stream(hip: ModuleType) -> None:
+    event = done(hip.hipEventCreate())
+    for record in (hip.hipEventRecord, lambda *words: hip.hipEventRecordWithFlags(*words, 0)):
+        assert code(record(None, None)) == "hipErrorInvalidHandle"
+        assert code(record(destroyed(hip), None)) == "hipErrorInvalidHandle"
+        assert code(record(event, MADE_UP)) == "hipErrorContextIsDestroyed"
+
+
+def test_record_with_flags(hip: ModuleType) -> None:
+    event = done(hip.hipEventCreate())
+    for flags in (0, 1):
+        done(hip.hipEventRecordWithFlags(event, None, flags))
+    done(hip.hipEventSynchronize(event))
+    assert code(hip.hipEventRecordWithFlags(event, None, 2)) == "hipErrorInvalidValue"
+
+
+def test_record_on_a_stream_of_another_device(hip: ModuleType) -> None:
+    event, stream = done(hip.hipEventCreate()), done(hip.hipStreamCreate())
+    done(hip.hipSetDevice(1))
+    assert code(hip.hipEventRecord(event, None)) == "hipErrorInvalidHandle"
+    done(hip.hipEventRecord(event, stream))
+    done(hip.hipEventSynchronize(event))
+
+
+def test_stream_wait_event(hip: ModuleType) -> None:
+    stream, event = done(hip.hipStreamCreate()), recorded(hip)
+    assert code(hip.hipStreamWaitEvent(stream, None, 0)) == "hipErrorInvalidHandle"
+    assert code(hip.hipStreamWaitEvent(stream, destroyed(hip), 0)) == "hipErrorInvalidHandle"
+    assert code(hip.hipStreamWaitEvent(stream, event, 2)) == "hipErrorInvalidValue"
+    assert code(hip.hipStreamWaitEvent(stream, None, 2)) == "hipErrorInvalidValue"
+    assert code(hip.hipStreamWaitEvent(stream, event, 1)) == "hipErrorInvalidHandle"  # outside a graph
+    assert code(hip.hipStreamWaitEvent(MADE_UP, event, 0)) == "hipErrorInvalidHandle"
+    done(hip.hipStreamWaitEvent(stream, event, 0))
+    done(hip.hipStreamSynchronize(stream))
+
+
+@pytest.mark.parametrize("waiting", ["created", "null", "per thread"])
+def test_a_stream_waits_for_an_event_of_another_device(hip: ModuleType, waiting: str) -> None:
+    gate, word = Gate(hip), holding(hip, bytes(4))
+    first = done(hip.hipStreamCreate())
+    gate.close(first)
+    done(hip.hipStreamWriteValue32(first, word, 7, 0))
+    event = recorded(hip, first)
+    done(hip.hipSetDevice(1))
+    stream = {"created": done(hip.hipStreamCreate()), "null": None, "per thread": 2}[waiting]
+    copied = done(hip.hipMalloc(4))
+    done(hip.hipStreamWaitEvent(stream, event, 0))
+    done(hip.hipMemcpyPeerAsync(copied, 1, word, 0, 4, stream))
+    assert code(hip.hipStreamQuery(stream)) == "hipErrorNotReady"
+    gate.open()
+    done(hip.hipStreamSynchronize(stream))
+    assert content(hip, copied, 4) == b"\7\0\0\0"
+
+
+def test_elapsed_time(hip: ModuleType) -> None:
+    stream, gate = done(hip.hipStreamCreate()), Gate(hip)
+    start = recorded(hip, stream)
+    done(hip.hipEventSynchronize(start))
+    gate.close(stream)
+    stop = recorded(hip, stream)
+    error, ms = hip.hipEventElapsedTime(start, stop)
+    assert (error.name, ms) == ("hipErrorNotReady", 0.0)
+    gate.open()
+    done(hip.hipEventSynchronize(stop))
+    ms = done(hip.hipEventElapsedTime(start, stop))
+    assert isinstance(ms, float)
+    assert 0 < ms < 60_000
+    assert struct.unpack("f", struct.pack("f", ms)) == (ms,)
+    assert done(hip.hipEventElapsedTime(stop, start)) == -ms
+    assert done(hip.hipEventElapsedTime(stop, stop)) == 0
+
+
+def test_elapsed_time_that_there_is_not(hip: ModuleType) -> None:
+    good = recorded(hip)
+    done(hip.hipEventSynchronize(good))
+    without_time, fresh = recorded(hip, flags=DISABLE_TIMING), done(hip.hipEventCreate())
+    done(hip.hipSetDevice(1))
+    elsewhere = recorded(hip)
+    done(hip.hipDeviceSynchronize())
+    for bad in (None, MADE_UP, destroyed(hip), without_time, fresh, elsewhere):
+        for pair in ((good, bad), (bad, good)):
+            assert hip.hipEventElapsedTime(*pair) == (hip.hipError_t.hipErrorInvalidHandle, 0.0)
+
+
+def test_a_copy_lies_between_two_events(hip: ModuleType) -> None:
+    nbytes = 8 << 20
+    source, target = done(hip.hipMalloc(nbytes)), done(hip.hipMalloc(nbytes))
+    start = recorded(hip)
+    done(hip.hipMemcpy(target, source, nbytes, hip.hipMemcpyKind.hipMemcpyDefault))
+    stop = recorded(hip)
+    done(hip.hipEventSynchronize(stop))
+    assert done(hip.hipEventElapsedTime(start, stop)) > 0.05  # 160 GB/s
+
+
+def test_an_event_that_is_not_ready_is_no_last_error(hip: ModuleType) -> None:
+    gate = Gate(hip)
+    gate.close(None)
+    assert code(hip.hipEventQuery(recorded(hip))) == "hipErrorNotReady"
+    assert code(hip.hipGetLastError()) == "hipSuccess"
+    gate.open()
+    done(hip.hipDeviceSynchronize())

@@ -1,0 +1,231 @@
+"""Words that streams of HIP write and wait for: the rows of spec hip 3.7, and batches of them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from helpers.hip_calls import AND, EQ, GTE, NOR, code, content, done, holding
+
+MADE_UP = 1 << 20
+Enter = Callable[..., ModuleType]
+WIDTHS = [32, 64]
+WAIT32, WRITE32, FLUSH, WAIT64, WRITE64, BARRIER = range(1, 7)
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Operation(ctypes.Structure):
+    """hipStreamBatchMemOpParams as the C header has it, for waits and writes."""
+
+    _fields_ = (
+        ("operation", ctypes.c_uint),
+        ("address", ctypes.c_void_p),
+        ("value", ctypes.c_uint64),
+        ("flags", ctypes.c_uint),
+        ("alias", ctypes.c_void_p),
+        ("pad", ctypes.c_uint64),
+    )
+
+
+def operations(*rows: tuple[int, int, int, int]) -> Any:
+    return (Operation * len(rows))(*((*row, None, 0) for row in rows))
+
+
+def wait(hip: ModuleType, width: int) -> Callable[..., Any]:
+    return getattr(hip, f"hipStreamWaitValue{width}")  # type: ignore[no-any-return]
+
+
+def write(hip: ModuleType, width: int) -> Callable[..., Any]:
+    return getattr(hip, f"hipStreamWriteValue{width}")  # type: ignore[no-any-return]
+
+
+def pinned(hip: ModuleType) -> Any:
+    found = ctypes.c_uint64.from_address(int(done(hip.hipHostMalloc(8, 0))))
+    found.value = 0
+    return found
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("place", ["device", "other device", "pinned"])
+@pytest.mark.parametrize("offset", [0, 1, 31, 1023])
+def test_write(hip: ModuleType, width: int, place: str, offset: int) -> None:
+    nbytes, value = width // 8, 0x1122334455667788 % (1 << width)
+    if place == "other device":
+        done(hip.hipSetDevice(1))
+    memory = int(done(hip.hipHostMalloc(8192, 0) if place == "pinned" else hip.hipMalloc(8192)))
+    done(hip.hipMemcpy(memory, bytes(8192), 8192, hip.hipMemcpyKind.hipMemcpyDefault))
+    done(hip.hipSetDevice(0))
+    stream = done(hip.hipStreamCreate())
+    done(write(hip, width)(stream, memory + offset * nbytes, value, 0))
+    done(hip.hipStreamSynchronize(stream))
+    before = bytes(offset * nbytes)
+    assert content(hip, memory, 8192) == (before + value.to_bytes(nbytes, "little")).ljust(8192, b"\0")
+
+
+# compare, mask, value, what does not let it go on, what does
+COMPARED = [
+    (GTE, None, 0x7FFF0001, 0x7FFF0000, 0x7FFF0010),
+    (GTE, 0xF, 0x4, 0x3, 0x6),
+    (GTE, None, 1 << 31, (1 << 31) - 1, 1 << 31),  # no sign
+    (EQ, None, 0x7FFFFFFF, 0x7FFF0000, 0x7FFFFFFF),
+    (EQ, 0xFFFF, 0x1, 0x0FFF0000, 0x0FFF0001),
+    (EQ, 0xFF, 0x11, 0x25, 0x11),
+    (AND, None, 0x70F0F0F0, 0x0F0F0F0F, 0x1F0F0F0F),
+    (AND, 0xFF, 0xF4A, 0xF35, 0x02),
+    (NOR, None, 0x7AAAAAAA, 0x85555555, 0x9AAAAAAA),
+    (NOR, 0xF, 0xA, 0xFFFFFFF5, 0xFFFFFFF1),  # bits outside the mask do not count
+]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(("compare", "mask", "value", "held", "passing"), COMPARED)
+def test_wait(
+    hip: ModuleType, width: int, compare: int, mask: int | None, value: int, held: int, passing: int
+) -> None:
+    if compare == NOR and mask is None and width == 64:
+        high = 0xFFFFFFFF << 32
+        value, held, passing = value | high, held | high, passing | high
+    everything = (1 << width) - 1
+    word, target = pinned(hip), holding(hip, bytes(8))
+    word.value = held
+    stream = done(hip.hipStreamCreate())
+    before, behind = done(hip.hipEventCreate()), done(hip.hipEventCreate())
+    done(write(hip, width)(stream, target, 1, 0))
+    done(hip.hipEventRecord(before, stream))
+    done(
+        wait(hip, width)(stream, ctypes.addressof(word), value, compare, everything if mask is None else mask)
+    )
+    done(write(hip, width)(stream, target, 2, 0))
+    done(hip.hipEventRecord(behind, stream))
+    done(hip.hipEventSynchronize(before))
+    assert code(hip.hipEventQuery(behind)) == "hipErrorNotReady"
+    assert code(hip.hipStreamQuery(stream)) == "hipErrorNotReady"
+    word.value = passing
+    done(hip.hipStreamSynchronize(stream))
+    done(hip.hipEventQuery(behind))
+    assert content(hip, target, 8) == b"\2" + bytes(7)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_stream_of_one_device_lets_that_of_another_go_on(hip: ModuleType, width: int) -> None:
+    word, target = holding(hip, bytes(8)), holding(hip, bytes(8))
+    here = done(hip.hipStreamCreate())
+    done(wait(hip, width)(here, word, 1, EQ, (1 << width) - 1))
+    done(write(hip, width)(here, target, 7, 0))
+    done(hip.hipSetDevice(1))
+    there = done(hip.hipStreamCreate())
+    done(write(hip, width)(there, word, 1, 0))
+    done(hip.hipStreamSynchronize(there))
+    done(hip.hipStreamSynchronize(here))
+    assert content(hip, target, 8) == b"\7" + bytes(7)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_null_and_memory_that_is_not_allocated(hip: ModuleType, width: int) -> None:
+    stream, device = done(hip.hipStreamCreate()), int(done(hip.hipMalloc(8)))
+    freed = int(done(hip.hipMalloc(8)))
+    done(hip.hipFree(freed))
+    plain = ctypes.c_uint64()
+    for bad in (None, plain, ctypes.addressof(plain), freed, device + 1, device + 8):
+        assert code(write(hip, width)(stream, bad, 0, 0)) == "hipErrorInvalidValue"
+        assert code(wait(hip, width)(stream, bad, 0, GTE, 1)) == "hipErrorInvalidValue"
+    done(hip.hipStreamQuery(stream))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_stream_and_no_flags(hip: ModuleType, width: int) -> None:
+    word, stream = holding(hip, bytes(8)), done(hip.hipStreamCreate())
+    for bad in (0xFFFF, MADE_UP):
+        assert code(write(hip, width)(bad, word, 0, 0)) == "hipErrorContextIsDestroyed"
+        assert code(wait(hip, width)(bad, word, 0, GTE, 1)) == "hipErrorContextIsDestroyed"
+        assert code(write(hip, width)(bad, None, 0, 0)) == "hipErrorInvalidValue"  # NULL is looked at first
+    for flags in (4, 0xFFFFFFFF):
+        assert code(wait(hip, width)(stream, word, 0, flags, 1)) == "hipErrorInvalidValue"
+    assert code(write(hip, width)(stream, word, 0, 1)) == "hipErrorInvalidValue"
+    with pytest.raises(OverflowError):
+        write(hip, width)(stream, word, 1 << width, 0)
+
+
+def test_a_batch_runs_in_its_order(hip: ModuleType) -> None:
+    stream, word = done(hip.hipStreamCreate()), int(holding(hip, bytes(16)))
+    batch = operations(
+        (WRITE32, word, 1, 0),
+        (WAIT32, word, 1, EQ),
+        (WRITE32, word, 0x55, 0),
+        (WRITE64, word + 8, 0x1122334455667788, 0),
+        (WAIT64, word + 8, 0x1122334455667788, EQ),
+        (WRITE32, word + 4, 0xFFFFFFFF00000003, 0),  # of 32 bits counts the lower half
+    )
+    done(hip.hipStreamBatchMemOp(stream, len(batch), batch, 0))
+    done(hip.hipStreamSynchronize(stream))
+    assert content(hip, word, 16).hex() == "5500000003000000" + "8877665544332211"
+
+
+def test_a_batch_in_the_wheel_s_own_array(hip: ModuleType) -> None:
+    stream, word = done(hip.hipStreamCreate()), int(holding(hip, bytes(8)))
+    array = hip.hipStreamBatchMemOpParams.allocate(2)
+    batch = operations((WRITE32, word, 1, 0), (WRITE32, word + 4, 2, 0))
+    ctypes.memmove(int(array), batch, ctypes.sizeof(batch))
+    done(hip.hipStreamBatchMemOp(stream, 2, array, 0))
+    done(hip.hipStreamSynchronize(stream))
+    assert content(hip, word, 8) == b"\1\0\0\0\2\0\0\0"
+    assert code(hip.hipStreamBatchMemOp(stream, 3, array, 0)) == "hipErrorInvalidValue"  # it has 2
+
+
+def test_a_batch_that_cannot_be_writes_nothing(hip: ModuleType) -> None:
+    stream, word = done(hip.hipStreamCreate()), int(holding(hip, bytes(8)))
+    good = (WRITE32, word, 1, 0)
+    for bad in (
+        (BARRIER, word, 0, 0),
+        (FLUSH, word, 0, 0),
+        (0, word, 0, 0),
+        (99, word, 0, 0),
+        (WRITE32, 0, 0, 0),
+        (WRITE32, word + 1, 0, 0),
+        (WRITE32, word, 0, 1),
+        (WAIT32, word, 0, 4),
+        (WRITE64, MADE_UP, 0, 0),
+    ):
+        assert code(hip.hipStreamBatchMemOp(stream, 2, operations(good, bad), 0)) == "hipErrorInvalidValue"
+    done(hip.hipStreamSynchronize(stream))
+    assert content(hip, word, 8) == bytes(8)
+
+
+def test_batches_that_are_refused(hip: ModuleType) -> None:
+    stream, word = done(hip.hipStreamCreate()), int(holding(hip, bytes(8)))
+    batch = operations((WRITE32, word, 1, 0))
+    call = hip.hipStreamBatchMemOp
+    for words in (
+        (stream, 1, None, 0),
+        (stream, 0, batch, 0),
+        (stream, 257, batch, 0),
+        (stream, 1, batch, 6),
+    ):
+        assert code(call(*words)) == "hipErrorInvalidValue"
+    assert code(call(MADE_UP, 1, batch, 0)) == "hipErrorContextIsDestroyed"
+
+
+def test_the_most_operations(hip: ModuleType) -> None:
+    stream, word = done(hip.hipStreamCreate()), int(holding(hip, bytes(4)))
+    batch = operations(*((WRITE32, word, number, 0) for number in range(1, 257)))
+    done(hip.hipStreamBatchMemOp(stream, 256, batch, 0))
+    done(hip.hipStreamSynchronize(stream))
+    assert content(hip, word, 4) == (256).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("stream", [None, 2])
+def test_attach_memory(hip: ModuleType, stream: int | None) -> None:
+    memory = done(hip.hipMalloc(64))
+    for length in (0, 64):
+        done(hip.hipStreamAttachMemAsync(stream, memory, length, 2))
+    plain = ctypes.c_uint64()
+    for words in ((None, 0, 1), (memory, 63, 1), (memory, 0, 7), (memory, 0, 0), (plain, 8, 1)):
+        assert code(hip.hipStreamAttachMemAsync(stream, *words)) == "hipErrorInvalidValue"
+    single = code(hip.hipStreamAttachMemAsync(stream, memory, 0, 4))
+    assert single == ("hipSuccess" if stream else "hipErrorInvalidValue")
+    assert code(hip.hipStreamAttachMemAsync(MADE_UP, memory, 0, 1)) == "hipErrorContextIsDestroyed"

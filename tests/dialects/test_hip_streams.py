@@ -1,0 +1,439 @@
+"""Streams of HIP: the rows of spec hip 3.7, what streams say of themselves, and the calls that end in ``_spt``."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from helpers.hip_calls import Gate, code, content, done, holding
+
+Enter = Callable[..., ModuleType]
+MADE_UP = 1 << 20
+PER_THREAD, LEGACY, NON_BLOCKING = 2, 1, 1
+PAGE = 4096
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def destroyed(hip: ModuleType) -> int:
+    stream = done(hip.hipStreamCreate())
+    done(hip.hipStreamDestroy(stream))
+    return int(stream)
+
+
+def test_query_with_work_and_without(hip: ModuleType) -> None:
+    stream, gate = done(hip.hipStreamCreate()), Gate(hip)
+    assert hip.hipStreamQuery(stream) == (hip.hipError_t.hipSuccess,)
+    gate.close(stream)
+    assert hip.hipStreamQuery(stream) == (hip.hipError_t.hipErrorNotReady,)
+    assert int(hip.hipStreamQuery(stream)[0]) == 600
+    gate.open()
+    done(hip.hipStreamSynchronize(stream))
+    done(hip.hipStreamQuery(stream))
+
+
+@pytest.mark.parametrize("call", ["hipStreamQuery", "hipStreamSynchronize"])
+def test_a_destroyed_or_made_up_stream(hip: ModuleType, call: str) -> None:
+    for stream in (destroyed(hip), MADE_UP, done(hip.hipEventCreate())):
+        result = getattr(hip, call)(stream)
+        assert code(result) == "hipErrorContextIsDestroyed"
+        assert int(result[0]) == 709
+
+
+def test_destroy_twice_and_the_null_stream(hip: ModuleType) -> None:
+    assert code(hip.hipStreamDestroy(destroyed(hip))) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipStreamDestroy(MADE_UP)) == "hipErrorContextIsDestroyed"
+    for stream in (None, 0, LEGACY, PER_THREAD):
+        result = hip.hipStreamDestroy(stream)
+        assert result == (hip.hipError_t.hipErrorInvalidHandle,)
+        assert int(result[0]) == 400
+
+
+def test_messages_say_who_ended_it(hip: ModuleType) -> None:
+    from peerlane.dialects.hip import explain
+
+    hip.hipStreamQuery(destroyed(hip))
+    assert "a stream of device 0" in (text := explain())
+    assert "ended by hipStreamDestroy at " in text
+    stream = done(hip.hipStreamCreate())
+    done(hip.hipDeviceReset())
+    hip.hipStreamDestroy(stream)
+    assert "ended by the last reset of device 0" in explain()
+    hip.hipStreamQuery(MADE_UP)
+    assert "no stream has the handle 0x100000" in explain()
+
+
+def test_reset_then_destroy_the_old_stream(hip: ModuleType) -> None:
+    stream = done(hip.hipStreamCreate())
+    other = done(hip.hipStreamCreate())
+    done(hip.hipStreamDestroy(other))
+    done(hip.hipDeviceReset())
+    assert code(hip.hipStreamDestroy(stream)) == "hipErrorInvalidHandle"
+    assert code(hip.hipStreamDestroy(other)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipStreamQuery(stream)) == "hipErrorContextIsDestroyed"
+
+
+@pytest.mark.parametrize("stream", [None, LEGACY, PER_THREAD])
+def test_streams_that_everybody_has_are_made_anew(hip: ModuleType, stream: int | None) -> None:
+    first = done(hip.hipStreamGetId(stream))
+    done(hip.hipDeviceReset())
+    assert done(hip.hipStreamGetId(stream)) != first
+    source, target = holding(hip, b"anew" * 8), holding(hip, bytes(32))
+    done(hip.hipMemcpyAsync(target, source, 32, hip.hipMemcpyKind.hipMemcpyDefault, stream))
+    done(hip.hipStreamSynchronize(stream))
+    assert content(hip, target, 32) == b"anew" * 8
+
+
+def test_reset_ends_the_streams_of_its_device_only(hip: ModuleType) -> None:
+    here = done(hip.hipStreamCreate())
+    done(hip.hipSetDevice(1))
+    there = done(hip.hipStreamCreate())
+    done(hip.hipDeviceReset())
+    done(hip.hipStreamSynchronize(here))
+    assert code(hip.hipStreamDestroy(there)) == "hipErrorInvalidHandle"
+    done(hip.hipStreamDestroy(here))
+
+
+def test_the_null_stream_waits_for_blocking_streams(hip: ModuleType) -> None:
+    stream, gate = done(hip.hipStreamCreate()), Gate(hip)
+    done(hip.hipStreamQuery(None))
+    gate.close(stream)
+    assert code(hip.hipStreamQuery(None)) == "hipErrorNotReady"
+    assert code(hip.hipStreamQuery(LEGACY)) == "hipErrorNotReady"
+    gate.open()
+    done(hip.hipStreamSynchronize(None))
+    done(hip.hipStreamQuery(None))
+    done(hip.hipStreamQuery(stream))
+
+
+def test_the_null_stream_does_not_wait_for_others(hip: ModuleType) -> None:
+    aside, gate = done(hip.hipStreamCreateWithFlags(NON_BLOCKING)), Gate(hip)
+    gate.close(aside)
+    done(hip.hipStreamSynchronize(None))
+    done(hip.hipStreamQuery(None))
+    assert code(hip.hipStreamQuery(aside)) == "hipErrorNotReady"
+    gate.open()
+    done(hip.hipStreamSynchronize(aside))
+
+
+def test_blocking_streams_wait_for_the_null_stream(hip: ModuleType) -> None:
+    stream, aside = done(hip.hipStreamCreate()), done(hip.hipStreamCreateWithFlags(NON_BLOCKING))
+    gate, word = Gate(hip), holding(hip, bytes(8))
+    gate.close(None)
+    done(hip.hipStreamWriteValue32(stream, word, 1, 0))
+    done(hip.hipStreamWriteValue32(aside, int(word) + 4, 2, 0))
+    done(hip.hipStreamSynchronize(aside))
+    assert code(hip.hipStreamQuery(stream)) == "hipErrorNotReady"
+    gate.open()
+    done(hip.hipStreamSynchronize(stream))
+    assert content(hip, word, 8) == b"\1\0\0\0\2\0\0\0"
+
+
+@pytest.mark.parametrize("call", ["hipMemcpyWithStream", "hipMemcpyAsync", "hipMemcpy_spt"])
+def test_a_copy_at_once_on_a_blocking_stream_comes_behind_the_null_stream(hip: ModuleType, call: str) -> None:
+    stream, source = done(hip.hipStreamCreate()), holding(hip, b"old!")
+    later = holding(hip, b"new!")
+    kind = hip.hipMemcpyKind.hipMemcpyDefault
+    done(hip.hipMemcpyAsync(source, later, 4, kind, None))
+    found = bytearray(4)
+    done(getattr(hip, call)(found, source, 4, kind, *([] if call.endswith("_spt") else [stream])))
+    assert found == b"new!"
+
+
+def test_a_quick_copy_waits_for_what_is_queued_whatever_was_counted(hip: ModuleType) -> None:
+    from peerlane.dialects.hip._state import machine
+    from peerlane.dialects.hip._stream import null_stream
+
+    stream, gate = done(hip.hipStreamCreate()), Gate(hip)
+    source, later, found = holding(hip, b"old!"), holding(hip, b"new!"), holding(hip, b"none")
+    kind = hip.hipMemcpyKind.hipMemcpyDefault
+    gate.close(stream)
+    done(hip.hipMemcpyAsync(source, later, 4, kind, stream))
+    null = null_stream(machine.context())
+    null.settled = (
+        null.submissions
+    )  # as the wait of another thread leaves it that comes between count and queue
+    opener = threading.Timer(0.05, gate.open)
+    opener.start()
+    done(hip.hipMemcpy(found, source, 4, kind))
+    opener.join()
+    assert content(hip, found, 4) == b"new!"
+
+
+def test_a_device_waits_for_all_its_streams(hip: ModuleType) -> None:
+    word = holding(hip, bytes(12))
+    streams = [done(hip.hipStreamCreateWithFlags(NON_BLOCKING)), done(hip.hipStreamCreate()), PER_THREAD]
+    for at, stream in enumerate(streams):
+        done(hip.hipStreamWriteValue32(stream, int(word) + 4 * at, 1, 0))
+    done(hip.hipDeviceSynchronize())
+    for stream in streams:
+        done(hip.hipStreamQuery(stream))
+    assert content(hip, word, 12) == b"\1\0\0\0" * 3
+
+
+def test_a_device_waits_for_what_is_held_up_beside_the_null_stream(hip: ModuleType) -> None:
+    aside, gate = done(hip.hipStreamCreateWithFlags(NON_BLOCKING)), Gate(hip)
+    gate.close(aside)
+    opener = threading.Timer(0.05, gate.open)
+    opener.start()
+    done(hip.hipDeviceSynchronize())
+    done(hip.hipStreamQuery(aside))
+    opener.join()
+
+
+def test_streams_of_a_device_that_is_not_current(hip: ModuleType) -> None:
+    stream = done(hip.hipStreamCreate())
+    event = done(hip.hipEventCreate())
+    target, source = holding(hip, bytes(PAGE)), holding(hip, b"\7" * PAGE)
+    done(hip.hipSetDevice(1))
+    done(hip.hipMemcpyAsync(target, source, PAGE, hip.hipMemcpyKind.hipMemcpyDefault, stream))
+    done(hip.hipEventRecord(event, stream))
+    done(hip.hipEventSynchronize(event))
+    done(hip.hipStreamSynchronize(stream))
+    assert done(hip.hipStreamGetDevice(stream)) == 0
+    assert done(hip.hipGetStreamDeviceId(stream)) == 0
+    assert content(hip, target, PAGE) == b"\7" * PAGE
+    done(hip.hipStreamDestroy(stream))
+    assert done(hip.hipGetDevice()) == 1
+
+
+def test_destroy_waits_for_what_is_queued(hip: ModuleType) -> None:
+    stream, word = done(hip.hipStreamCreateWithFlags(NON_BLOCKING)), holding(hip, bytes(4))
+    done(hip.hipStreamWriteValue32(stream, word, 5, 0))
+    done(hip.hipStreamDestroy(stream))
+    assert content(hip, word, 4) == b"\5\0\0\0"
+
+
+def test_destroy_waits_for_a_word_that_another_stream_writes(hip: ModuleType) -> None:
+    waiting, writing = (done(hip.hipStreamCreateWithFlags(NON_BLOCKING)) for _ in range(2))
+    word, gate = int(holding(hip, bytes(8))), Gate(hip)
+    done(hip.hipStreamWaitValue32(waiting, word, 1, 1, 0xFFFFFFFF))
+    done(hip.hipStreamWriteValue32(waiting, word + 4, 9, 0))
+    gate.close(writing)
+    done(hip.hipStreamWriteValue32(writing, word, 1, 0))
+    opener = threading.Timer(0.05, gate.open)
+    opener.start()
+    done(hip.hipStreamDestroy(waiting))
+    opener.join()
+    assert content(hip, word, 8) == b"\1\0\0\0\x09\0\0\0"
+
+
+def test_destroy_tells_what_failed_and_the_stream_is_gone(hip: ModuleType) -> None:
+    stream, gate = done(hip.hipStreamCreate()), Gate(hip)
+    source, target = done(hip.hipMalloc(8)), done(hip.hipMalloc(8))
+    gate.close(stream)
+    done(hip.hipMemcpyAsync(target, source, 8, hip.hipMemcpyKind.hipMemcpyDefault, stream))
+    machine_stream(stream).neutral.abort()
+    assert code(hip.hipStreamDestroy(stream)) == "hipErrorLaunchFailure"
+    assert code(hip.hipStreamDestroy(stream)) == "hipErrorContextIsDestroyed"
+
+
+def machine_stream(stream: Any) -> Any:
+    from peerlane.dialects.hip._state import machine
+
+    return machine.things[int(stream)]
+
+
+@pytest.mark.parametrize("flags", [0, NON_BLOCKING])
+def test_flags(hip: ModuleType, flags: int) -> None:
+    assert done(hip.hipStreamGetFlags(done(hip.hipStreamCreateWithFlags(flags)))) == flags
+    assert done(hip.hipStreamGetFlags(done(hip.hipStreamCreateWithPriority(flags, 0)))) == flags
+
+
+@pytest.mark.parametrize("flags", [2, 3, 0xFFFFFFFF])
+def test_flags_that_there_are_not(hip: ModuleType, flags: int) -> None:
+    assert hip.hipStreamCreateWithFlags(flags) == (hip.hipError_t.hipErrorInvalidValue, None)
+    assert hip.hipStreamCreateWithPriority(flags, 0) == (hip.hipError_t.hipErrorInvalidValue, None)
+
+
+def test_flags_of_no_stream(hip: ModuleType) -> None:
+    assert code(hip.hipStreamGetFlags(None)) == "hipErrorInvalidValue"
+    assert code(hip.hipStreamGetFlags(MADE_UP)) == "hipErrorContextIsDestroyed"
+    assert done(hip.hipStreamGetFlags_spt(None)) == 0
+
+
+@pytest.mark.parametrize(("asked", "given"), [(-5, -1), (-1, -1), (0, 0), (1, 1), (9, 1)])
+def test_priorities_are_brought_into_range(hip: ModuleType, asked: int, given: int) -> None:
+    assert done(hip.hipDeviceGetStreamPriorityRange()) == (1, -1)
+    assert done(hip.hipStreamGetPriority(done(hip.hipStreamCreateWithPriority(0, asked)))) == given
+
+
+def test_what_streams_say_of_themselves(hip: ModuleType) -> None:
+    assert done(hip.hipStreamGetPriority(None)) == 0
+    assert code(hip.hipStreamGetPriority(MADE_UP)) == "hipErrorContextIsDestroyed"
+    done(hip.hipSetDevice(1))
+    stream = done(hip.hipStreamCreate())
+    done(hip.hipSetDevice(0))
+    for call in (hip.hipStreamGetDevice, hip.hipGetStreamDeviceId):
+        assert [done(call(each)) for each in (None, stream, PER_THREAD)] == [0, 1, 0]
+        assert code(call(MADE_UP)) == "hipErrorContextIsDestroyed"
+    ids = [done(hip.hipStreamGetId(each)) for each in (None, stream, PER_THREAD, done(hip.hipStreamCreate()))]
+    assert len(set(ids)) == 4
+    assert done(hip.hipStreamGetId(stream)) == ids[1]
+    assert code(hip.hipStreamGetId(MADE_UP)) == "hipErrorInvalidHandle"
+
+
+def test_attributes(hip: ModuleType) -> None:
+    kinds, policies = hip.hipLaunchAttributeID, hip.hipSynchronizationPolicy
+    policy = kinds.hipLaunchAttributeSynchronizationPolicy
+    one, two = done(hip.hipStreamCreateWithPriority(0, -1)), done(hip.hipStreamCreate())
+    value = hip.hipLaunchAttributeValue()
+    done(hip.hipStreamGetAttribute(one, policy, value))
+    assert value.syncPolicy is policies.hipSyncPolicyAuto
+    value.syncPolicy = policies.hipSyncPolicyYield
+    done(hip.hipStreamSetAttribute(one, policy, value))
+    done(hip.hipStreamCopyAttributes(two, one))
+    value.syncPolicy = policies.hipSyncPolicySpin
+    done(hip.hipStreamGetAttribute(two, policy, value))
+    assert value.syncPolicy is policies.hipSyncPolicyYield
+    done(hip.hipStreamGetAttribute(one, kinds.hipLaunchAttributePriority, value))
+    assert value.priority == -1
+
+
+def test_attributes_that_are_refused(hip: ModuleType) -> None:
+    kinds, stream, value = (
+        hip.hipLaunchAttributeID,
+        done(hip.hipStreamCreate()),
+        hip.hipLaunchAttributeValue(),
+    )
+    policy = kinds.hipLaunchAttributeSynchronizationPolicy
+    for call in (hip.hipStreamSetAttribute, hip.hipStreamGetAttribute):
+        assert code(call(stream, policy, None)) == "hipErrorInvalidValue"
+        assert code(call(MADE_UP, policy, value)) == "hipErrorInvalidHandle"
+        assert code(call(stream, kinds.hipLaunchAttributeCooperative, value)) == "hipErrorInvalidValue"
+    ctypes.c_int.from_address(int(value)).value = 77
+    assert code(hip.hipStreamSetAttribute(stream, policy, value)) == "hipErrorInvalidValue"
+    assert code(hip.hipStreamCopyAttributes(stream, MADE_UP)) == "hipErrorInvalidHandle"
+    assert code(hip.hipStreamCopyAttributes(MADE_UP, stream)) == "hipErrorInvalidHandle"
+
+
+def test_a_mask_of_compute_units(hip: ModuleType) -> None:
+    units = done(hip.hipDeviceGetAttribute(hip.hipDeviceAttribute_t.hipDeviceAttributeMultiprocessorCount, 0))
+    words = -(-units // 32)
+    stream = done(hip.hipExtStreamCreateWithCUMask(1, [0b1011]))
+    assert done(hip.hipStreamGetFlags(stream)) == 0
+    found = (ctypes.c_uint32 * words)()
+    done(hip.hipExtStreamGetCUMask(stream, words, found))
+    assert int.from_bytes(bytes(found), "little") == 0b1011 & (1 << units) - 1
+    done(hip.hipExtStreamGetCUMask(None, words, found))
+    assert int.from_bytes(bytes(found), "little") == (1 << units) - 1
+    for bad in ((0, [1]), (1, None)):
+        assert code(hip.hipExtStreamCreateWithCUMask(*bad)) == "hipErrorInvalidValue"
+        assert code(hip.hipExtStreamGetCUMask(stream, *bad)) == "hipErrorInvalidValue"
+    assert code(hip.hipExtStreamGetCUMask(MADE_UP, words, found)) == "hipErrorContextIsDestroyed"
+
+
+def test_each_thread_has_a_stream_of_its_own(hip: ModuleType) -> None:
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(done(hip.hipStreamGetId(PER_THREAD)))) for _ in range(2)
+    ]
+    for each in threads:
+        each.start()
+        each.join()
+    assert len({*found, done(hip.hipStreamGetId(PER_THREAD))}) == 3
+
+
+def test_a_thread_that_ends_leaves_its_work_and_nothing_else(hip: ModuleType) -> None:
+    from peerlane.dialects.hip._state import machine
+
+    word = holding(hip, bytes(4))
+    before = len(machine.things)
+    thread = threading.Thread(
+        target=lambda: done(hip.hipStreamWriteValue32(PER_THREAD, word, 9, 0)), daemon=True
+    )
+    thread.start()
+    thread.join()
+    assert len(machine.things) == before
+    done(hip.hipDeviceSynchronize())
+    assert content(hip, word, 4) == b"\x09\0\0\0"
+
+
+def test_a_stream_of_a_thread_is_nobody_s_to_give_back(hip: ModuleType) -> None:
+    from peerlane.dialects.hip._state import machine
+
+    done(hip.hipStreamSynchronize(PER_THREAD))
+    assert machine.living() == []
+    stream = done(hip.hipStreamCreate())
+    assert [each.kind for each in machine.living()] == ["stream"]
+    done(hip.hipStreamDestroy(stream))
+
+
+def test_no_stream_is_that_of_the_thread_in_spt(hip: ModuleType) -> None:
+    source, target = holding(hip, b"mine" * 4), holding(hip, bytes(16))
+    kind = hip.hipMemcpyKind.hipMemcpyDefault
+    gate = Gate(hip)
+    gate.close(PER_THREAD)
+    done(hip.hipMemcpyAsync_spt(target, source, 16, kind, None))
+    assert code(hip.hipStreamQuery_spt(None)) == "hipErrorNotReady"
+    assert code(hip.hipStreamQuery_spt(PER_THREAD)) == "hipErrorNotReady"
+    gate.open()
+    done(hip.hipStreamSynchronize_spt(None))
+    done(hip.hipStreamQuery_spt(None))
+    assert content(hip, target, 16) == b"mine" * 4
+    done(hip.hipMemcpy_spt(target, bytes(16), 16, kind))
+    assert content(hip, target, 16) == bytes(16)
+    assert done(hip.hipStreamGetPriority_spt(None)) == 0
+
+
+def test_spt_does_not_wait_for_other_blocking_streams(hip: ModuleType) -> None:
+    held, gate = done(hip.hipStreamCreate()), Gate(hip)
+    gate.close(held)
+    target = holding_beside(hip, b"xxxx")
+    done(hip.hipMemcpy_spt(target, b"1234", 4, hip.hipMemcpyKind.hipMemcpyDefault))
+    done(hip.hipStreamSynchronize_spt(None))
+    done(hip.hipStreamQuery_spt(None))
+    assert code(hip.hipStreamQuery(None)) == "hipErrorNotReady"
+    gate.open()
+    assert content(hip, target, 4) == b"1234"
+
+
+def holding_beside(hip: ModuleType, data: bytes) -> Any:
+    made = done(hip.hipMalloc(len(data)))
+    done(hip.hipMemcpy_spt(made, data, len(data), hip.hipMemcpyKind.hipMemcpyDefault))
+    return made
+
+
+def test_events_and_host_functions_of_spt(hip: ModuleType) -> None:
+    gate, event = Gate(hip), done(hip.hipEventCreate())
+    called: list[tuple[Any, ...]] = []
+    host = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda *words: called.append(words))
+    added = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
+        lambda *words: called.append(words)
+    )
+    gate.close(PER_THREAD)
+    done(hip.hipLaunchHostFunc_spt(None, host, 3))
+    done(hip.hipStreamAddCallback_spt(None, added, 4, 0))
+    done(hip.hipEventRecord_spt(event, None))
+    done(hip.hipStreamWaitEvent_spt(None, event, 0))
+    assert code(hip.hipEventQuery(event)) == "hipErrorNotReady"
+    gate.open()
+    done(hip.hipStreamSynchronize_spt(None))
+    assert called == [(3,), (PER_THREAD, 0, 4)]
+    done(hip.hipEventQuery(event))
+
+
+def test_spt_refuses_what_its_call_does(hip: ModuleType) -> None:
+    assert code(hip.hipStreamQuery_spt(MADE_UP)) == "hipErrorContextIsDestroyed"
+    assert code(hip.hipStreamWaitEvent_spt(None, None, 0)) == "hipErrorInvalidHandle"
+    assert (
+        code(hip.hipMemcpy_spt(None, b"x", 1, hip.hipMemcpyKind.hipMemcpyDefault)) == "hipErrorInvalidValue"
+    )
+    with pytest.raises(TypeError, match="hipStreamQuery_spt"):
+        hip.hipStreamQuery_spt()
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["hipStreamBeginCapture", "hipStreamEndCapture", "hipStreamIsCapturing", "hipStreamEndCapture_spt"],
+)
+def test_nothing_is_captured(hip: ModuleType, call: str) -> None:
+    words = [done(hip.hipStreamCreate())]
+    if call == "hipStreamBeginCapture":
+        words.append(hip.hipStreamCaptureMode.hipStreamCaptureModeGlobal)
+    assert code(getattr(hip, call)(*words)) == "hipErrorNotSupported"

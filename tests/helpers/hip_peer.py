@@ -1,0 +1,124 @@
+"""Another process of the node, whose ``hip`` a test calls as its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+import peerlane
+
+_SECONDS = 60.0
+
+
+class HipPeer:
+    """A process that makes calls when it is told to.
+
+    ``peer("hipStreamQuery", 0)`` returns the name of the code that the call returned there, followed by its outputs
+    as plain values: structs as bytes, pointers, streams and events as ints.  ``peer.done(...)`` returns the outputs
+    of what must work.  Arguments are plain values too; of a copy the kind is left out.
+    """
+
+    def __init__(self, connection: Connection, process: SpawnProcess) -> None:
+        assert process.pid is not None
+        self._connection, self._process, self.pid = connection, process, process.pid
+
+    def __call__(self, name: str, *args: object) -> Any:
+        self._connection.send((name, args))
+        assert self._connection.poll(_SECONDS), f"{name} did not return within {_SECONDS:g} s"
+        return self._connection.recv()
+
+    def done(self, name: str, *args: object) -> Any:
+        """Call what must work, and return its outputs."""
+        code, *outputs = self(name, *args)
+        assert code == "hipSuccess", self("explain")
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def kill(self) -> None:
+        """End it at once, and wait until it is over."""
+        self._process.kill()
+        self._process.join(_SECONDS)
+        assert self._process.exitcode is not None
+
+
+@contextmanager
+def hip_peer(spec: str, **variables: str) -> Iterator[HipPeer]:
+    """Start another process on the node, with environment variables of its own; end it however the test ends."""
+    spawn = get_context("spawn")
+    here, there = spawn.Pipe()
+    process = spawn.Process(target=_serve, args=(there, spec, variables), daemon=True)
+    process.start()
+    there.close()
+    try:
+        peer = HipPeer(here, process)
+        assert peer("hipGetDeviceCount")[0] == "hipSuccess"
+        yield peer
+    finally:
+        here.close()
+        process.join(5.0)
+        process.kill()
+        process.join(5.0)
+
+
+def _serve(connection: Connection, spec: str, variables: dict[str, str]) -> None:
+    os.environ.update(variables)
+    from peerlane.dialects.hip import explain, hip
+
+    peerlane.enter_node(spec)
+    steps = _Steps(hip)
+    while True:
+        try:
+            name, args = connection.recv()
+        except EOFError:
+            return
+        if name == "explain":
+            connection.send(explain())
+            continue
+        call = getattr(steps, name, None) or getattr(hip, name)
+        words = [*args, hip.hipMemcpyKind.hipMemcpyDefault] if name == "hipMemcpy" else args
+        connection.send([_plain(each) for each in call(*words)])
+
+
+class _Steps:
+    """What a test lets the process do beside calls."""
+
+    def __init__(self, hip: Any) -> None:
+        from helpers.hip_calls import Gate
+
+        self._hip, self._gate, self._opened = hip, Gate(hip), dict[int, peerlane.Buffer]()
+
+    def close_gate(self, stream: int) -> Any:
+        """Let a stream wait."""
+        self._gate.close(stream)
+        return ("hipSuccess",)
+
+    def open_gate(self) -> Any:
+        """Let it go on."""
+        self._gate.open()
+        return ("hipSuccess",)
+
+    def open_buffer(self, handle: bytes) -> Any:
+        """Return the address of memory of another process."""
+        buffer = peerlane.Buffer.open(handle)
+        self._opened[buffer.address] = buffer
+        return "hipSuccess", buffer.address
+
+    def read(self, pointer: int, nbytes: int) -> Any:
+        """Return bytes, in the order of the null stream."""
+        from helpers.hip_calls import content
+
+        return "hipSuccess", content(self._hip, pointer, nbytes)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "reserved"):
+        return bytes(value.reserved)
+    if hasattr(value, "name") and hasattr(value, "value"):
+        return value.name
+    if value is None or isinstance(value, (str, bytes, float)):
+        return value
+    return int(value)
