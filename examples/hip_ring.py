@@ -113,9 +113,7 @@ def main():
     except HipError as error:
         print(error, file=sys.stderr)
         return 1
-    print(
-        f"{args.mib} MiB blocks of {count} devices passed on {steps} times in a ring, every byte verified"
-    )
+    print(f"{args.mib} MiB blocks of {count} devices passed on {steps} times in a ring, every byte verified")
     return 0
 
 

@@ -106,7 +106,17 @@ class NullStream(Thing):
         that is written before the submission may come too early, so a copy also asks whether the group is idle.
     """
 
-    __slots__ = ("flags", "group", "neutral", "number", "policy", "priority", "settled", "submissions", "units")
+    __slots__ = (
+        "flags",
+        "group",
+        "neutral",
+        "number",
+        "policy",
+        "priority",
+        "settled",
+        "submissions",
+        "units",
+    )
 
     name = "null stream"
     is_counted = False
