@@ -7,7 +7,7 @@ from typing import Any
 
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hip._boxes import Side, prepared, refuse_arrays
-from peerlane.dialects.hip._convention import Stopped, code_of, hipError_t, refusal, remedy_of
+from peerlane.dialects.hip._convention import Stopped, code_of, hipError_t, refusal, refuse_fewer, remedy_of
 from peerlane.dialects.hip._copy import copy_on, move_on
 from peerlane.dialects.hip._pointers import write
 from peerlane.dialects.hip._state import calls
@@ -145,6 +145,7 @@ def hipMemcpy3DBatchAsync(numOps: int, opList: Any, flags: int, stream: int) -> 
             f"flags are {flags:#x}, numOps is {numOps:,}, opList is {'NULL' if opList is None else 'given'}",
             "pass at least one box, and flags of 0",
         )
+    refuse_fewer("opList", opList, numOps)
     on = stream_of(stream, _NO_STREAM)
     return _each(numOps, lambda at: _submit_box(opList, at, on))
 

@@ -62,6 +62,17 @@ def refusal(name: str, cause: str, remedy: str) -> Refusal:
     return Refusal(hipError_t[name], cause, remedy)
 
 
+def refuse_fewer(name: str, structs: Any, count: int) -> None:
+    """Refuse a count of more structs than were given: hipErrorInvalidValue; behind a bare address any may be."""
+    known = structs._nbytes
+    if known is not None and count * structs.c_sizeof() > known:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"{count:,} are announced, and {name} has {known // structs.c_sizeof():,}",
+            f"make {name} with {structs._name()}.allocate(count)",
+        )
+
+
 class Calls:
     """The table of calls.
 

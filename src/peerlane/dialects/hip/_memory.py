@@ -21,10 +21,12 @@ _SIGNAL_BYTES = 8
 _ATTACH_GLOBAL, _ATTACH_HOST = 1, 2
 _PITCH = 256  # bytes; rows of the vendor's devices begin at a multiple
 _WORD = 1 << 64
+_LARGEST_BITS = 62
 
 
 def allocate(nbytes: int) -> int:
     """Allocate memory of the current device and return its address; errors as ``machine.give``."""
+    _refuse_too_large(nbytes)
     found = machine.allocate(machine.context(), nbytes, peer=True)
     if found is None:
         raise machine.reset_meanwhile(machine.ordinal)
@@ -33,10 +35,21 @@ def allocate(nbytes: int) -> int:
 
 def allocate_host(nbytes: int, flags: int, *, is_managed: bool = False) -> int:
     """Allocate pinned memory of the host, noting with what flags and which device is current."""
+    _refuse_too_large(nbytes)
     made = Made(flags, machine.context().device.ordinal, is_managed)
     address = machine.allocate_host(nbytes)
     machine.made[raw.locate(address).allocation] = made
     return address
+
+
+def _refuse_too_large(nbytes: int) -> None:
+    """Refuse what no machine has: hipErrorOutOfMemory, as for anything else that is too large."""
+    if nbytes >> _LARGEST_BITS:
+        raise refusal(
+            "hipErrorOutOfMemory",
+            f"{nbytes:,} bytes are asked for, more than any address space has",
+            "look for a size that was negative",
+        )
 
 
 @calls.call("hipMalloc")

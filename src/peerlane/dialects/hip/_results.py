@@ -56,5 +56,5 @@ def fill_older(given: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
     error, made = found
     target = type(made).fromObj(given)
     if int(error) == 0 and int(target):
-        ctypes.memmove(int(target), int(made), made.c_sizeof())
+        target._write(0, 0, ctypes.string_at(int(made), made.c_sizeof()))
     return found if policy.version >= _TEXT_SINCE else (error,)

@@ -138,10 +138,10 @@ def hipExtStreamCreateWithCUMask(cuMaskSize: int, cuMask: Any) -> Any:
     """Create a stream with a mask of compute units, which is remembered: virtual devices have none to choose.
 
     Gives: stream
-    Refuses: hipErrorInvalidValue no mask
-    Basis: D
+    Refuses: hipErrorInvalidValue no mask, a list of fewer words; hipErrorIllegalAddress an address of nothing
+    Basis: D; C for what is too short
     """
-    _refuse_no_mask(cuMaskSize, cuMask)
+    _refuse_no_mask(cuMaskSize, cuMaskSize, cuMask)
     return create(0, units=_words(read(int(cuMask), _INT * cuMaskSize)))
 
 
@@ -150,10 +150,10 @@ def hipExtStreamGetCUMask(stream: int, cuMaskSize: int, cuMask: Any) -> None:
     """Write the mask of compute units of a stream to ``cuMask``: those that the device has, of those asked for.
 
     Refuses: hipErrorInvalidValue NULL, less room than one bit for each unit; hipErrorContextIsDestroyed for what is
-        no stream
-    Basis: D
+        no stream; hipErrorIllegalAddress an address of nothing
+    Basis: D; C for lists that are too short
     """
-    _refuse_no_mask(cuMaskSize, cuMask)
+    _refuse_no_mask(cuMaskSize, 0, cuMask)
     count = attribute(machine.context().device, "hipDeviceAttributeMultiprocessorCount") or 1
     needed = -(-count // _BITS)
     if cuMaskSize < needed:
@@ -162,6 +162,7 @@ def hipExtStreamGetCUMask(stream: int, cuMaskSize: int, cuMask: Any) -> None:
             f"the {count} units need {needed} words of {_BITS} bits, and there is room for {cuMaskSize}",
             f"pass {needed} words",
         )
+    _refuse_no_mask(cuMaskSize, needed, cuMask)
     everything = (1 << count) - 1
     wanted = 0
     for at, word in enumerate(stream_of(stream).units):
@@ -173,13 +174,14 @@ def _words(data: bytes) -> tuple[int, ...]:
     return tuple(int.from_bytes(data[at : at + _INT], "little") for at in range(0, len(data), _INT))
 
 
-def _refuse_no_mask(count: int, mask: Any) -> None:
-    if not count or not int(mask):
-        raise refusal(
-            "hipErrorInvalidValue",
-            "the mask is NULL" if count else "the mask has 0 words",
-            "pass a list of words of 32 bits, and how many there are",
-        )
+def _refuse_no_mask(count: int, needed: int, mask: Any) -> None:
+    """Refuse a mask of 0 words, NULL, and a list with fewer words than are needed: hipErrorInvalidValue."""
+    cause = "the mask is NULL" if count else "the mask has 0 words"
+    if count and int(mask):
+        if mask._length is None or needed <= mask._length:  # of a bare address nobody knows the length
+            return
+        cause = f"the list has {mask._length} words, and {needed} are needed"
+    raise refusal("hipErrorInvalidValue", cause, "pass a list of words of 32 bits, and how many there are")
 
 
 def _known(stream: int) -> AnyStream:

@@ -1,0 +1,118 @@
+"""Every call of HIP's table, with live, ended and wild arguments: no code comes that the page does not name."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import re
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from peerlane.dialects.hip import _facts, explain
+from peerlane.dialects.hip._state import calls
+
+pytestmark = pytest.mark.timeout(240)
+
+Enter = Callable[..., ModuleType]
+ROUNDS = 40
+ALWAYS = {"hipSuccess", "hipErrorNotReady", "hipErrorOutOfMemory"}
+# They wait for what nobody does here, or hand addresses to the host as code.
+NOT_DRAWN = {
+    *("hipStreamWaitValue32", "hipStreamWaitValue64", "hipStreamBatchMemOp"),
+    *("hipLaunchHostFunc", "hipLaunchHostFunc_spt", "hipStreamAddCallback", "hipStreamAddCallback_spt"),
+}
+# They end what the other draws are about.
+LAST = ("hipDeviceReset", "hipDevicePrimaryCtxReset")
+FUNCTIONS = _facts.facts()["functions"]
+INTS = {"int", "unsigned int", "uint32_t", "size_t", "uint64_t", "unsigned long long", "unsigned long"}
+
+
+def documented(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
+    """Return the codes that a call's page names, with those of the calls that it refers to."""
+    text = calls.table[name].facts.get("Refuses", "")
+    codes = set(re.findall(r"hipError\w+", text))
+    for other in re.findall(r"as `(\w+)`", text):
+        if other not in seen:
+            codes |= documented(other, seen | {name})
+    if "the stream" in text:  # the page says what that is
+        codes |= {"hipErrorContextIsDestroyed", "hipErrorInvalidHandle"}
+    if any(kind == "Pointer" for _, kind in FUNCTIONS[name]["parameters"]):
+        codes.add("hipErrorIllegalAddress")
+    if "what its work failed with" in text or "what their work failed with" in text or "that work" in text:
+        codes |= set(_facts.facts()["enums"]["hipError_t"]["members"])
+    return codes
+
+
+class Pool:
+    """Arguments of every kind."""
+
+    def __init__(self, hip: ModuleType, draw: random.Random) -> None:
+        self.hip, self.draw = hip, draw
+        device = [hip.hipMalloc(4096)[1] for _ in range(2)]
+        hip.hipSetDevice(1)
+        device.append(hip.hipMalloc(4096)[1])
+        far = hip.hipStreamCreate()[1]
+        hip.hipSetDevice(0)
+        freed = hip.hipMalloc(64)[1]
+        hip.hipFree(freed)
+        self.host = np.zeros(4096, np.uint8)
+        self.places = [*device, int(device[0]) + 64, hip.hipHostMalloc(4096, 0)[1], self.host, freed, None]
+        self.places += [0x10, 1 << 40, 1 << 62, (1 << 64) - 8, bytearray(16), ctypes.c_void_p(int(device[1]))]
+        ended = hip.hipStreamCreate()[1]
+        getattr(hip, "hipStreamDestroy", lambda _: None)(ended)
+        self.streams = [None, 0, 1, 2, hip.hipStreamCreate()[1], far, ended, 12345]
+        self.numbers = [0, 1, 2, 3, 4, 8, 16, 64, 255, 4096, 4097, 2 << 20, (1 << 31) - 1]
+
+    def number(self, kind: str) -> int:
+        wild = (
+            [-1, -2, 7] if kind == "int" else [1 << 31] if kind in ("unsigned int", "uint32_t") else [1 << 63]
+        )
+        return self.draw.choice([*self.numbers, *wild])
+
+    def of(self, name: str, kind: str) -> Any:
+        draw = self.draw
+        if name in ("deviceId", "peerDeviceId", "device", "dev", "ordinal") or (
+            "evice" in name and kind == "int"
+        ):
+            return draw.choice([0, 1, 0, 1, 2, -1])
+        if kind in INTS:
+            return self.number(kind)
+        if kind == "float":
+            return draw.choice([0.0, 1.5])
+        if kind in _facts.facts()["enums"]:
+            return draw.choice([*getattr(self.hip, kind)])
+        if kind == "ihipStream_t":
+            return draw.choice(self.streams)
+        if kind == "CStr":
+            return draw.choice([None, "", b"0000:01:00.0", "text"])
+        if kind.startswith("ListOf"):
+            return draw.choice([None, [], [1, 2]])
+        described = _facts.facts()["structs"].get(kind)
+        if described is not None and described["size"]:
+            return draw.choice([None, getattr(self.hip, kind)()])
+        return draw.choice([*self.places, *self.streams])
+
+
+@pytest.mark.parametrize("name", [name for name in calls.table if name not in NOT_DRAWN])
+def test_no_code_comes_unannounced(hip_on: Enter, name: str) -> None:
+    hip = hip_on("devices=2,memory=64MiB")
+    shape, seed = FUNCTIONS[name], random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    pool = Pool(hip, random.Random(seed))
+    allowed = ALWAYS | documented(name)
+    for _ in range(ROUNDS if shape["parameters"] else 2):
+        args = [pool.of(*parameter) for parameter in shape["parameters"]]
+        try:
+            result = getattr(hip, name)(*args)
+        except (TypeError, OverflowError, ValueError, BufferError):  # what is no argument
+            continue
+        assert type(result) is tuple, (name, args)
+        assert isinstance(result[0], hip.hipError_t)
+        older = _facts.facts()["older"]["parameters"].get(name)
+        assert len(result) == 1 + len(shape["outputs"]) or older, (name, args, result)
+        assert result[0].name in allowed, (name, args, result, explain())
+    hip.hipDeviceReset()
