@@ -1,10 +1,12 @@
 // Physical blocks and the addresses they are mapped into.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
 #include "memory.h"
+#include "sharing.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -41,16 +43,24 @@ void bind_mappings(nb::module_& m) {
     nb::class_<BlockHandle>(m, "Block", "A hold on physical memory.")
         .def(
             "__init__",
-            [](BlockHandle* self, uint32_t device, uint64_t size, bool peer) {
-                new (self) BlockHandle(Heap::get().create_physical(device, size, peer));
+            [](BlockHandle* self, uint32_t device, uint64_t size, bool peer, const std::string& name) {
+                new (self) BlockHandle(Heap::get().create_physical(device, size, peer, name));
             },
-            "device"_a, "size"_a, "peer"_a, nb::call_guard<GilReleased>())
+            "device"_a, "size"_a, "peer"_a, "name"_a, nb::call_guard<GilReleased>(), "Its file is named `name` and its id.")
         .def_prop_ro("size", [](const BlockHandle& self) { return self.get().size; })
         .def_prop_ro("id", [](const BlockHandle& self) { return self.get().id; }, "Unique in the node.")
         .def_prop_ro("device", [](const BlockHandle& self) { return self.get().device; }, "Native code's number of its device.")
         .def_prop_ro("is_read_only", [](const BlockHandle& self) { return self.get().read_only; })
         .def_prop_ro("is_imported", [](const BlockHandle& self) { return self.get().origin != nullptr; })
         .def_prop_ro("is_closed", &BlockHandle::is_closed)
+        .def(
+            "export_file",
+            [](const BlockHandle& self, bool read_only) {
+                const BlockUse use(self);
+                const GilReleased gil;
+                return export_file(use.block, read_only);
+            },
+            "read_only"_a, "Return a new descriptor of its file, the caller's to close.")
         .def("close", &BlockHandle::close, "Let go; idempotent.");
 
     nb::class_<PlaceHandle>(m, "Place", "Reserved addresses.")

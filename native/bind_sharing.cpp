@@ -125,6 +125,16 @@ void bind_sharing(nb::module_& m) {
             },
             "ledger"_a, nb::rv_policy::take_ownership, "What it shares of a notify or an event; the offer is used up.")
         .def_prop_ro("detail", [](const OfferHandle& self) { return self.offer.grant.detail[0]; })
+        .def_static(
+            "of_file",
+            [](int fd, uint32_t device, uint64_t block, uint64_t size, bool read_only, bool peer) {
+                const auto rights = static_cast<uint16_t>(kMayRead | (read_only ? 0 : kMayWrite) | (peer ? kForPeers : 0));
+                const Grant grant{.rights = rights, .device = device, .block = block, .entry = LedgerLayout::kNone, .size = size,
+                                  .length = size};
+                return new OfferHandle({.grant = grant, .fd = fd}, Opening(nullptr, 0, 0));
+            },
+            "fd"_a, "device"_a, "block"_a, "size"_a, "read_only"_a, "peer"_a, nb::rv_policy::take_ownership,
+            "One of a descriptor that was checked, which is taken over.")
         .def("close", &OfferHandle::close, "Let go of it; idempotent.")
         .def(
             "adopt",

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 #include <set>
+#include <string>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
@@ -38,11 +39,22 @@ std::set<int>& descriptors() {
 }
 std::mutex descriptors_mutex;
 
-int create_memfd() {
-    int fd = memfd_create("peerlane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 && errno == EMFILE && raise_descriptor_limit())
-        fd = memfd_create("peerlane", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    return fd;
+// Tries again with a higher limit when there is no descriptor left; -1 with errno.
+template <class Make>
+int new_descriptor(const Make& make) {
+    const int fd = make();
+    return fd < 0 && errno == EMFILE && raise_descriptor_limit() ? make() : fd;
+}
+
+[[noreturn]] void refuse_descriptor(uint64_t size) {
+    const int error = errno;
+    throw Refusal{.why = error == EMFILE || error == ENFILE ? Why::descriptors : Why::system_memory, .size = size, .error = error};
+}
+
+std::string in_hexadecimal(uint64_t number) {
+    std::string digits;
+    for (int shift = 60; shift >= 0; shift -= 4) digits += "0123456789abcdef"[number >> shift & 15];
+    return digits;
 }
 
 // Takes `fd` over, also when this throws.
@@ -113,20 +125,18 @@ std::unique_ptr<Account> held_with_others(std::shared_ptr<Ledger> ledger, uint64
     return account;
 }
 
-Block* create_block(uint64_t size, uint32_t device) {
-    const int fd = create_memfd();
-    if (fd < 0) {
-        const int error = errno;
-        const bool no_descriptor = error == EMFILE || error == ENFILE;
-        throw Refusal{.why = no_descriptor ? Why::descriptors : Why::system_memory, .size = size, .error = error};
-    }
+Block* create_block(uint64_t size, uint32_t device, const std::string& name) {
+    const uint64_t id = next_block_id().fetch_add(1, std::memory_order_relaxed);
+    const std::string named = name.empty() ? "peerlane" : name + in_hexadecimal(id);
+    const int fd = new_descriptor([&] { return memfd_create(named.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING); });
+    if (fd < 0) refuse_descriptor(size);
     if (ftruncate(fd, static_cast<off_t>(size)) != 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         const int error = errno;
         close(fd);
         throw Refusal{.why = Why::system_memory, .size = size, .error = error};
     }
-    return make_block(fd, size, next_block_id().fetch_add(1, std::memory_order_relaxed), device);
+    return make_block(fd, size, id, device);
 }
 
 Block* adopt_block(int fd, uint64_t size, uint64_t id, uint32_t device, bool read_only, std::unique_ptr<Origin> origin) {
@@ -134,6 +144,15 @@ Block* adopt_block(int fd, uint64_t size, uint64_t id, uint32_t device, bool rea
     block->read_only = read_only;
     block->origin = std::move(origin);
     return block;
+}
+
+int file_of(const Block& block, bool read_only) {
+    const std::string path = "/proc/self/fd/" + std::to_string(block.fd);
+    const int fd = new_descriptor([&] {
+        return read_only ? open(path.c_str(), O_RDONLY | O_CLOEXEC) : fcntl(block.fd, F_DUPFD_CLOEXEC, 0);
+    });
+    if (fd < 0) refuse_descriptor(block.size);
+    return fd;
 }
 
 void hold(Block* block) { block->holders.fetch_add(1, std::memory_order_relaxed); }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "ledger.h"
@@ -57,8 +58,9 @@ struct Block {
 };
 
 // A memfd of `size` bytes, sealed against shrinking, growing and further seals, so that nobody's truncate
-// becomes our SIGBUS.  Raises the soft descriptor limit when it is reached.  Throws Refusal.
-Block* create_block(uint64_t size, uint32_t device);
+// becomes our SIGBUS.  Raises the soft descriptor limit when it is reached.  The file is named `name` and the block's id
+// in hexadecimal, or "peerlane" when there is no name.  Throws Refusal.
+Block* create_block(uint64_t size, uint32_t device, const std::string& name = {});
 // One around a descriptor that another process sent, which is taken over, also when this throws.
 Block* adopt_block(int fd, uint64_t size, uint64_t id, uint32_t device, bool read_only, std::unique_ptr<Origin> origin);
 void hold(Block* block);
@@ -66,6 +68,8 @@ void drop(Block* block);   // the last one closes the descriptor
 // Hold it for other processes: when nobody else does, `abandoned(id)` is called, without any lock.
 void hold_for_others(Block* block);
 void drop_for_others(Block* block);
+// A new descriptor of its file, the caller's to close.  Throws Refusal.
+int file_of(const Block& block, bool read_only);
 extern std::atomic<void (*)(uint64_t block_id)> abandoned;
 
 // Around fork: the child closes every block's descriptor, as it must not keep its parent's memory alive.

@@ -105,7 +105,7 @@ class Heap {
     uint64_t address_of(const Extent* extent) const;
 
     // A block that lives by itself, charged to the device.  The caller drops it.  Throws Refusal.
-    Block* create_physical(uint32_t device, uint64_t size, bool peer);
+    Block* create_physical(uint32_t device, uint64_t size, bool peer, const std::string& name = {});
     // Make the bytes of an extent that the caller has pinned a block that other processes may map, and hold it;
     // they start at `within` of it.  Throws Refusal: in_use when they would have to move while something else uses them.
     Block* share(Extent* extent, uint64_t& within);
@@ -241,7 +241,7 @@ class Heap {
     void check_mappings(const Range& dst, const Range& src, uint32_t actor) const;
     void move_out(Extent* extent);
     bool drop_moved(Extent* extent);   // false: its slot has no bytes any more
-    Block* charged_block(uint32_t number, uint64_t size);
+    Block* charged_block(uint32_t number, uint64_t size, const std::string& name = {});
     bool pin_slowly(Extent* extent);
     void poison(const Extent* extent, int byte);
     [[noreturn]] void refuse_range(Why why, const char* role, uint64_t address, uint64_t size, Extent* extent);

@@ -12,7 +12,7 @@ namespace {
 constexpr std::chrono::milliseconds kLongestCopy{20};   // of less than 2 MiB
 }
 
-Block* Heap::charged_block(uint32_t number, uint64_t size) {
+Block* Heap::charged_block(uint32_t number, uint64_t size, const std::string& name) {
     Device& payer = device(number);
     charge(payer, number, size, size);
     payer.held -= size;   // the block's account has it from here on
@@ -25,22 +25,22 @@ Block* Heap::charged_block(uint32_t number, uint64_t size) {
     }
     Block* block;
     try {
-        block = create_block(size, number);
+        block = create_block(size, number, name);
     } catch (const Refusal&) {
         if (trim_locked() == 0) throw;
-        block = create_block(size, number);
+        block = create_block(size, number, name);
     }
     block->account = std::move(account);
     return block;
 }
 
-Block* Heap::create_physical(uint32_t number, uint64_t size, bool peer) {
+Block* Heap::create_physical(uint32_t number, uint64_t size, bool peer, const std::string& name) {
     begin_use();
     std::lock_guard lock(mutex_);
     if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
     if (size == 0 || size > kLargest)
         throw Refusal{.why = Why::out_of_memory, .size = size, .extent_size = device(number).settings.capacity, .device = number};
-    Block* const block = charged_block(number, round_up(size, kGranule));
+    Block* const block = charged_block(number, round_up(size, kGranule), name);
     block->peer = peer;
     return block;
 }

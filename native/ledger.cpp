@@ -191,6 +191,19 @@ bool Ledger::hold(uint64_t index, uint64_t block) {
     return held;
 }
 
+uint64_t Ledger::find(uint64_t block) const {
+    uint64_t found = LedgerLayout::kNone;
+    touch_file([&, this] {
+        const uint64_t used = entries_used()->load(std::memory_order_acquire);
+        for (uint64_t index = 0; index < std::min(used, LedgerLayout::kEntries); ++index)
+            if (entry(index)->load(std::memory_order_acquire) == block) {
+                found = index;
+                return;
+            }
+    });
+    return found;
+}
+
 void Ledger::let_go(uint64_t index) {
     std::lock_guard lock(mutex_);
     if (left_) return;

@@ -50,6 +50,7 @@ class Ledger {
     uint64_t list(uint64_t block, uint64_t device, uint64_t bytes);
     // Hold a block that another process listed; False when its place is another's by now.
     bool hold(uint64_t entry, uint64_t block);
+    uint64_t find(uint64_t block) const;   // where it is, or was, listed; kNone
     void let_go(uint64_t entry);   // one hold, or the listing
     uint64_t holders(uint64_t entry) const;   // processes
 

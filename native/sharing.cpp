@@ -1,5 +1,6 @@
 #include "sharing.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,6 +86,11 @@ Kept& kept() {
     return *all;
 }
 
+bool is_same_file(int a, int b) {
+    struct stat one {}, other {};
+    return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 bool hold_living(Block* block) {
     uint64_t before = block->holders.load(std::memory_order_relaxed);
     do {
@@ -133,8 +139,10 @@ Ticket offer_block(Block* block, Grant grant, bool everyone) {
 }
 
 Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_ptr<Ledger> ledger) {
+    Heap::get().begin_use();
     const Grant& grant = offer.grant;
     const bool read_only = !(grant.rights & kMayWrite);
+    const bool key_has_maker = opening.exporter() != nullptr;   // else it came as a file, whose name anybody may write
     const Key key{opening.exporter(), grant.block, read_only, ledger.get()};
     auto origin = std::make_unique<Import>(std::move(opening), key);
     Import& import = *origin;
@@ -142,10 +150,19 @@ Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_p
     import.block = fresh;
     fresh->peer = grant.rights & kForPeers;
     try {
-        if (ledger) fresh->account = held_with_others(std::move(ledger), grant.device, grant.size, grant.block, grant.entry);
+        if (ledger) {
+            const uint64_t entry = key_has_maker ? grant.entry : ledger->find(grant.block);
+            fresh->account = held_with_others(std::move(ledger), grant.device, grant.size, grant.block, entry);
+        }
         std::unique_lock lock(adopted().mutex);
         Block*& known = adopted().blocks[key];
         if (!known || known->size != grant.size || !hold_living(known)) return known = fresh;
+        if (!key_has_maker && !is_same_file(known->fd, fresh->fd)) {
+            Block* const false_friend = known;
+            lock.unlock();
+            drop(false_friend);
+            return fresh;
+        }
         Block* const mine = known;
         lock.unlock();
         drop(fresh);
@@ -154,6 +171,11 @@ Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_p
         drop(fresh);
         throw;
     }
+}
+
+int export_file(Block& block, bool read_only) {
+    if (block.account) Heap::get().list(block);
+    return file_of(block, read_only);
 }
 
 void keep_connection(std::shared_ptr<Exporter> exporter) {

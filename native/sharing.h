@@ -15,6 +15,10 @@ Ticket offer_block(Block* block, Grant grant, bool everyone);
 // caller drops it.  Throws Refusal.
 Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_ptr<Ledger> ledger);
 
+// A new descriptor of a block's file, the caller's to close, which keeps the bytes whatever becomes of this process.
+// Throws Refusal.
+int export_file(Block& block, bool read_only);
+
 // The newest connections are kept, so that the next open need not connect, until their process ends or this one
 // leaves its node.
 void keep_connection(std::shared_ptr<Exporter> exporter);

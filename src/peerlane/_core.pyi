@@ -186,7 +186,8 @@ ALL_DEVICES: int = 4294967295
 class Block:
     """A hold on physical memory."""
 
-    def __init__(self, device: int, size: int, peer: bool) -> None: ...
+    def __init__(self, device: int, size: int, peer: bool, name: str) -> None:
+        """Its file is named `name` and its id."""
 
     @property
     def size(self) -> int: ...
@@ -207,6 +208,9 @@ class Block:
 
     @property
     def is_closed(self) -> bool: ...
+
+    def export_file(self, read_only: bool) -> int:
+        """Return a new descriptor of its file, the caller's to close."""
 
     def close(self) -> None:
         """Let go; idempotent."""
@@ -314,6 +318,10 @@ class Offer:
 
     @property
     def detail(self) -> int: ...
+
+    @staticmethod
+    def of_file(fd: int, device: int, block: int, size: int, read_only: bool, peer: bool) -> Offer:
+        """One of a descriptor that was checked, which is taken over."""
 
     def close(self) -> None:
         """Let go of it; idempotent."""

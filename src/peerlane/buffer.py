@@ -18,13 +18,13 @@ from peerlane.backend.interface import Block, HandleKind
 from peerlane.device import Device, Host, devices
 from peerlane.errors import BadAddress, Busy, Closed, Fault, InvalidValue, Unsupported
 from peerlane.sharing import Handle, checked_rights, open_offer
+from peerlane.stream import Stream, checked_stream
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from peerlane.address_range import AddressRange
     from peerlane.sharing import Allow
-    from peerlane.stream import Stream
 
 _HOST = Host()
 _DLPACK_CPU = (1, 0)
@@ -86,16 +86,19 @@ class Buffer(_core.Memory):
             origins.buffer_made(made)
         return made
 
-    def close(self) -> None:
+    def close(self, *, stream: Stream | None = None) -> None:
         """Free the memory; idempotent.  Copies that run or are queued and live views keep the bytes until they end.
 
         Memory that was allocated with a ``stream`` is freed in the order of that stream: what was submitted
-        there before may still name it by address.
+        there before may still name it by address.  ``stream`` chooses another one, also for memory that was
+        allocated without; one that was closed is as none.
 
         Closing a part, or a buffer made by :func:`as_buffer`, frees nothing: the host object is kept until
         the buffer, its views and its parts are gone.  In the child of a fork nothing happens.
         """
         owner, owns = self._owner, self._owns
+        if stream is not None:
+            self._stream = checked_stream("Buffer.close", stream)
         if owns and observers.active:
             observers.tell("destroy", self)
         super().close()

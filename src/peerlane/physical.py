@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from peerlane import _core, observers, origins
 from peerlane.backend.interface import HandleKind
 from peerlane.device import Device, checked_size
-from peerlane.errors import Closed, InvalidValue, Unsupported
-from peerlane.sharing import Handle, checked_rights, open_offer
+from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, Unsupported
+from peerlane.sharing import Handle, checked_rights, open_file, open_offer
 
 if TYPE_CHECKING:
     from peerlane.sharing import Allow
@@ -142,6 +142,66 @@ class Physical:
         return Handle._make(
             self, allow, lambda all_: backend.offer(HandleKind.PHYSICAL, block, part, wanted, all_)
         )
+
+    def export_fd(self, *, rights: str = "rw") -> int:
+        """Return a new file descriptor of this memory, which the caller closes; the system's rights are the list.
+
+        Who has a descriptor has the memory: pass it by ``SCM_RIGHTS``, or let children inherit it
+        (``os.set_inheritable``).  It keeps the bytes alive also when this object, all mappings and this process are
+        gone; while nothing but descriptors has them, no process is charged for them.  Also of imported memory.
+
+        Parameters
+        ----------
+        rights : str
+            ``"rw"``, or ``"r"``: who opens it can only read.  Of memory that may only be read it is ``"r"``.
+
+        Raises
+        ------
+        AccessDenied
+            ``READ_ONLY``: ``"rw"`` of memory that this process may only read.
+        InvalidValue, OutOfMemory, Closed
+            There is no new descriptor.
+        """
+        call = "Physical.export_fd"
+        block = self._open(call)
+        read_only = checked_rights(call, rights) == 1
+        _core.check_usable()
+        if block.is_read_only and not read_only:
+            raise AccessDenied(
+                f'{call}: {self!r} was shared with this process to be read; pass rights="r"',
+                fault=Fault.READ_ONLY,
+                call=call,
+                device=self.device.name,
+            )
+        made = block.export_file(read_only)
+        if observers.active:
+            observers.tell("export", self)
+        return made
+
+    @classmethod
+    def open_fd(cls, fd: int, *, device: Device | None = None) -> Physical:
+        """Have the memory of a descriptor that :meth:`export_fd` gave, in this process or another; no copy.
+
+        The process that made it is not asked, and may have ended.
+
+        Parameters
+        ----------
+        fd : int
+            It stays the caller's, who may close it at once.
+        device : Device, optional
+            As for :meth:`open`.
+
+        Raises
+        ------
+        BadHandle
+            It is closed or no file of memory (``BAD_HANDLE``); of another node (``NODE_MISMATCH``); somebody could
+            still cut it, or its device or size cannot be (``FALSE_CLAIM``).
+        AccessDenied
+            ``PEER_UNREACHABLE``: ``device`` cannot reach it.
+        OutOfMemory, Closed
+        """
+        offer, home = open_file("Physical.open_fd", fd, device)
+        return cls._adopt(offer, home, device)
 
     @property
     def is_closed(self) -> bool:

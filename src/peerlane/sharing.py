@@ -241,8 +241,26 @@ def open_offer(
     seconds = checked_timeout(call, timeout)
     present = devices()
     offer = present[0].backend.open_handle(kind, handle, seconds)
+    return _checked_offer(call, offer, device if reaches else None, present)
+
+
+def open_file(call: str, fd: object, device: Device | None) -> tuple[_core.Offer, Device]:
+    """Look at a descriptor of a block's file; return what it stands for, and whose memory it is."""
+    if device is not None and not isinstance(device, Device):
+        raise TypeError(f"{call}: the device must be a Device, not {type(device).__name__}")
+    if isinstance(fd, bool) or not isinstance(fd, int):
+        raise TypeError(f"{call}: a descriptor is an int, not {type(fd).__name__}")
+    if not 0 <= fd < 1 << 31:
+        raise BadHandle(f"{call}: {fd} is no descriptor; valid are 0 to {(1 << 31) - 1:,}", call=call)
+    present = devices()
+    return _checked_offer(call, present[0].backend.open_file(fd), device, present)
+
+
+def _checked_offer(
+    call: str, offer: _core.Offer, device: Device | None, present: tuple[Device, ...]
+) -> tuple[_core.Offer, Device]:
     try:
-        return offer, _home(call, offer, device if reaches else None, present)
+        return offer, _home(call, offer, device, present)
     except BaseException:
         offer.close()
         raise

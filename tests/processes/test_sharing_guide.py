@@ -25,7 +25,7 @@ def run(tmp_path: Path, name: str, *words: str) -> Completed:
 
 
 def test_every_example_is_run_here() -> None:
-    assert set(PROGRAMS) == {"share.py", "ranges.py", "survive.py", "order.py"}
+    assert set(PROGRAMS) == {"share.py", "ranges.py", "survive.py", "order.py", "descriptor.py"}
     assert GUIDE.count("```python") == len(PROGRAMS)
 
 
@@ -48,6 +48,10 @@ def test_streams_of_two_processes_are_ordered(
 ) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     assert run(tmp_path, "order.py", "-m", "peerlane", "launch", "-n", "2").stdout == "[1] [7 7 7]\n"
+
+
+def test_a_descriptor_is_passed_on(tmp_path: Path) -> None:
+    assert run(tmp_path, "descriptor.py").stdout == "bytes\n"
 
 
 def test_memory_outlives_its_maker(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ ATTRIBUTES = {
     peerlane.Event: "close device export fileno id is_closed is_done is_recorded open sync time_ns",
     peerlane.Notify: "close consumed device export id is_closed kind open promise record recorded reset",
     peerlane.StreamGroup: "close create_stream default device is_closed is_idle",
-    peerlane.Physical: "close device export id is_closed is_imported is_read_only open size",
+    peerlane.Physical: "close device export export_fd id is_closed is_imported is_read_only open open_fd size",
     peerlane.AddressRange: "access address close device grow is_closed map mappings set_access size unmap",
     peerlane.Handle: "allow close importers is_closed",
 }

@@ -25,7 +25,8 @@ class Caps(enum.Flag):
     FILL = enum.auto()  #: ``fill``
     PINNED_HOST = enum.auto()  #: ``allocate_host``
     PHYSICAL = enum.auto()  #: ``create_physical``, ``reserve``
-    SHARE = enum.auto()  #: ``offer``, ``offer_signal``, ``open_handle``, ``adopt``, ``ledger``
+    SHARE = enum.auto()  #: ``offer``, ``offer_signal``, ``open_handle``, ``open_file``, ``adopt``,
+    #: ``ledger``
     HOST_VIEW = enum.auto()  #: ``host_pointer``: the host may read and write device memory through it
 
 
@@ -155,6 +156,10 @@ class Backend(Protocol):
 
         Raises ``BadHandle``, ``AccessDenied``, ``PeerLost`` and ``WaitTimeout``.
         """
+        ...
+
+    def open_file(self, fd: int) -> _core.Offer:
+        """Look at a block's file, of which ``fd`` stays the caller's; ``BadHandle`` for what is none."""
         ...
 
     def maker_of(self, handle: int | bytes | str) -> int | None:

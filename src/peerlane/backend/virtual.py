@@ -11,7 +11,7 @@ from typing import TypeVar
 from peerlane import _core
 from peerlane.backend.interface import Block, Caps, DeviceInfo, HandleKind, Kind, Location
 from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
-from peerlane.node import handles, schedule
+from peerlane.node import files, handles, schedule
 from peerlane.node.config import NodeConfig
 from peerlane.node.handles import HandleFields
 from peerlane.node.state import NodeState
@@ -125,7 +125,8 @@ class VirtualBackend:
         return self._with_room(ordinal, lambda number: _core.Memory(number, nbytes, peer))
 
     def create_physical(self, ordinal: int, nbytes: int, peer: bool) -> _core.Block:
-        return self._with_room(ordinal, lambda number: _core.Block(number, nbytes, peer))
+        name = files.name_of(self.config, ordinal, peer)
+        return self._with_room(ordinal, lambda number: _core.Block(number, nbytes, peer, name))
 
     def _with_room(self, ordinal: int, make: Callable[[int], T]) -> T:
         self._check_open()
@@ -240,6 +241,13 @@ class VirtualBackend:
         """What this process shares with the others of its node."""
         self._check_open()
         return self._state.ledger
+
+    def open_file(self, fd: int) -> _core.Offer:
+        self._check_open()
+        found = files.look_at(fd, self.config)
+        return _core.Offer.of_file(
+            found.fd, found.device, found.block, found.size, found.is_read_only, found.for_peers
+        )
 
     def maker_of(self, handle: int | bytes | str) -> int | None:
         self._check_open()

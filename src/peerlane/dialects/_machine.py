@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import peerlane
-from peerlane import Buffer, Device, Host, memory, origins, raw, sites
+from peerlane import Buffer, Device, Host, Stream, memory, origins, raw, sites
 from peerlane.errors import Error, Fault, InvalidValue
 from peerlane.pointees import Pointee, look
 
@@ -362,7 +362,10 @@ class Machine:
 
     def allocate(self, context: Context, nbytes: int, *, peer: bool) -> int | None:
         """Allocate device memory and return its address; None if the context was released meanwhile."""
-        buffer = context.device.allocate(nbytes, peer=peer)
+        return self.enter(context, context.device.allocate(nbytes, peer=peer), peer=peer)
+
+    def enter(self, context: Context, buffer: Buffer, *, peer: bool) -> int | None:
+        """Give out a buffer by its address; None, and it is closed, if the context was released meanwhile."""
         with self.lock:
             if context.is_live:
                 self.allocations[buffer.address] = _Allocation(buffer, context.device, peer)
@@ -389,13 +392,16 @@ class Machine:
         made = self.allocations.get(address)
         return made is None or made.for_peers
 
-    def free(self, address: int, *, host: bool, call: str) -> bool:
-        """Free what was allocated at exactly this address; False if this dialect allocated nothing there."""
+    def free(self, address: int, *, host: bool, call: str, stream: Stream | None = None) -> bool:
+        """Free what was allocated at exactly this address, in the order of a stream if there is one.
+
+        False if this dialect allocated nothing there.
+        """
         with self.lock:
             if self.owned(address, host=host) is None:
                 return False
             buffer = self.allocations.pop(address).buffer
-        close_for(buffer, call)
+        close_for(buffer, call, stream)
         return True
 
     def describe(self, address: int) -> str:
@@ -467,7 +473,7 @@ def _end(things: Sequence[Thing]) -> None:
         raise first
 
 
-def close_for(buffer: Buffer, freed_by: str) -> None:
-    """Close what a call, or something else, frees, and note that."""
+def close_for(buffer: Buffer, freed_by: str, stream: Stream | None = None) -> None:
+    """Close what a call, or something else, frees, in the order of a stream if there is one, and note that."""
     memory.forget(buffer.id, freed_by)
-    buffer.close()
+    buffer.close(stream=stream)

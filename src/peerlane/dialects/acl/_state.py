@@ -13,8 +13,8 @@ from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing, with_article
 from peerlane.dialects._message import Message
 from peerlane.dialects._registrations import Registration, Registrations
+from peerlane.dialects._reservations import Reservations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
-from peerlane.dialects.acl._reservations import Reservations
 from peerlane.errors import Error, Fault
 from peerlane.pointees import Pointee
 

@@ -1,4 +1,4 @@
-"""The reserved addresses of ``acl.rt`` and what is mapped there."""
+"""The addresses that a dialect reserved, and what is mapped there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from peerlane import AddressRange
 
 @dataclass(slots=True)
 class Reservation:
-    """One ``reserve_mem_address``.
+    """Addresses that were reserved with one call.
 
     Attributes
     ----------
