@@ -24,6 +24,7 @@ LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 _LOG_VARIABLE = "AMD_LOG_LEVEL"  # the vendor's own; 1 is errors
 _LOST_KEPT = 1024
 _Kind = TypeVar("_Kind", bound=Thing)
+_Table = TypeVar("_Table")
 
 
 class _Ordinal(threading.local):
@@ -80,6 +81,15 @@ class HipMachine(Machine):
         self.registrations = Registrations[HostMemory]()
         self.synchronous: set[int] = set()
         self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
+        self._tables: dict[type, object] = {}
+
+    def table(self, kind: type[_Table]) -> _Table:
+        """Return what a module keeps of the node: made when it is first asked for, dropped with the node."""
+        self.devices()
+        with self.lock:
+            found = self._tables.setdefault(kind, kind())
+        assert isinstance(found, kind)
+        return found
 
     @property
     def ordinal(self) -> int:

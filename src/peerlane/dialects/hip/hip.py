@@ -16,15 +16,20 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _event,
     _event_ipc,
     _host_function,
+    _ipc,
     _managed,
     _memory,
     _peer,
     _peer_copies,
+    _physical,
+    _pool,
+    _pool_sharing,
     _registered,
     _set,
     _stream,
     _stream_info,
     _stream_value,
+    _virtual,
 )
 from peerlane.dialects.hip._names import changes_with_the_version, make, names_of_hip
 from peerlane.dialects.hip._peer import USE_PEER_NON_UNIFIED as USE_PEER_NON_UNIFIED

@@ -1,0 +1,230 @@
+"""``hip``: memory that other processes open by 64 bytes (spec hip 3.5).
+
+The bytes are ASCII without NUL, so that hip-python 7.2, which cuts them at the first NUL, passes them on whole.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane import Buffer, Device, Handle, Kind, raw
+from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._results import pointer, put, struct
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._stream import null_stream
+from peerlane.dialects.hip._types import Pointer
+
+HANDLE_SIZE = 64
+_LAZY_PEER_ACCESS = 1
+_KEPT = 64
+
+
+class _Opened(Thing):
+    """Memory of another process, or with ``own_handles=open`` of this one; closed with its device's reset."""
+
+    __slots__ = ("address", "buffer", "key", "references")
+
+    name = "memory of another process"
+    is_counted = False
+    is_listed = False  # the buffer is
+
+    def __init__(self, context: Context, key: bytes, address: int, buffer: Buffer | None) -> None:
+        super().__init__(context)
+        self.key, self.address, self.buffer, self.references = key, address, buffer, 1
+
+    def abandon(self) -> None:
+        """Let go of it."""
+        machine.table(Ipc).forget(self)
+        if self.buffer is not None:
+            self.buffer.close()
+
+    end = abandon
+
+
+class Ipc:
+    """What this process gave to others and has of them.
+
+    Attributes
+    ----------
+    given : dict
+        By address: what begins there, and the handle that it was given out as.
+    by_key, by_address : dict
+        What is open here.
+    """
+
+    def __init__(self) -> None:
+        self.given: dict[int, tuple[Buffer, Handle]] = {}
+        self.by_key: dict[bytes, _Opened] = {}
+        self.by_address: dict[int, _Opened] = {}
+        self._next_look = _KEPT
+
+    def keep(self, opened: _Opened) -> None:
+        """Enter what was opened."""
+        self.by_key[opened.key] = self.by_address[opened.address] = opened
+
+    def forget(self, opened: _Opened) -> None:
+        """Take it out again."""
+        self.by_key.pop(opened.key, None)
+        self.by_address.pop(opened.address, None)
+
+    def give(self, address: int, buffer: Buffer, handle: Handle) -> None:
+        """Remember a handle, and forget those of memory that was freed: a program may make them for ever."""
+        if len(self.given) >= self._next_look:
+            self.given = {at: each for at, each in self.given.items() if not each[0].is_closed}
+            self._next_look = 2 * len(self.given) + _KEPT
+        self.given[address] = buffer, handle
+
+    def own(self, key: bytes) -> int:
+        """Return where the memory of a handle of this process is; 0: it was freed."""
+        for address, (buffer, handle) in self.given.items():
+            if bytes(handle) == key and not buffer.is_closed:
+                return address
+        return 0
+
+
+@calls.call("hipIpcGetMemHandle")
+def hipIpcGetMemHandle(devPtr: int) -> Any:
+    """Return the 64 bytes by which other processes of this user open memory of hipMalloc (spec hip 3.5).
+
+    A pointer into it opens at the same offset.  Asked again for the same pointer it gives the same bytes, until the
+    memory is freed.  Memory below 2 MiB moves first, at the same address, to have no neighbours.
+
+    Gives: hipIpcMemHandle_t
+    Refuses: hipErrorInvalidValue NULL, freed, not from hipMalloc; hipErrorIllegalState it has to move and a view of
+        it lives
+    Basis: S; C for the same bytes and hipErrorIllegalState
+    """
+    made = struct("hipIpcMemHandle_st")()
+    put(made, "reserved", exported(devPtr))
+    return made
+
+
+def exported(address: int) -> bytes:
+    """Return the handle of memory that this process allocated."""
+    buffer = _allocated(address)
+    ipc = machine.table(Ipc)
+    with machine.lock:
+        known = ipc.given.get(address)
+        if known is not None and known[0] is buffer:
+            return bytes(known[1])
+        handle = buffer[address - buffer.address :].export(allow="user")
+        ipc.give(address, buffer, handle)
+    return bytes(handle)
+
+
+def _allocated(address: int) -> Buffer:
+    machine.devices()
+    place = raw.locate(address) if address else None
+    buffer = None if place is None or place.kind is not Kind.DEVICE else machine.owned(place.base, host=False)
+    if buffer is None or buffer.is_imported:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"{machine.describe(address)} is not memory that hipMalloc gave this process",
+            "pass what hipMalloc returned; mapped memory is shared with hipMemExportToShareableHandle",
+        )
+    return buffer
+
+
+def bytes_of(made: Any, name: str) -> bytes:
+    """Return the bytes that a struct holds a handle in; hipErrorInvalidValue for NULL, too few, and all 0."""
+    try:
+        found = b"" if made is None else made._read(0, 0, HANDLE_SIZE)
+    except IndexError:
+        found = made._read(0, 0, made._nbytes or 0)
+    if len(found) == HANDLE_SIZE and any(found):
+        return bytes(found)
+    what = (
+        "is NULL" if made is None else f"has {len(found)} bytes" if len(found) < HANDLE_SIZE else "is all 0"
+    )
+    raise refusal(
+        "hipErrorInvalidValue", f"{name} {what}", f"pass the {HANDLE_SIZE} bytes that the other process got"
+    )
+
+
+@calls.call("hipIpcOpenMemHandle")
+def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
+    """Have memory that another process exported, at an address of this one (spec hip 3.5, 3.8).
+
+    Opened again it is the same address, to be closed as often.  The current device may be another one than the
+    memory's, if it can reach that.  Where the vendor's binding ends the interpreter, for None, this refuses.
+
+    Gives: Pointer
+    Refuses: hipErrorInvalidValue `flags` other than 1, NULL, all 0; hipErrorInvalidContext made by this process,
+        unless `own_handles=open`; hipErrorInvalidDevicePointer no handle, over, of memory that was freed;
+        hipErrorInvalidDevice out of the current device's reach; hipErrorMapFailed its maker has ended
+    Basis: S; C for hipErrorInvalidDevice and hipErrorMapFailed
+    """
+    if flags != _LAZY_PEER_ACCESS:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"flags are {flags:#x}; the only valid value is hipIpcMemLazyEnablePeerAccess, 1",
+            "pass hipIpcMemLazyEnablePeerAccess",
+        )
+    key = bytes_of(handle, "handle")
+    ipc, context = machine.table(Ipc), machine.context()
+    known = _once_more(ipc, key)
+    if known is not None:
+        return known
+    own = ipc.own(key) if policy.own_handles == "open" else 0
+    buffer = None if own else Buffer.open(key, device=context.device)
+    try:
+        return _keep(ipc, key, context, own, buffer)
+    except BaseException:
+        if buffer is not None:
+            buffer.close()
+        raise
+
+
+def _once_more(ipc: Ipc, key: bytes) -> Pointer | None:
+    with machine.lock:
+        found = ipc.by_key.get(key)
+        if found is None:
+            return None
+        found.references += 1
+        return pointer(found.address)
+
+
+def _keep(ipc: Ipc, key: bytes, context: Context, own: int, buffer: Buffer | None) -> Pointer | None:
+    with machine.lock:
+        known = _once_more(ipc, key)
+        if known is not None:  # another thread was quicker
+            if buffer is not None:
+                buffer.close()
+            return known
+        address = own if buffer is None else buffer.address
+        opened = _Opened(context, key, address, buffer)
+        machine.give(opened)
+        ipc.keep(opened)
+        return pointer(address)
+
+
+@calls.call("hipIpcCloseMemHandle")
+def hipIpcCloseMemHandle(devPtr: int) -> None:
+    """Let go of what hipIpcOpenMemHandle gave; the last time its device's null stream is waited for (spec hip 3.5).
+
+    The memory of the process that made it goes on.
+
+    Refuses: hipErrorInvalidValue NULL, memory of this process, closed as often as opened
+    Basis: S
+    """
+    ipc = machine.table(Ipc)
+    with machine.lock:
+        found = ipc.by_address.get(devPtr)
+        if found is None:
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"{machine.describe(devPtr)} is not what hipIpcOpenMemHandle gave, or was closed as often",
+                "close what hipIpcOpenMemHandle returned, once for each time",
+            )
+        found.references -= 1
+        if found.references:
+            return
+        ipc.forget(found)
+    try:
+        if found.buffer is not None and isinstance(found.buffer.device, Device):
+            null_stream(machine.context_of(found.buffer.device.ordinal)).wait()
+    finally:
+        machine.drop(found)
+        found.abandon()

@@ -1,0 +1,327 @@
+"""``hip``: physical memory, and its way to other processes as a file descriptor (spec hip 3.6; 0, fact 7)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct as layout
+from dataclasses import dataclass
+from typing import Any
+
+from peerlane import Device, Physical
+from peerlane.dialects._machine import Thing
+from peerlane.dialects.hip._arguments import HostAddress
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._pointers import read, write
+from peerlane.dialects.hip._results import handle as handle_of
+from peerlane.dialects.hip._results import struct
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.errors import BadHandle
+
+_NONE, _FILE_DESCRIPTOR = 0, 1
+_PINNED, _UNCACHED = 1, 0x4000_0000
+ON_DEVICE = 1
+# hipMemAllocationProp: its type, requestedHandleType, which hip-python has no property for, and the location.
+_PROPERTIES = layout.Struct("<iiii")
+_LOCATION = layout.Struct("<ii")
+_INT = layout.Struct("<i")
+_BEYOND_DESCRIPTORS = 1 << 20  # no descriptor is as large, and no address as small
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """What a hipMemAllocationProp says.
+
+    Attributes
+    ----------
+    kind : int
+        hipMemAllocationType.
+    handle_type : int
+        hipMemAllocationHandleType that was requested; 0 where a program of hip-python could not say it.
+    device : Device
+    """
+
+    kind: int
+    handle_type: int
+    device: Device
+
+
+class HipPhysical(Thing):
+    """Physical memory, made here or imported.
+
+    Attributes
+    ----------
+    neutral : Physical
+    properties : Properties
+    references : int
+        How often it was given out and not released.
+    mappings : int
+        Where it is mapped now; it lives as long as there is one.
+    """
+
+    __slots__ = ("mappings", "neutral", "properties", "references")
+
+    name = "handle of physical memory"
+
+    def __init__(self, neutral: Physical, properties: Properties) -> None:
+        super().__init__(machine.context_of(properties.device.ordinal))
+        self.neutral, self.properties = neutral, properties
+        self.references, self.mappings = 1, 0
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes, mapped or not."""
+        return self.neutral.size
+
+    def abandon(self) -> None:
+        """Let go of the bytes, which live as long as they are mapped."""
+        self.references = 0
+        self.neutral.close()
+
+    end = abandon
+
+    def unmapped(self) -> None:
+        """Note that a mapping of it ended."""
+        self.mappings -= 1
+        if not self.references and not self.mappings:
+            self.neutral.close()
+
+
+def physical_of(handle: int) -> HipPhysical:
+    """Return what a handle means: hipErrorInvalidValue for what is none."""
+    return machine.thing(handle, HipPhysical, "hipErrorInvalidValue")
+
+
+def refuse_zero(**sizes: int) -> None:
+    """Refuse a NULL pointer or a size of 0: hipErrorInvalidValue."""
+    for name, value in sizes.items():
+        if not value:
+            raise refusal("hipErrorInvalidValue", f"{name} is 0 or NULL", f"pass a {name}")
+
+
+def refuse_given(**reserved: int) -> None:
+    """Refuse what is reserved and not 0: hipErrorInvalidValue."""
+    for name, value in reserved.items():
+        if value:
+            raise refusal("hipErrorInvalidValue", f"{name} is {value:#x}; it is reserved", "pass 0")
+
+
+def location_of(place: Any, what: str) -> tuple[int, int]:
+    """Return type and id of a hipMemLocation; hipErrorInvalidValue for NULL."""
+    if place is None:
+        raise refusal("hipErrorInvalidValue", f"{what} is NULL", "pass a hipMemLocation")
+    kind, number = _LOCATION.unpack(place._read(0, 0, _LOCATION.size))
+    return kind, number
+
+
+def device_at(kind: int, number: int, what: str, code: str = "hipErrorInvalidValue") -> Device:
+    """Return the device of a location; hipErrorInvalidValue for another type, ``code`` for no id."""
+    devices = machine.devices()
+    if kind == ON_DEVICE and 0 <= number < len(devices):
+        return devices[number]
+    remedy = "pass hipMemLocationTypeDevice, 1, and a device of the node"
+    if kind != ON_DEVICE:
+        raise refusal("hipErrorInvalidValue", f"location.type of {what} is {kind}", remedy)
+    raise refusal(
+        code, f"the device of {what} is {number}; this node has devices 0 to {len(devices) - 1}", remedy
+    )
+
+
+def checked(prop: Any) -> Properties:
+    """Return what properties ask for; hipErrorInvalidValue for what cannot be."""
+    if prop is None:
+        raise refusal("hipErrorInvalidValue", "prop is NULL", "pass a hipMemAllocationProp")
+    kind, handle_type, place, number = _PROPERTIES.unpack(prop._read(0, 0, _PROPERTIES.size))
+    if kind not in (_PINNED, _UNCACHED):
+        raise refusal("hipErrorInvalidValue", f"type of prop is {kind}", "pass hipMemAllocationTypePinned, 1")
+    return Properties(kind, handle_type, device_at(place, number, "prop"))
+
+
+@calls.call("hipMemGetAllocationGranularity")
+def hipMemGetAllocationGranularity(prop: Any, option: Any) -> int:
+    """Return of how many bytes sizes must be multiples; the same for both options (spec hip 3.6).
+
+    Gives: bytes
+    Refuses: hipErrorInvalidValue NULL, what is wrong in `prop`
+    Basis: S
+    """
+    return checked(prop).device.granularity
+
+
+@calls.call("hipMemCreate")
+def hipMemCreate(size: int, prop: Any, flags: int) -> Any:
+    """Allocate physical memory, which has no address until it is mapped (spec hip 3.6).
+
+    The reset of its device releases it.
+
+    Gives: handle
+    Refuses: hipErrorInvalidValue size 0 or no multiple of the granularity, `flags`, what is wrong in `prop`;
+        hipErrorNotSupported a requested handle type other than none and file descriptor; hipErrorOutOfMemory
+    Basis: S; C for the reset
+    """
+    refuse_zero(size=size)
+    refuse_given(flags=flags)
+    properties = checked(prop)
+    device = properties.device
+    if properties.handle_type not in (_NONE, _FILE_DESCRIPTOR):
+        raise refusal(
+            "hipErrorNotSupported",
+            f"requestedHandleType of prop is {properties.handle_type}; memory is shared by file descriptors only",
+            "ask for hipMemHandleTypePosixFileDescriptor, 1, or none, 0",
+        )
+    if size % device.granularity:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"size {size:,} is not a multiple of the granularity of {device.granularity:,}",
+            "round up to what hipMemGetAllocationGranularity gives",
+        )
+    if size > device.total_bytes:
+        raise refusal(
+            "hipErrorOutOfMemory",
+            f"{size:,} bytes are more than the {device.total_bytes:,} that device {device.ordinal} has",
+            "ask for less",
+        )
+    return _give(Physical(device, size, peer=True), properties)
+
+
+def _give(made: Physical, properties: Properties) -> Any:
+    try:
+        return handle_of("ihipMemGenericAllocationHandle", machine.give(HipPhysical(made, properties)))
+    except BaseException:
+        made.close()
+        raise
+
+
+@calls.call("hipMemRelease")
+def hipMemRelease(handle: int) -> None:
+    """Drop a reference; the last one ends the handle.  What is mapped stays usable (spec hip 3.6).
+
+    Refuses: hipErrorInvalidValue NULL, no handle, released
+    Basis: S
+    """
+    with machine.lock:
+        found = physical_of(handle)
+        found.references -= 1
+        if found.references:
+            return
+        machine.drop(found)
+        if not found.mappings:
+            found.neutral.close()
+
+
+def retained(found: HipPhysical) -> Any:
+    """Return the handle of mapped memory, with one more reference; a new one if it was released."""
+    with machine.lock:
+        found.references += 1
+        number = found.handle if found.references > 1 else machine.give(found)
+    return handle_of("ihipMemGenericAllocationHandle", number)
+
+
+@calls.call("hipMemGetAllocationPropertiesFromHandle")
+def hipMemGetAllocationPropertiesFromHandle(handle: int) -> Any:
+    """Return the properties that memory was made with (spec hip 3.6).
+
+    Of imported memory: pinned, on the device that it is on, to be shared by file descriptor.  hip-python 7.2 passed
+    a struct to fill, which is taken too.
+
+    Gives: hipMemAllocationProp
+    Refuses: hipErrorInvalidValue NULL, no handle
+    Basis: S
+    """
+    found = physical_of(handle).properties
+    made = struct("hipMemAllocationProp")()
+    made._write(0, 0, _PROPERTIES.pack(found.kind, found.handle_type, ON_DEVICE, found.device.ordinal))
+    return made
+
+
+@calls.call("hipMemExportToShareableHandle")
+def hipMemExportToShareableHandle(shareableHandle: int, handle: int, handleType: Any, flags: int) -> None:
+    """Write a new file descriptor of the memory to an address; the program closes it (spec hip 3.6).
+
+    It keeps the memory, whatever becomes of this process, and travels by SCM_RIGHTS or to children.  Memory that was
+    made with no requested handle type is exported too, as hip-python cannot ask for one.
+
+    Refuses: hipErrorInvalidValue NULL, no handle, `flags`, a type other than file descriptor
+    Basis: S; C for no requested type
+    """
+    refuse_zero(shareableHandle=shareableHandle)
+    refuse_given(flags=flags)
+    found = physical_of(handle)
+    refuse_other_type(handleType)
+    write_descriptor(shareableHandle, found.neutral.export_fd(), "shareableHandle")
+
+
+def refuse_other_type(handle_type: Any) -> None:
+    """Refuse all but file descriptors: hipErrorInvalidValue."""
+    if int(handle_type) != _FILE_DESCRIPTOR:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"the handle type is {handle_type.name}; memory is shared by file descriptors only",
+            "pass hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor",
+        )
+
+
+def write_descriptor(address: int, fd: int, name: str) -> None:
+    """Write a descriptor where the program wants it; it is closed if that cannot be."""
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, fd)
+        if isinstance(address, HostAddress) and address.nbytes < _INT.size:
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"{name} is a host object of {address.nbytes} bytes, and a file descriptor has {_INT.size}",
+                "pass a ctypes.c_int, or its address",
+            )
+        write(address, _INT.pack(fd))
+        undo.pop_all()
+
+
+def descriptor_of(value: int, name: str) -> int:
+    """Return the descriptor that a pointer argument means: its number, or an int at an address (spec hip 3.6)."""
+    refuse_zero(**{name: value})
+    if not isinstance(value, HostAddress) and value < _BEYOND_DESCRIPTORS:
+        return value
+    if isinstance(value, HostAddress) and value.nbytes < _INT.size:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"{name} is a host object of {value.nbytes} bytes, and a file descriptor has {_INT.size}",
+            "pass the file descriptor itself",
+        )
+    fd: int = _INT.unpack(read(value, _INT.size))[0]
+    return fd
+
+
+@calls.call("hipMemImportFromShareableHandle")
+def hipMemImportFromShareableHandle(osHandle: int, shHandleType: Any) -> Any:
+    """Have the memory of a file descriptor, which stays the program's (spec hip 3.6).
+
+    ``osHandle`` is the descriptor as a pointer, or as older programs have it the address of an int that holds it; 0
+    is NULL.  The process that exported is not asked.
+
+    Gives: handle
+    Refuses: hipErrorInvalidValue NULL, a type other than file descriptor, what is no memory of this node
+    Basis: S
+    """
+    refuse_other_type(shHandleType)
+    fd = descriptor_of(osHandle, "osHandle")
+    machine.devices()
+    try:
+        made = Physical.open_fd(fd)
+    except BadHandle as error:
+        raise refusal(
+            "hipErrorInvalidValue", str(error), "pass a descriptor that hipMemExportToShareableHandle wrote"
+        ) from None
+    return _give(made, Properties(_PINNED, _FILE_DESCRIPTOR, made.device))
+
+
+@calls.call("hipMemGetHandleForAddressRange")
+def hipMemGetHandleForAddressRange(handle: int, dptr: int, size: int, handleType: Any, flags: int) -> None:
+    """Refuse: there are no dma-bufs, and hipDeviceAttributeDmaBufSupported is 0.
+
+    Refuses: hipErrorNotSupported
+    Basis: C
+    """
+    raise refusal(
+        "hipErrorNotSupported",
+        "virtual devices have no dma-bufs, and hipDeviceAttributeDmaBufSupported is 0",
+        "share memory of hipMemCreate with hipMemExportToShareableHandle",
+    )

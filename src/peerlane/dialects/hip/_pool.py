@@ -1,0 +1,434 @@
+"""``hip``: memory pools, and memory that is allocated and freed in the order of a stream.
+
+A pool counts: the memory comes from the device, and goes back to it.
+"""
+
+from __future__ import annotations
+
+import struct as layout
+from typing import Any
+
+from peerlane import Buffer, Device, trim
+from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects.hip._arguments import HostAddress
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._enums import enumeration
+from peerlane.dialects.hip._peer import device_of
+from peerlane.dialects.hip._physical import ON_DEVICE, device_at, location_of, refuse_zero
+from peerlane.dialects.hip._pointers import read, write
+from peerlane.dialects.hip._results import device_array
+from peerlane.dialects.hip._results import handle as handle_of
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
+from peerlane.dialects.hip._types import DeviceArray
+from peerlane.dialects.hip._virtual import descriptions
+
+FILE_DESCRIPTOR = 1
+_NONE, _PINNED = 0, 1
+_PROPS = layout.Struct("<iiii8xQ")  # hipMemPoolProps: allocType, handleTypes, location, maxSize
+_FLAG, _BYTES = layout.Struct("<i"), layout.Struct("<Q")
+_FLAGS, _THRESHOLD = (1, 2, 3), 4
+_READ_ONLY, _HIGH = (5, 7), (6, 8)
+_Access = enumeration("hipMemAccessFlags")
+_READ, _READ_WRITE = _Access["hipMemAccessFlagsProtRead"], _Access["hipMemAccessFlagsProtReadWrite"]
+
+
+class Pool(Thing):
+    """A memory pool of a device.
+
+    Attributes
+    ----------
+    is_primary : bool
+        The device's own, which cannot be destroyed.
+    handle_type, largest : int
+        hipMemAllocationHandleType that was asked for; the most bytes, 0: what the device has.
+    settings : dict
+        By attribute: what a program set.
+    access : dict
+        By device: what hipMemPoolSetAccess gave.
+    maker : int
+        Of an imported pool: the process that made it; else 0.
+    """
+
+    __slots__ = ("_buffers", "_high", "access", "handle_type", "is_primary", "largest", "maker", "settings")
+
+    name = "memory pool"
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        handle_type: int = _NONE,
+        largest: int = 0,
+        is_primary: bool = False,
+        maker: int = 0,
+    ) -> None:
+        super().__init__(context)
+        self.handle_type, self.largest, self.is_primary, self.maker = handle_type, largest, is_primary, maker
+        self.settings = {**dict.fromkeys(_FLAGS, 1), _THRESHOLD: 0}
+        self.access: dict[Device, str] = {}
+        self._buffers: list[Buffer] = []
+        self._high = dict.fromkeys(_HIGH, 0)
+
+    @property
+    def device(self) -> Device:
+        """Whose memory it gives."""
+        return self.context.device
+
+    @property
+    def used(self) -> int:
+        """Bytes that were allocated and not freed."""
+        self._buffers = [each for each in self._buffers if not each.is_closed]
+        return sum(each.size for each in self._buffers)
+
+    def note(self, buffer: Buffer) -> None:
+        """Count memory that was given out."""
+        self._buffers.append(buffer)
+        used = self.used
+        self._high = {attribute: max(high, used) for attribute, high in self._high.items()}
+
+    def get(self, attribute: int) -> bytes:
+        """Return an attribute as C has it."""
+        if attribute in _FLAGS:
+            return _FLAG.pack(self.settings[attribute])
+        if attribute in _HIGH:
+            return _BYTES.pack(self._high[attribute])
+        return _BYTES.pack(self.used if attribute in _READ_ONLY else self.settings[attribute])
+
+    def set(self, attribute: int, value: int) -> None:
+        """Set an attribute: hipErrorInvalidValue for one that is only told, or a high mark other than 0."""
+        if attribute in _READ_ONLY or (attribute in _HIGH and value):
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"attribute {attribute} of a pool cannot be set to {value:,}",
+                "set a high mark to 0, which makes it what is used now; what is used now is only told",
+            )
+        if attribute in _HIGH:
+            self._high[attribute] = self.used
+        else:
+            self.settings[attribute] = value
+
+
+class Pools:
+    """The pools that devices have and use.
+
+    Attributes
+    ----------
+    defaults, current : dict
+        By device.
+    """
+
+    def __init__(self) -> None:
+        self.defaults: dict[Device, Pool] = {}
+        self.current: dict[Device, Pool] = {}
+
+    def default(self, device: Device) -> Pool:
+        """Return a device's own pool."""
+        with machine.lock:
+            found = self.defaults.get(device)
+            if found is None or not found.context.is_live:
+                found = self.defaults[device] = Pool(machine.context_of(device.ordinal), is_primary=True)
+                machine.give(found)
+        return found
+
+    def of(self, device: Device) -> Pool:
+        """Return the pool that hipMallocAsync takes memory of."""
+        found = self.current.get(device)
+        return found if found is not None and found.context.is_live else self.default(device)
+
+
+def pool_of(handle: int) -> Pool:
+    """Return the pool of a handle: hipErrorInvalidValue for what is none."""
+    return machine.thing(handle, Pool, "hipErrorInvalidValue")
+
+
+def as_handle(pool: Pool) -> Any:
+    """Return what a program gets for a pool."""
+    return handle_of("ihipMemPoolHandle_t", pool.handle)
+
+
+def allocate(size: int, pool: Pool) -> DeviceArray | None:
+    """Allocate memory that counts to a pool."""
+    used = pool.used
+    if pool.largest and used + size > pool.largest:
+        raise refusal(
+            "hipErrorOutOfMemory",
+            f"the pool has at most {pool.largest:,} bytes; {used:,} are used, and {size:,} are asked for",
+            "free memory of the pool, or create one with a larger maxSize",
+        )
+    return device_array(keep(pool.device.allocate(size, peer=True), pool), size)
+
+
+def keep(buffer: Buffer, pool: Pool) -> int:
+    """Give out a buffer of a pool and return its address."""
+    address = machine.enter(machine.context_of(pool.device.ordinal), buffer, peer=True)
+    if address is None:
+        raise machine.reset_meanwhile(pool.device.ordinal)
+    pool.note(buffer)
+    return address
+
+
+@calls.call("hipMallocAsync")
+def hipMallocAsync(size: int, stream: int) -> DeviceArray | None:
+    """Allocate memory of the current pool of the stream's device; of size 0 it is None.
+
+    It may be used at once, by other streams too.
+
+    Gives: DeviceArray of bytes
+    Refuses: hipErrorOutOfMemory; the stream
+    Basis: S; C for at once
+    """
+    found = stream_of(stream)
+    return allocate(size, machine.table(Pools).of(found.context.device)) if size else None
+
+
+@calls.call("hipMallocFromPoolAsync")
+def hipMallocFromPoolAsync(size: int, mem_pool: int, stream: int) -> DeviceArray | None:
+    """Allocate memory of a pool; of size 0 it is None.
+
+    Gives: DeviceArray of bytes
+    Refuses: hipErrorInvalidValue no pool, an imported one; hipErrorOutOfMemory also beyond its maxSize; the stream
+    Basis: D; C for imported pools
+    """
+    pool = pool_of(mem_pool)
+    stream_of(stream)
+    if pool.maker:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"the pool was imported from process {pool.maker}, which alone allocates of it",
+            "import pointers of it with hipMemPoolImportPointer",
+        )
+    return allocate(size, pool) if size else None
+
+
+@calls.call("hipFreeAsync")
+def hipFreeAsync(dev_ptr: int, stream: int) -> None:
+    """Free memory of hipMallocAsync or hipMalloc in the order of a stream; NULL does nothing.
+
+    Refuses: hipErrorInvalidValue for what was not allocated, or was freed; the stream
+    Basis: D
+    """
+    found: AnyStream = stream_of(stream)
+    if not dev_ptr:
+        return
+    if not machine.free(dev_ptr, host=False, call="hipFreeAsync", stream=submits(found)):
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"nothing that HIP allocated begins there: {machine.describe(dev_ptr)}",
+            "free what hipMallocAsync or hipMalloc returned, once",
+        )
+
+
+@calls.call("hipMemPoolCreate")
+def hipMemPoolCreate(pool_props: Any) -> Any:
+    """Create a memory pool.
+
+    Gives: pool
+    Refuses: hipErrorInvalidValue NULL, an allocType other than pinned, no device; hipErrorNotSupported a handle type
+        other than none and file descriptor
+    Basis: D; C for hipErrorNotSupported
+    """
+    if pool_props is None:
+        raise refusal("hipErrorInvalidValue", "pool_props is NULL", "pass a hipMemPoolProps")
+    kind, handle_type, place, number, largest = _PROPS.unpack(pool_props._read(0, 0, _PROPS.size))
+    if kind != _PINNED:
+        raise refusal("hipErrorInvalidValue", f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1")
+    device = device_at(place, number, "pool_props")
+    if handle_type not in (_NONE, FILE_DESCRIPTOR):
+        raise refusal(
+            "hipErrorNotSupported",
+            f"handleTypes is {handle_type}; pools are shared by file descriptors only",
+            "ask for hipMemHandleTypePosixFileDescriptor, 1, or none, 0",
+        )
+    pool = Pool(machine.context_of(device.ordinal), handle_type=handle_type, largest=largest)
+    machine.give(pool)
+    return as_handle(pool)
+
+
+@calls.call("hipMemPoolDestroy")
+def hipMemPoolDestroy(mem_pool: int) -> None:
+    """End a pool; its memory lives until it is freed.  If it was its device's current one, the default one is then.
+
+    Refuses: hipErrorInvalidValue no pool, destroyed, a device's default one
+    Basis: D
+    """
+    pool = pool_of(mem_pool)
+    if pool.is_primary:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"this is the default pool of device {pool.device.ordinal}",
+            "destroy what hipMemPoolCreate returned",
+        )
+    with machine.lock:
+        machine.drop(pool)
+        pools = machine.table(Pools)
+        if pools.current.get(pool.device) is pool:
+            del pools.current[pool.device]
+
+
+@calls.call("hipMemPoolTrimTo")
+def hipMemPoolTrimTo(mem_pool: int, min_bytes_to_hold: int) -> None:
+    """Give freed memory that this process keeps for later back to the system.
+
+    Refuses: hipErrorInvalidValue no pool
+    Basis: D
+    """
+    pool_of(mem_pool)
+    trim()
+
+
+@calls.call("hipMemPoolSetAttribute")
+def hipMemPoolSetAttribute(mem_pool: int, attr: Any, value: int) -> None:
+    """Set an attribute, of which ``value`` is the address: an int for the reuse flags, else 8 bytes.
+
+    Memory that was freed is the device's again at once, whatever the threshold.
+
+    Refuses: hipErrorInvalidValue NULL, no pool, an attribute that is only told, a high mark other than 0
+    Basis: D; C for the threshold
+    """
+    pool = pool_of(mem_pool)
+    size = _sized(attr, value)
+    pool.set(int(attr), size.unpack(read(value, size.size))[0])
+
+
+@calls.call("hipMemPoolGetAttribute")
+def hipMemPoolGetAttribute(mem_pool: int, attr: Any, value: int) -> None:
+    """Write an attribute to an address; reserved is what is used.
+
+    Refuses: hipErrorInvalidValue NULL, no pool
+    Basis: D; C for reserved
+    """
+    pool = pool_of(mem_pool)
+    _sized(attr, value)
+    write(value, pool.get(int(attr)))
+
+
+def _sized(attr: Any, value: int) -> layout.Struct:
+    refuse_zero(value=value)
+    size = _FLAG if int(attr) in _FLAGS else _BYTES
+    if isinstance(value, HostAddress) and value.nbytes < size.size:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"value is a host object of {value.nbytes} bytes, and {attr.name} has {size.size}",
+            "pass a ctypes.c_int for the reuse flags, else a ctypes.c_uint64",
+        )
+    return size
+
+
+@calls.call("hipMemPoolSetAccess")
+def hipMemPoolSetAccess(mem_pool: int, desc_list: Any, count: int) -> None:
+    """Note which other devices may use a pool's memory; copies do not ask for it.
+
+    Refuses: hipErrorInvalidValue NULL, no pool, flags that there are not; hipErrorInvalidDevice a device that there
+        is not, none as flags, a device out of reach
+    Basis: D; C for out of reach
+    """
+    pool = pool_of(mem_pool)
+    found = {}
+    for device, rights in descriptions(desc_list, count, host=False, code="hipErrorInvalidDevice"):
+        assert device is not None
+        why = "a pool gives no device no access" if rights == "none" else ""
+        if not why and device is not pool.device:
+            why = pool.device.why_not(device)
+        if why:
+            raise refusal(
+                "hipErrorInvalidDevice",
+                f"device {device.ordinal} cannot have {rights!r} of the pool of device {pool.device.ordinal}: {why}",
+                "name devices that reach it, with hipMemAccessFlagsProtReadWrite",
+            )
+        found[device] = rights
+    pool.access.update(found)
+
+
+@calls.call("hipMemPoolGetAccess")
+def hipMemPoolGetAccess(mem_pool: int, location: Any) -> Any:
+    """Return what a device may do with a pool's memory; its own everything.
+
+    Gives: hipMemAccessFlags
+    Refuses: hipErrorInvalidValue NULL, no pool, no device
+    Basis: D
+    """
+    pool = pool_of(mem_pool)
+    device = device_at(*location_of(location, "location"), "location")
+    rights = "rw" if device is pool.device else pool.access.get(device, "none")
+    return {"r": _READ, "rw": _READ_WRITE}.get(rights, _Access["hipMemAccessFlagsProtNone"])
+
+
+@calls.call("hipDeviceGetDefaultMemPool")
+def hipDeviceGetDefaultMemPool(device: int) -> Any:
+    """Return a device's own pool.
+
+    Gives: pool
+    Refuses: hipErrorInvalidDevice
+    Basis: D
+    """
+    return as_handle(machine.table(Pools).default(device_of(device)))
+
+
+@calls.call("hipDeviceGetMemPool")
+def hipDeviceGetMemPool(device: int) -> Any:
+    """Return the pool that hipMallocAsync takes memory of.
+
+    Gives: pool
+    Refuses: hipErrorInvalidValue for an id
+    Basis: D
+    """
+    return as_handle(machine.table(Pools).of(device_at(ON_DEVICE, device, "the call")))
+
+
+@calls.call("hipDeviceSetMemPool")
+def hipDeviceSetMemPool(device: int, mem_pool: int) -> None:
+    """Let hipMallocAsync take memory of a pool.
+
+    Refuses: hipErrorInvalidValue an id, no pool; hipErrorInvalidDevice the pool of another one
+    Basis: D
+    """
+    _use(device_at(ON_DEVICE, device, "the call"), pool_of(mem_pool))
+
+
+def _use(device: Device, pool: Pool) -> None:
+    if pool.device is not device:
+        raise refusal(
+            "hipErrorInvalidDevice",
+            f"the pool is of device {pool.device.ordinal}, not of device {device.ordinal}",
+            f"create one with location.id {device.ordinal}",
+        )
+    machine.table(Pools).current[device] = pool
+
+
+def _meant(location: Any, kind: Any) -> Device:
+    if int(kind) != _PINNED:
+        raise refusal("hipErrorInvalidValue", f"type is {kind.name}", "pass hipMemAllocationTypePinned")
+    return device_at(*location_of(location, "location"), "location")
+
+
+@calls.call("hipMemGetDefaultMemPool")
+def hipMemGetDefaultMemPool(location: Any, type: Any) -> Any:
+    """Return a device's own pool.
+
+    Gives: pool
+    Refuses: hipErrorInvalidValue NULL, no device, a type other than pinned
+    Basis: C
+    """
+    return as_handle(machine.table(Pools).default(_meant(location, type)))
+
+
+@calls.call("hipMemGetMemPool")
+def hipMemGetMemPool(location: Any, type: Any) -> Any:
+    """Return the pool that hipMallocAsync takes memory of.
+
+    Gives: pool
+    Refuses: as `hipMemGetDefaultMemPool`
+    Basis: C
+    """
+    return as_handle(machine.table(Pools).of(_meant(location, type)))
+
+
+@calls.call("hipMemSetMemPool")
+def hipMemSetMemPool(location: Any, type: Any, pool: int) -> None:
+    """Let hipMallocAsync take memory of a pool.
+
+    Refuses: as `hipMemGetDefaultMemPool`; hipErrorInvalidDevice the pool of another device
+    Basis: C
+    """
+    _use(_meant(location, type), pool_of(pool))

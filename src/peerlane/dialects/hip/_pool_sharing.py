@@ -1,0 +1,158 @@
+"""``hip``: memory pools of other processes.
+
+The file descriptor of a pool is a sealed file that says whose it is.  Its memory goes pointer by pointer, as with IPC
+handles, so that nobody has more than he was given.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+import struct as layout
+from typing import Any
+
+from peerlane import Buffer
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._ipc import bytes_of, exported
+from peerlane.dialects.hip._physical import (
+    descriptor_of,
+    refuse_given,
+    refuse_other_type,
+    refuse_zero,
+    write_descriptor,
+)
+from peerlane.dialects.hip._pool import FILE_DESCRIPTOR, Pool, as_handle, keep, pool_of
+from peerlane.dialects.hip._results import pointer, put, struct
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._types import Pointer
+
+_SAYS = layout.Struct("<8s16sIQ")  # magic, uuid of the device, pid, a number of its own
+_MAGIC = b"PLPOOL\0\1"
+_ADD_SEALS, _GET_SEALS, _ALL_SEALS = 1033, 1034, 15  # seal, shrink, grow, write
+
+
+@calls.call("hipMemPoolExportToShareableHandle")
+def hipMemPoolExportToShareableHandle(
+    shared_handle: int, mem_pool: int, handle_type: Any, flags: int
+) -> None:
+    """Write a new file descriptor of a pool to an address; the program closes it.
+
+    Refuses: hipErrorInvalidValue NULL, no pool, an imported one, `flags`, a type that is not the pool's
+    Basis: D; C for imported pools
+    """
+    refuse_zero(shared_handle=shared_handle)
+    refuse_given(flags=flags)
+    pool = pool_of(mem_pool)
+    refuse_other_type(handle_type)
+    if pool.handle_type != FILE_DESCRIPTOR or pool.maker:
+        raise refusal(
+            "hipErrorInvalidValue",
+            "the pool was imported"
+            if pool.maker
+            else "the pool was not created with handleTypes file descriptor",
+            "create it with handleTypes=hipMemHandleTypePosixFileDescriptor",
+        )
+    write_descriptor(shared_handle, _file_of(pool), "shared_handle")
+
+
+def _file_of(pool: Pool) -> int:
+    try:
+        fd = os.memfd_create("peerlane-pool", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError as error:
+        raise refusal(
+            "hipErrorOutOfMemory", f"there is no new file descriptor: {error.strerror}", "close some"
+        ) from None
+    os.write(fd, _SAYS.pack(_MAGIC, pool.device.uuid, os.getpid(), secrets.randbits(64)))
+    fcntl.fcntl(fd, _ADD_SEALS, _ALL_SEALS)
+    return fd
+
+
+@calls.call("hipMemPoolImportFromShareableHandle")
+def hipMemPoolImportFromShareableHandle(shared_handle: int, handle_type: Any, flags: int) -> Any:
+    """Have the pool of a file descriptor, to import pointers of it; descriptors as `hipMemImportFromShareableHandle`.
+
+    Gives: pool
+    Refuses: hipErrorInvalidValue NULL, `flags`, a type other than file descriptor; hipErrorOutOfMemory what is no
+        pool of this node
+    Basis: D
+    """
+    refuse_given(flags=flags)
+    refuse_other_type(handle_type)
+    fd = descriptor_of(shared_handle, "shared_handle")
+    magic, uuid, maker, _ = _said(fd)
+    for device in machine.devices():
+        if magic == _MAGIC and device.uuid == uuid:
+            pool = Pool(machine.context_of(device.ordinal), handle_type=FILE_DESCRIPTOR, maker=maker)
+            machine.give(pool)
+            return as_handle(pool)
+    raise _no_pool(fd, "it is of another node" if magic == _MAGIC else "it says something else")
+
+
+def _said(fd: int) -> tuple[bytes, bytes, int, int]:
+    try:
+        facts = os.fstat(fd)
+        is_file = stat.S_ISREG(facts.st_mode) and facts.st_size == _SAYS.size
+        if not is_file or fcntl.fcntl(fd, _GET_SEALS) & _ALL_SEALS != _ALL_SEALS:
+            raise _no_pool(fd, "it is another file")
+        found: tuple[bytes, bytes, int, int] = _SAYS.unpack(os.pread(fd, _SAYS.size, 0))
+    except (OSError, OverflowError, layout.error) as error:
+        raise _no_pool(fd, str(error)) from None
+    return found
+
+
+def _no_pool(fd: int, why: str) -> Refusal:
+    return refusal(
+        "hipErrorOutOfMemory",
+        f"descriptor {fd} is no memory pool: {why}",
+        "pass a descriptor that hipMemPoolExportToShareableHandle wrote, in this node",
+    )
+
+
+@calls.call("hipMemPoolExportPointer")
+def hipMemPoolExportPointer(dev_ptr: int) -> Any:
+    """Return the 64 bytes by which a process that has the pool imports memory of it.
+
+    hip-python 7.2 passed a struct to fill, which is taken too.
+
+    Gives: hipMemPoolPtrExportData
+    Refuses: hipErrorInvalidValue NULL, freed, not allocated; hipErrorIllegalState as `hipIpcGetMemHandle`
+    Basis: D; C for not allocated
+    """
+    made = struct("hipMemPoolPtrExportData")()
+    put(made, "reserved", exported(dev_ptr))
+    return made
+
+
+@calls.call("hipMemPoolImportPointer")
+def hipMemPoolImportPointer(mem_pool: int, export_data: Any) -> Pointer | None:
+    """Have memory of an imported pool at an address of this process, until hipFreeAsync or hipFree.
+
+    Gives: Pointer
+    Refuses: hipErrorInvalidValue NULL, no pool, one that was not imported, what another process exported;
+        hipErrorInvalidDevicePointer no handle, or freed; hipErrorMapFailed its maker has ended
+    Basis: D; C for another process's
+    """
+    pool = pool_of(mem_pool)
+    key = bytes_of(export_data, "export_data")
+    if not pool.maker:
+        raise refusal(
+            "hipErrorInvalidValue",
+            "the pool was made by this process, and pointers are imported to pools of others",
+            "pass what hipMemPoolImportFromShareableHandle returned",
+        )
+    maker = pool.device.backend.maker_of(key)
+    if maker not in (None, pool.maker):
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"process {maker} exported the pointer, and process {pool.maker} the pool",
+            "import a pointer to the pool that it was allocated of",
+        )
+    buffer = Buffer.open(key)
+    try:
+        return pointer(keep(buffer, pool))
+    except BaseException:
+        buffer.close()
+        raise

@@ -1,0 +1,272 @@
+"""``hip``: reserved addresses, mappings and who may use them (spec hip 3.6)."""
+
+from __future__ import annotations
+
+import struct as layout
+from typing import Any
+
+from peerlane import AddressRange, Device
+from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects._reservations import Reservation, Reservations
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._physical import (
+    HipPhysical,
+    device_at,
+    location_of,
+    physical_of,
+    refuse_given,
+    refuse_zero,
+    retained,
+)
+from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._results import pointer
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._types import Pointer
+from peerlane.errors import Busy, InvalidValue
+
+_RIGHTS = {0: "none", 1: "r", 3: "rw"}
+_NUMBERS = {name: number for number, name in _RIGHTS.items()}
+_DESC = layout.Struct("<iii")  # hipMemAccessDesc: location.type, location.id, flags
+_ON_HOST = 2
+
+
+class _Addresses(Thing):
+    """A reservation, which ends with its device's reset."""
+
+    __slots__ = ("reservation",)
+
+    name = "reserved addresses"
+    is_counted = False
+    is_listed = False  # the addresses are
+
+    def __init__(self, context: Context, reservation: Reservation) -> None:
+        super().__init__(context)
+        self.reservation = reservation
+
+    def abandon(self) -> None:
+        """Give the addresses back, with what is mapped there."""
+        with machine.lock:
+            ranges = machine.table(Ranges)
+            if ranges.things.pop(self.reservation.start, None) is None:
+                return
+            ranges.all.remove(self.reservation)
+            for mapped in self.reservation.mapped.values():
+                mapped.unmapped()
+            self.reservation.mapped.clear()
+        self.reservation.addresses.close()
+
+    end = abandon
+
+
+class Ranges:
+    """All reservations of the process.
+
+    Attributes
+    ----------
+    all : Reservations
+    things : dict
+        By first address: what ends a reservation with its device.
+    """
+
+    def __init__(self) -> None:
+        self.all = Reservations()
+        self.things: dict[int, _Addresses] = {}
+
+    def around(self, address: int, what: str) -> Reservation:
+        """Return the reservation that an address is in: hipErrorInvalidValue for others."""
+        found = self.all.around(address)
+        if found is None:
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"{what} is no reserved address: {machine.describe(address)}",
+                "pass an address that hipMemAddressReserve gave",
+            )
+        return found
+
+
+@calls.call("hipMemAddressReserve")
+def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Pointer | None:
+    """Reserve addresses, which take no memory (spec hip 3.6, 3.8).
+
+    ``addr`` is where they should begin: a wish.  They are every device's; the reset of the device that is current
+    now gives them back.
+
+    Gives: Pointer
+    Refuses: hipErrorInvalidValue `flags`; hipErrorOutOfMemory size 0 or no multiple of the granularity, an alignment
+        that is no power of two, no addresses left (`reserve_size=document`: hipErrorInvalidValue for the first three)
+    Basis: S; C for the reset
+    """
+    refuse_given(flags=flags)
+    context = machine.context()
+    granularity = context.device.granularity
+    if not size or size % granularity or alignment & (alignment - 1):
+        raise refusal(
+            "hipErrorOutOfMemory" if policy.reserve_size == "code" else "hipErrorInvalidValue",
+            f"size is {size:,} and alignment {alignment:,}; a size is a multiple of {granularity:,}, an alignment 0 "
+            "or a power of two",
+            "round the size up to what hipMemGetAllocationGranularity gives",
+        )
+    try:
+        addresses = AddressRange(context.device, size, alignment=alignment, address=addr)
+    except InvalidValue as error:
+        raise refusal("hipErrorOutOfMemory", str(error), "ask for less") from None
+    ranges = machine.table(Ranges)
+    with machine.lock:
+        made = _Addresses(context, ranges.all.add(addresses))
+        ranges.things[made.reservation.start] = made
+    machine.give(made)
+    return pointer(made.reservation.start)
+
+
+@calls.call("hipMemAddressFree")
+def hipMemAddressFree(devPtr: int, size: int) -> None:
+    """Give reserved addresses back; what is mapped there must be unmapped first (spec hip 3.6).
+
+    Refuses: hipErrorInvalidValue NULL, size 0 or not that of the reservation, no start of one, mappings left
+    Basis: S; C for mappings left, and for unknown addresses, where the vendor's code ends the process
+    """
+    refuse_zero(devPtr=devPtr, size=size)
+    ranges = machine.table(Ranges)
+    with machine.lock:
+        found = ranges.things.get(devPtr)
+        if found is None or size != found.reservation.addresses.size:
+            known = f"{found.reservation.addresses.size:,} bytes" if found else "no reservation"
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"{known} begin at {machine.describe(devPtr)}, and size is {size:,}",
+                "pass what hipMemAddressReserve returned and was given, once",
+            )
+        if found.reservation.mapped:
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"{len(found.reservation.mapped):,} mappings are left in the {size:,} bytes at {devPtr:#x}, the "
+                f"first at {min(found.reservation.mapped):#x}",
+                "call hipMemUnmap first",
+            )
+        machine.drop(found)
+    found.abandon()
+
+
+@calls.call("hipMemMap")
+def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None:
+    """Map the whole of some memory at reserved addresses; nobody may use it before hipMemSetAccess (spec hip 3.6).
+
+    Memory of several devices may lie side by side, and one handle may be mapped several times.  The mapping holds
+    the memory: the handle may be released.
+
+    Refuses: hipErrorInvalidValue NULL, size 0 or not that of the memory, `offset`, `flags`, no handle, not reserved,
+        no room, something mapped there
+    Basis: S; C for the size, which must be that of the memory
+    """
+    refuse_zero(ptr=ptr, size=size)
+    refuse_given(offset=offset, flags=flags)
+    ranges = machine.table(Ranges)
+    with machine.lock:
+        found = physical_of(handle)
+        if size != found.neutral.size:
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"size is {size:,}, and the memory has {found.neutral.size:,} bytes",
+                "pass the size that hipMemCreate was given: memory is mapped as a whole",
+            )
+        place = ranges.around(ptr, "ptr")
+        try:
+            place.addresses.map(found.neutral, ptr - place.start, access="none")
+        except Busy as error:
+            raise refusal("hipErrorInvalidValue", str(error), "call hipMemUnmap first") from None
+        place.mapped[ptr] = found
+        found.mappings += 1
+
+
+@calls.call("hipMemUnmap")
+def hipMemUnmap(ptr: int, size: int) -> None:
+    """End the mappings in a range, which must cover them whole; queued work keeps the bytes (spec hip 3.6).
+
+    Refuses: hipErrorInvalidValue NULL, size 0 or not that of whole mappings, nothing mapped there
+    Basis: S
+    """
+    refuse_zero(ptr=ptr, size=size)
+    ranges = machine.table(Ranges)
+    with machine.lock:
+        place = ranges.around(ptr, "ptr")
+        place.addresses.unmap(ptr - place.start, size)
+        for start in [each for each in place.mapped if ptr <= each < ptr + size]:
+            place.mapped.pop(start).unmapped()
+
+
+@calls.call("hipMemSetAccess")
+def hipMemSetAccess(ptr: int, size: int, desc: Any, count: int) -> None:
+    """Say which devices may do what with mapped memory; the others keep their rights (spec hip 3.6).
+
+    A copy may do what one of the devices that take part in it may.  A description of the host is taken and says
+    nothing, as the host reaches memory by copies.
+
+    Refuses: hipErrorInvalidValue NULL, size 0 or not that of whole mappings, count 0, a device or flags that there
+        are not, nothing mapped there
+    Basis: S; C for the host
+    """
+    refuse_zero(ptr=ptr, size=size, count=count)
+    ranges = machine.table(Ranges)
+    wanted = {device: name for device, name in descriptions(desc, count) if device is not None}
+    with machine.lock:
+        place = ranges.around(ptr, "ptr")
+        place.addresses.set_access(wanted, at=ptr - place.start, size=size)
+
+
+def descriptions(
+    desc: Any, count: int, *, host: bool = True, code: str = "hipErrorInvalidValue"
+) -> list[tuple[Device | None, str]]:
+    """Return what an array of hipMemAccessDesc says, None for the host; ``code`` for devices that there are not."""
+    remedy = "pass a hipMemAccessDesc for each device, its location and flags set"
+    found: list[tuple[Device | None, str]] = []
+    for index in range(min(count, len(machine.devices()) + 1)) if desc is not None else ():
+        try:
+            kind, number, flags = _DESC.unpack(desc._read(index, 0, _DESC.size))
+        except IndexError as error:
+            raise refusal("hipErrorInvalidValue", f"count is {count:,}, and {error}", remedy) from None
+        if flags not in _RIGHTS:
+            raise refusal("hipErrorInvalidValue", f"flags of description {index} are {flags}", remedy)
+        is_host = host and kind == _ON_HOST
+        device = None if is_host else device_at(kind, number, f"description {index}", code)
+        found.append((device, _RIGHTS[flags]))
+    if desc is None:
+        raise refusal("hipErrorInvalidValue", "desc is NULL", remedy)
+    if len(found) != count:
+        raise refusal(code, f"count is {count:,}, more than there are devices", remedy)
+    return found
+
+
+@calls.call("hipMemGetAccess")
+def hipMemGetAccess(location: Any, ptr: int) -> int:
+    """Return what a device may do at an address: 0 nothing, 1 read, 3 read and write (spec hip 3.6).
+
+    Gives: flags
+    Refuses: hipErrorInvalidValue NULL, no device, nothing mapped there
+    Basis: S
+    """
+    refuse_zero(ptr=ptr)
+    device = device_at(*location_of(location, "location"), "location")
+    ranges = machine.table(Ranges)
+    with machine.lock:
+        place = ranges.around(ptr, "ptr")
+        return _NUMBERS[place.addresses.access(device, ptr - place.start)]
+
+
+@calls.call("hipMemRetainAllocationHandle")
+def hipMemRetainAllocationHandle(addr: int) -> Any:
+    """Return the handle of the memory that is mapped around an address, to be released once more (spec hip 3.6).
+
+    If it was released meanwhile it is a new one.
+
+    Gives: handle
+    Refuses: hipErrorInvalidValue NULL, nothing mapped there
+    Basis: S; C for a released one
+    """
+    refuse_zero(addr=addr)
+    ranges = machine.table(Ranges)
+    with machine.lock:
+        for start, mapped in ranges.around(addr, "addr").mapped.items():
+            assert isinstance(mapped, HipPhysical)
+            if start <= addr < start + mapped.neutral.size:
+                return retained(mapped)
+    raise refusal("hipErrorInvalidValue", f"nothing is mapped at {addr:#x}", "call hipMemMap before")
