@@ -1,0 +1,391 @@
+"""Virtual memory of HIP: the rows of spec hip 3.6 in one process."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from helpers.hip_memory import G, code, descriptions, location, mapped, ok, properties, read, write
+
+Enter = Callable[..., ModuleType]
+INVALID = "hipErrorInvalidValue"
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def reserved(hip: ModuleType) -> int:
+    return int(ok(hip.hipMemAddressReserve(4 * G, 0, None, 0)))
+
+
+@pytest.fixture
+def handle(hip: ModuleType) -> Any:
+    return ok(hip.hipMemCreate(G, properties(hip), 0))
+
+
+def wrong_properties(hip: ModuleType) -> dict[str, Any]:
+    """Return what hipMemAllocationProp cannot be."""
+    found = {
+        "NULL": None,
+        "type Invalid": properties(hip, kind="Invalid"),
+        "type Managed": properties(hip, kind="Managed"),
+        "id -1": properties(hip, -1),
+        "id count": properties(hip, 2),
+    }
+    for kind in ("Invalid", "Host", "HostNuma"):
+        made = found[f"location {kind}"] = properties(hip)
+        made.location.type = hip.hipMemLocationType[f"hipMemLocationType{kind}"]
+    return found
+
+
+@pytest.mark.parametrize("option", ["Minimum", "Recommended"])
+@pytest.mark.parametrize("device", [0, 1])
+def test_granularity(hip: ModuleType, option: str, device: int) -> None:
+    kind = hip.hipMemAllocationGranularity_flags[f"hipMemAllocationGranularity{option}"]
+    assert ok(hip.hipMemGetAllocationGranularity(properties(hip, device), kind)) == G
+
+
+def test_granularity_refuses(hip: ModuleType) -> None:
+    option = hip.hipMemAllocationGranularity_flags(0)
+    for what, prop in wrong_properties(hip).items():
+        assert code(hip.hipMemGetAllocationGranularity(prop, option)) == INVALID, what
+    with pytest.raises(TypeError):
+        hip.hipMemGetAllocationGranularity(properties(hip), 0xFF)
+
+
+@pytest.mark.parametrize("policy", ["", "reserve_size=document"])
+@pytest.mark.parametrize(
+    ("size", "alignment"), [(0, 0), (G - 1, 0), (G, 3), (1, G), (G, 1 << 40), (1 << 63, 0)]
+)
+def test_reserve_a_bad_size(hip_on: Enter, policy: str, size: int, alignment: int) -> None:
+    hip = hip_on(POLICY=policy)
+    is_size = size < 1 << 63 and alignment < 1 << 40
+    expected = INVALID if policy and is_size else "hipErrorOutOfMemory"
+    result = hip.hipMemAddressReserve(size, alignment, None, 0)
+    assert (code(result), result[1]) == (expected, None)
+
+
+def test_reserve_flags(hip: ModuleType) -> None:
+    assert code(hip.hipMemAddressReserve(G, 0, None, 1)) == INVALID
+
+
+@pytest.mark.parametrize("alignment", [0, 1, 4096, G, 16 * G, 1 << 30])
+def test_reserve_aligned(hip: ModuleType, alignment: int) -> None:
+    address = int(ok(hip.hipMemAddressReserve(G, alignment, None, 0)))
+    assert address % max(alignment, G) == 0
+
+
+def test_a_wanted_address_is_a_wish(hip: ModuleType) -> None:
+    address = int(ok(hip.hipMemAddressReserve(G, 0, None, 0)))
+    other = int(ok(hip.hipMemAddressReserve(G, 0, address, 0)))
+    assert other != address
+    ok(hip.hipMemAddressFree(address, G))
+    assert int(ok(hip.hipMemAddressReserve(G, 0, address, 0))) == address
+
+
+def test_address_free(hip: ModuleType, reserved: int, handle: Any) -> None:
+    for address, size in (
+        (None, 4 * G),
+        (reserved, 0),
+        (reserved, G),
+        (reserved + G, 3 * G),
+        (0x1000, G),
+        (ok(hip.hipMalloc(G)), G),
+    ):
+        assert code(hip.hipMemAddressFree(address, size)) == INVALID
+    ok(hip.hipMemMap(reserved, G, 0, handle, 0))
+    assert code(hip.hipMemAddressFree(reserved, 4 * G)) == INVALID
+    ok(hip.hipMemUnmap(reserved, G))
+    ok(hip.hipMemAddressFree(reserved, 4 * G))
+    assert code(hip.hipMemAddressFree(reserved, 4 * G)) == INVALID
+
+
+def test_create_refuses(hip: ModuleType) -> None:
+    for what, prop in wrong_properties(hip).items():
+        result = hip.hipMemCreate(G, prop, 0)
+        assert (code(result), result[1]) == (INVALID, None), what
+    for size, flags in ((0, 0), (G - 1, 0), (G + 1, 0), (G, 1)):
+        assert code(hip.hipMemCreate(size, properties(hip), flags)) == INVALID
+    for kind in (2, 4, 8):
+        assert code(hip.hipMemCreate(G, properties(hip, requested=kind), 0)) == "hipErrorNotSupported"
+    for size in (128 << 20, 1 << 62):
+        assert code(hip.hipMemCreate(size, properties(hip), 0)) == "hipErrorOutOfMemory"
+
+
+def test_create_and_release(hip: ModuleType) -> None:
+    _, before, _ = hip.hipMemGetInfo()
+    for granules in range(1, 9):
+        handle = ok(hip.hipMemCreate(granules * G, properties(hip), 0))
+        assert before - hip.hipMemGetInfo()[1] == granules * G
+        ok(hip.hipMemRelease(handle))
+        assert code(hip.hipMemRelease(handle)) == INVALID
+    assert hip.hipMemGetInfo()[1] == before
+
+
+def test_release_no_handle(hip: ModuleType) -> None:
+    for handle in (None, 64, ok(hip.hipStreamCreate())):
+        assert code(hip.hipMemRelease(handle)) == INVALID
+
+
+def test_released_while_mapped_it_stays(hip: ModuleType) -> None:
+    address, size = mapped(hip, (0, G))
+    write(hip, address, b"\x11" * size)
+    assert read(hip, address, size) == b"\x11" * size
+    free = hip.hipMemGetInfo()[1]
+    ok(hip.hipMemUnmap(address, size))
+    assert hip.hipMemGetInfo()[1] == free + size
+    assert code(hip.hipMemcpy(bytearray(1), address, 1, hip.hipMemcpyKind(2))) == INVALID
+
+
+def test_map_refuses(hip: ModuleType, reserved: int, handle: Any) -> None:
+    plain = ok(hip.hipMalloc(G))
+    for what, arguments in {
+        "NULL": (None, G, 0, handle, 0),
+        "size 0": (reserved, 0, 0, handle, 0),
+        "size": (reserved, 2 * G, 0, handle, 0),
+        "part": (reserved, G // 2, 0, handle, 0),
+        "offset": (reserved, G, G, handle, 0),
+        "flags": (reserved, G, 0, handle, 1),
+        "no handle": (reserved, G, 0, None, 0),
+        "another handle": (reserved, G, 0, 64, 0),
+        "not reserved": (plain, G, 0, handle, 0),
+        "alignment": (reserved + 4096, G, 0, handle, 0),
+        "end": (reserved + 4 * G, G, 0, handle, 0),
+    }.items():
+        assert code(hip.hipMemMap(*arguments)) == INVALID, what
+    with pytest.raises(OverflowError):
+        hip.hipMemMap(reserved, G, -1, handle, 0)
+    ok(hip.hipMemMap(reserved, G, 0, handle, 0))
+    assert code(hip.hipMemMap(reserved, G, 0, handle, 0)) == INVALID
+
+
+def test_without_set_access_nobody_may(hip: ModuleType, reserved: int, handle: Any) -> None:
+    ok(hip.hipMemMap(reserved, G, 0, handle, 0))
+    for device in (0, 1):
+        assert ok(hip.hipMemGetAccess(location(hip, device), reserved)) == 0
+    assert code(hip.hipMemcpy(reserved, b"x", 1, hip.hipMemcpyKind(1))) == "hipErrorUnknown"
+
+
+def test_one_handle_in_several_places(hip: ModuleType, reserved: int, handle: Any) -> None:
+    other = int(ok(hip.hipMemAddressReserve(G, 0, None, 0)))
+    for address in (reserved, reserved + 2 * G, other):
+        ok(hip.hipMemMap(address, G, 0, handle, 0))
+        ok(hip.hipMemSetAccess(address, G, *descriptions(hip, d0="ReadWrite")))
+    write(hip, reserved, b"a" * G)
+    write(hip, reserved + 2 * G + 5, b"bcd")
+    assert read(hip, other, 10) == b"aaaaabcdaa"
+    ok(hip.hipMemUnmap(reserved, G))
+    assert read(hip, other, 10) == b"aaaaabcdaa"
+
+
+def test_several_handles_side_by_side(hip: ModuleType) -> None:
+    address, size = mapped(hip, (0, G), (1, 2 * G), (0, G), access={"d0": "ReadWrite", "d1": "ReadWrite"})
+    data = bytes(range(251)) * (size // 251 + 1)
+    write(hip, address, data[:size])
+    assert read(hip, address, size) == data[:size]
+    assert read(hip, address + G - 3, 6) == data[G - 3 : G + 3]
+    plain = ok(hip.hipMalloc(size))
+    ok(hip.hipMemcpy(plain, address, size, hip.hipMemcpyKind(3)))
+    assert read(hip, plain, size) == data[:size]
+    ok(hip.hipMemUnmap(address, size))  # all in one call
+    ok(hip.hipMemAddressFree(address, size))
+
+
+def test_unmap_refuses(hip: ModuleType) -> None:
+    address, size = mapped(hip, (0, G), (0, G))
+    for pointer, nbytes in (
+        (None, size),
+        (address, 0),
+        (address, size - 1),
+        (address, G + 1),
+        (address + 1, G),
+        (address, 4 * G),
+        (ok(hip.hipMalloc(G)), G),
+    ):
+        assert code(hip.hipMemUnmap(pointer, nbytes)) == INVALID
+    write(hip, address, b"x" * size)  # nothing was unmapped
+    ok(hip.hipMemUnmap(address, G))
+    assert code(hip.hipMemUnmap(address, G)) == INVALID
+    ok(hip.hipMemUnmap(address + G, G))
+
+
+def test_set_access_refuses(hip: ModuleType) -> None:
+    address, size = mapped(hip, (0, G), (0, G), access={})
+    good, one = descriptions(hip, d0="ReadWrite")
+    for what, arguments in {
+        "NULL": (None, size, good, one),
+        "size 0": (address, 0, good, one),
+        "size - 1": (address, size - 1, good, one),
+        "size + 1": (address, size + 1, good, one),
+        "NULL desc": (address, size, None, one),
+        "count 0": (address, size, good, 0),
+        "count 2": (address, size, good, 2),
+        "count 99": (address, size, good, 99),
+        "id -1": (address, size, *descriptions(hip, **{"d-1": "Read"})),
+        "id count": (address, size, *descriptions(hip, d2="Read")),
+        "one of two": (address, size, *descriptions(hip, d0="Read", d7="Read")),
+        "not reserved": (ok(hip.hipMalloc(G)), G, good, one),
+        "not mapped": (int(ok(hip.hipMemAddressReserve(G, 0, None, 0))), G, good, one),
+    }.items():
+        assert code(hip.hipMemSetAccess(*arguments)) == INVALID, what
+    for offset, value in ((0, 0), (0, 4), (8, 2), (8, 7)):
+        bad, _ = descriptions(hip, d0="Read")
+        ctypes.c_int.from_address(int(bad) + offset).value = value
+        assert code(hip.hipMemSetAccess(address, size, bad, 1)) == INVALID
+    assert ok(hip.hipMemGetAccess(location(hip, 0), address)) == 0
+
+
+def test_get_access(hip: ModuleType) -> None:
+    address, size = mapped(hip, (0, G), (0, G), access={"d0": "ReadWrite"})
+    assert ok(hip.hipMemGetAccess(location(hip, 0), address)) == 3
+    assert ok(hip.hipMemGetAccess(location(hip, 1), address)) == 0
+    ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d0="ReadWrite", d1="ReadWrite")))
+    assert [ok(hip.hipMemGetAccess(location(hip, device), address + G + 5)) for device in (0, 1)] == [3, 3]
+    ok(hip.hipMemSetAccess(address + G, G, *descriptions(hip, d1="Read")))
+    assert [ok(hip.hipMemGetAccess(location(hip, 1), address + at)) for at in (0, G)] == [3, 1]
+
+
+def test_get_access_refuses(hip: ModuleType) -> None:
+    address, size = mapped(hip, (0, G))
+    here = location(hip, 0)
+    for place, pointer in (
+        (None, address),
+        (here, None),
+        (location(hip, 2), address),
+        (location(hip, -1), address),
+        (location(hip, 0, "Invalid"), address),
+        (here, address + size),
+        (here, ok(hip.hipMalloc(64))),
+        (here, bytearray(8)),
+    ):
+        assert code(hip.hipMemGetAccess(place, pointer)) == INVALID
+
+
+@pytest.mark.parametrize("policy", ["", "access_violation=test"])
+def test_read_write_then_read_then_none(hip_on: Enter, policy: str) -> None:
+    hip = hip_on(POLICY=policy)
+    violation = INVALID if policy else "hipErrorUnknown"
+    address, size = mapped(hip, (0, G))
+    write(hip, address, b"\x21" * size)
+    ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d0="Read")))
+    assert read(hip, address, size) == b"\x21" * size
+    assert code(hip.hipMemcpy(address, b"x", 1, hip.hipMemcpyKind(1))) == violation
+    ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d0="None")))
+    assert code(hip.hipMemcpy(address, b"x", 1, hip.hipMemcpyKind(1))) == violation
+    assert code(hip.hipMemcpy(bytearray(1), address, 1, hip.hipMemcpyKind(2))) == violation
+    ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d0="ReadWrite")))
+    assert read(hip, address, size) == b"\x21" * size
+
+
+@pytest.mark.parametrize("given", ["Read", "None"])
+def test_peer_copy_of_mapped_memory(hip: ModuleType, given: str) -> None:
+    address, size = mapped(hip, (0, G))
+    write(hip, address, b"\x31" * size)
+    ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d0="None", d1=given)))
+    ok(hip.hipSetDevice(1))
+    plain = ok(hip.hipMalloc(size))
+    result = hip.hipMemcpyPeer(plain, 1, address, 0, size)
+    if given == "None":
+        assert code(result) == "hipErrorUnknown"
+        return
+    ok(result)
+    ok(hip.hipDeviceSynchronize())
+    assert read(hip, plain, size) == b"\x31" * size
+
+
+def test_the_host_reads_it_where_it_is_mapped(hip_on: Enter) -> None:
+    hip = hip_on("devices=1,memory=64MiB,host_access=map")
+    address, size = mapped(hip, (0, G))
+    ctypes.memset(address, 0x41, size)
+    assert read(hip, address, size) == b"A" * size
+    assert ctypes.string_at(address + 5, 3) == b"AAA"
+
+
+def test_a_description_of_the_host_says_nothing(hip: ModuleType) -> None:
+    address, size = mapped(hip, (0, G), access={})
+    both, count = descriptions(hip, d0="Read", d1="Read")
+    both.get_location(1).type = hip.hipMemLocationType.hipMemLocationTypeHost
+    ok(hip.hipMemSetAccess(address, size, both, count))
+    assert [ok(hip.hipMemGetAccess(location(hip, device), address)) for device in (0, 1)] == [1, 0]
+
+
+def test_retain(hip: ModuleType, reserved: int, handle: Any) -> None:
+    ok(hip.hipMemMap(reserved + G, G, 0, handle, 0))
+    for inside in (0, 5, G - 1):
+        assert int(ok(hip.hipMemRetainAllocationHandle(reserved + G + inside))) == int(handle)
+    for _ in range(4):
+        ok(hip.hipMemRelease(handle))
+    assert code(hip.hipMemRelease(handle)) == INVALID
+    new = ok(hip.hipMemRetainAllocationHandle(reserved + G))
+    assert int(new) != int(handle)
+    ok(hip.hipMemMap(reserved, G, 0, new, 0))
+    ok(hip.hipMemRelease(new))
+    for address in (None, reserved + 3 * G, ok(hip.hipMalloc(64)), bytearray(4)):
+        assert code(hip.hipMemRetainAllocationHandle(address)) == INVALID
+
+
+@pytest.mark.parametrize("version", ["10.0", "7.2"])
+def test_properties_of_a_handle(hip_on: Enter, version: str) -> None:
+    hip = hip_on(VERSION=version)
+    handle = ok(hip.hipMemCreate(G, properties(hip, 1, requested=1), 0))
+    made = hip.hipMemAllocationProp()
+    if version == "7.2":
+        assert code(hip.hipMemGetAllocationPropertiesFromHandle(made, handle)) == "hipSuccess"
+    else:
+        made = ok(hip.hipMemGetAllocationPropertiesFromHandle(handle))
+    assert made.type is hip.hipMemAllocationType.hipMemAllocationTypePinned
+    assert made.location.type is hip.hipMemLocationType.hipMemLocationTypeDevice
+    assert made.location.id == 1
+    assert ctypes.c_int.from_address(int(made) + 4).value == 1
+    for no_handle in (None, 64):
+        assert code(hip.hipMemGetAllocationPropertiesFromHandle(no_handle)) == INVALID
+
+
+def test_memory_grows_in_place(hip: ModuleType) -> None:
+    address = int(ok(hip.hipMemAddressReserve(8 * G, 0, None, 0)))
+    written = b""
+    for step in range(8):
+        handle = ok(hip.hipMemCreate(G, properties(hip), 0))
+        ok(hip.hipMemMap(address + step * G, G, 0, handle, 0))
+        ok(hip.hipMemRelease(handle))
+        ok(hip.hipMemSetAccess(address + step * G, G, *descriptions(hip, d0="ReadWrite")))
+        write(hip, address + step * G, bytes([step]) * G)
+        written += bytes([step]) * G
+        assert read(hip, address, len(written)) == written
+
+
+def test_reset_ends_it_all(hip: ModuleType) -> None:
+    free = hip.hipMemGetInfo()[1]
+    address, size = mapped(hip, (0, G))
+    handle = ok(hip.hipMemCreate(G, properties(hip), 0))
+    ok(hip.hipDeviceReset())
+    assert hip.hipMemGetInfo()[1] == free
+    assert code(hip.hipMemRelease(handle)) == INVALID
+    assert code(hip.hipMemUnmap(address, size)) == INVALID
+    assert code(hip.hipMemAddressFree(address, size)) == INVALID
+    mapped(hip, (0, G))
+
+
+def test_queued_work_keeps_the_bytes(hip: ModuleType) -> None:
+    address, size = mapped(hip, (0, G))
+    write(hip, address, b"\x51" * size)
+    stream, plain = ok(hip.hipStreamCreate()), ok(hip.hipMalloc(size))
+    ok(hip.hipMemcpyAsync(plain, address, size, hip.hipMemcpyKind(3), stream))
+    ok(hip.hipMemUnmap(address, size))
+    ok(hip.hipStreamSynchronize(stream))
+    assert read(hip, plain, size) == b"\x51" * size
+
+
+def test_no_dma_buf(hip: ModuleType) -> None:
+    kind = hip.hipMemRangeHandleType.hipMemRangeHandleTypeDmaBufFd
+    address, size = mapped(hip, (0, G))
+    fd = ctypes.c_int()
+    assert code(hip.hipMemGetHandleForAddressRange(fd, address, size, kind, 0)) == "hipErrorNotSupported"
+    attribute = hip.hipDeviceAttribute_t.hipDeviceAttributeDmaBufSupported
+    assert ok(hip.hipDeviceGetAttribute(attribute, 0)) == 0
+    attribute = hip.hipDeviceAttribute_t.hipDeviceAttributeVirtualMemoryManagementSupported
+    assert ok(hip.hipDeviceGetAttribute(attribute, 0)) == 1
