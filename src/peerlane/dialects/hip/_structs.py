@@ -104,7 +104,7 @@ class _Struct(_Handle):
 
     def __init__(self, *values: object, **named: object) -> None:
         self._own(1)
-        write(int(self), self._initial)
+        ctypes.memmove(int(self), self._initial, self._size)  # no call of the machine: a fork may follow
         if self._is_union and values:
             raise TypeError(
                 f"{type(self).__name__} is a union and takes one field by name, nothing by position"

@@ -1,0 +1,398 @@
+"""Memory pools of HIP, stream-ordered memory, and pools of other processes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from helpers.hip_memory import code, descriptions, hip_peer, location, ok, read, spec, write
+from helpers.peers import Peer
+
+Enter = Callable[..., ModuleType]
+INVALID = "hipErrorInvalidValue"
+MIB = 1 << 20
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def wanted(hip: ModuleType, device: int = 0, *, shared: bool = False, largest: int = 0) -> Any:
+    """Return a hipMemPoolProps."""
+    made = hip.hipMemPoolProps()
+    made.allocType = hip.hipMemAllocationType.hipMemAllocationTypePinned
+    made.handleTypes = hip.hipMemAllocationHandleType(int(shared))
+    made.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
+    made.location.id = device
+    made.maxSize = largest
+    return made
+
+
+def attribute(hip: ModuleType, pool: Any, name: str) -> int:
+    """Return an attribute of a pool."""
+    value = ctypes.c_uint64()
+    ok(hip.hipMemPoolGetAttribute(pool, hip.hipMemPoolAttr[f"hipMemPool{name}"], value))
+    return value.value
+
+
+def set_attribute(hip: ModuleType, pool: Any, name: str, value: int) -> str:
+    cell = ctypes.c_int(value) if name.startswith("Reuse") else ctypes.c_uint64(value)
+    return code(hip.hipMemPoolSetAttribute(pool, hip.hipMemPoolAttr[f"hipMemPool{name}"], cell))
+
+
+def test_malloc_async(hip: ModuleType) -> None:
+    stream = ok(hip.hipStreamCreate())
+    pointer = ok(hip.hipMallocAsync(1000, stream))
+    assert pointer.shape == (1000,)
+    write(hip, pointer, b"\x07" * 1000)
+    other = ok(hip.hipMallocAsync(1000, None))
+    ok(hip.hipMemcpyAsync(other, pointer, 1000, hip.hipMemcpyKind(3), stream))
+    ok(hip.hipStreamSynchronize(stream))
+    assert read(hip, other, 1000) == b"\x07" * 1000
+    for each in (pointer, other):
+        ok(hip.hipFreeAsync(each, stream))
+    ok(hip.hipStreamSynchronize(stream))
+    for each in (pointer, other):
+        assert code(hip.hipMemcpy(bytearray(1), each, 1, hip.hipMemcpyKind(2))) == INVALID
+
+
+def test_of_size_0_it_is_none(hip: ModuleType) -> None:
+    pool = ok(hip.hipDeviceGetDefaultMemPool(0))
+    assert hip.hipMallocAsync(0, None) == (hip.hipError_t.hipSuccess, None)
+    assert hip.hipMallocFromPoolAsync(0, pool, None) == (hip.hipError_t.hipSuccess, None)
+
+
+def test_freed_in_the_order_of_the_stream(hip: ModuleType) -> None:
+    streams = [ok(hip.hipStreamCreate()) for _ in range(2)]
+    kept = ok(hip.hipMalloc(4 * MIB))
+    for round_ in range(8):
+        pointer = ok(hip.hipMallocAsync(4 * MIB, streams[0]))
+        data = bytes([round_]) * (4 * MIB)
+        write(hip, pointer, data)
+        ok(hip.hipMemcpyAsync(kept, pointer, 4 * MIB, hip.hipMemcpyKind(3), streams[1]))
+        ok(hip.hipFreeAsync(pointer, streams[1]))  # behind the copy that reads it
+        ok(hip.hipStreamSynchronize(streams[1]))
+        assert read(hip, kept, 4 * MIB) == data
+    assert hip.hipMemGetInfo()[1] == hip.hipMemGetInfo()[2] - 4 * MIB
+
+
+def test_freed_by_the_other_call(hip: ModuleType) -> None:
+    ok(hip.hipFree(ok(hip.hipMallocAsync(64, None))))
+    ok(hip.hipFreeAsync(ok(hip.hipMalloc(64)), None))
+    ok(hip.hipFreeAsync(None, None))
+
+
+def test_free_async_refuses(hip: ModuleType) -> None:
+    pointer = ok(hip.hipMallocAsync(64, None))
+    for address in (0x1000, int(pointer) + 1, bytearray(4), ok(hip.hipHostMalloc(64, 0))):
+        assert code(hip.hipFreeAsync(address, None)) == INVALID
+    assert code(hip.hipFreeAsync(pointer, 4096)) == "hipErrorContextIsDestroyed"
+    ok(hip.hipFreeAsync(pointer, None))
+    assert code(hip.hipFreeAsync(pointer, None)) == INVALID
+
+
+def test_malloc_async_refuses(hip: ModuleType) -> None:
+    assert code(hip.hipMallocAsync(128 * MIB, None)) == "hipErrorOutOfMemory"
+    assert code(hip.hipMallocAsync(64, 4096)) == "hipErrorContextIsDestroyed"
+    for pool in (None, 64, ok(hip.hipStreamCreate())):
+        assert code(hip.hipMallocFromPoolAsync(64, pool, None)) == INVALID
+
+
+def test_what_waits_to_be_freed_makes_room(hip: ModuleType) -> None:
+    stream = ok(hip.hipStreamCreate())
+    for _ in range(20):
+        ok(hip.hipFreeAsync(ok(hip.hipMallocAsync(48 * MIB, stream)), stream))
+
+
+def test_memory_is_of_the_streams_device(hip: ModuleType) -> None:
+    ok(hip.hipSetDevice(1))
+    stream = ok(hip.hipStreamCreate())
+    ok(hip.hipSetDevice(0))
+    free = hip.hipMemGetInfo()[1]
+    ok(hip.hipMallocAsync(8 * MIB, stream))
+    assert hip.hipMemGetInfo()[1] == free
+    ok(hip.hipSetDevice(1))
+    assert hip.hipMemGetInfo()[1] == free - 8 * MIB
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_default_and_current(hip: ModuleType, device: int) -> None:
+    default = ok(hip.hipDeviceGetDefaultMemPool(device))
+    assert int(ok(hip.hipDeviceGetMemPool(device))) == int(default)
+    pool = ok(hip.hipMemPoolCreate(wanted(hip, device)))
+    ok(hip.hipDeviceSetMemPool(device, pool))
+    assert int(ok(hip.hipDeviceGetMemPool(device))) == int(pool)
+    ok(hip.hipSetDevice(device))
+    ok(hip.hipMallocAsync(1000, None))
+    assert [attribute(hip, each, "AttrUsedMemCurrent") for each in (default, pool)] == [0, 1000]
+    ok(hip.hipMemPoolDestroy(pool))
+    assert int(ok(hip.hipDeviceGetMemPool(device))) == int(default)
+
+
+def test_the_same_by_location(hip: ModuleType) -> None:
+    pinned = hip.hipMemAllocationType.hipMemAllocationTypePinned
+    place, pool = location(hip, 1), ok(hip.hipMemPoolCreate(wanted(hip, 1)))
+    default = ok(hip.hipMemGetDefaultMemPool(place, pinned))
+    assert int(default) == int(ok(hip.hipDeviceGetDefaultMemPool(1)))
+    ok(hip.hipMemSetMemPool(place, pinned, pool))
+    assert int(ok(hip.hipMemGetMemPool(place, pinned))) == int(pool)
+    managed = hip.hipMemAllocationType.hipMemAllocationTypeManaged
+    assert code(hip.hipMemGetMemPool(place, managed)) == INVALID
+    assert code(hip.hipMemGetDefaultMemPool(None, pinned)) == INVALID
+    assert code(hip.hipMemSetMemPool(location(hip, 0), pinned, pool)) == "hipErrorInvalidDevice"
+
+
+@pytest.mark.parametrize("device", [-1, 2])
+def test_pools_of_no_device(hip: ModuleType, device: int) -> None:
+    assert code(hip.hipDeviceGetDefaultMemPool(device)) == "hipErrorInvalidDevice"
+    assert code(hip.hipDeviceGetMemPool(device)) == INVALID
+    assert code(hip.hipDeviceSetMemPool(device, ok(hip.hipDeviceGetDefaultMemPool(0)))) == INVALID
+    assert code(hip.hipMemPoolCreate(wanted(hip, device))) == INVALID
+
+
+def test_set_pool_refuses(hip: ModuleType) -> None:
+    assert code(hip.hipDeviceSetMemPool(0, None)) == INVALID
+    other = ok(hip.hipMemPoolCreate(wanted(hip, 1)))
+    assert code(hip.hipDeviceSetMemPool(0, other)) == "hipErrorInvalidDevice"
+
+
+def test_create_refuses(hip: ModuleType) -> None:
+    assert code(hip.hipMemPoolCreate(None)) == INVALID
+    made = wanted(hip)
+    made.allocType = hip.hipMemAllocationType.hipMemAllocationTypeManaged
+    assert code(hip.hipMemPoolCreate(made)) == INVALID
+    made = wanted(hip)
+    made.location.type = hip.hipMemLocationType.hipMemLocationTypeHost
+    assert code(hip.hipMemPoolCreate(made)) == INVALID
+    made = wanted(hip)
+    made.handleTypes = hip.hipMemAllocationHandleType.hipMemHandleTypeFabric
+    assert code(hip.hipMemPoolCreate(made)) == "hipErrorNotSupported"
+
+
+def test_destroy(hip: ModuleType) -> None:
+    pool = ok(hip.hipMemPoolCreate(wanted(hip)))
+    pointer = ok(hip.hipMallocFromPoolAsync(64, pool, None))
+    ok(hip.hipMemPoolDestroy(pool))
+    write(hip, pointer, b"x" * 64)
+    assert read(hip, pointer, 64) == b"x" * 64
+    ok(hip.hipFreeAsync(pointer, None))
+    for each in (pool, None, 64, ok(hip.hipDeviceGetDefaultMemPool(0))):
+        assert code(hip.hipMemPoolDestroy(each)) == INVALID
+
+
+def test_the_largest_size(hip: ModuleType) -> None:
+    pool = ok(hip.hipMemPoolCreate(wanted(hip, largest=MIB)))
+    first = ok(hip.hipMallocFromPoolAsync(MIB // 2, pool, None))
+    assert code(hip.hipMallocFromPoolAsync(MIB, pool, None)) == "hipErrorOutOfMemory"
+    ok(hip.hipFreeAsync(first, None))
+    ok(hip.hipMallocFromPoolAsync(MIB, pool, None))
+
+
+def test_attributes(hip: ModuleType) -> None:
+    pool = ok(hip.hipMemPoolCreate(wanted(hip)))
+    for name in (
+        "ReuseFollowEventDependencies",
+        "ReuseAllowOpportunistic",
+        "ReuseAllowInternalDependencies",
+    ):
+        assert attribute(hip, pool, name) == 1
+        assert set_attribute(hip, pool, name, 0) == "hipSuccess"
+        assert attribute(hip, pool, name) == 0
+    assert attribute(hip, pool, "AttrReleaseThreshold") == 0
+    assert set_attribute(hip, pool, "AttrReleaseThreshold", (1 << 64) - 1) == "hipSuccess"
+    assert attribute(hip, pool, "AttrReleaseThreshold") == (1 << 64) - 1
+
+
+def test_marks(hip: ModuleType) -> None:
+    pool = ok(hip.hipMemPoolCreate(wanted(hip)))
+    first, second = (ok(hip.hipMallocFromPoolAsync(size, pool, None)) for size in (1000, 500))
+    ok(hip.hipFreeAsync(first, None))
+    for kind in ("Used", "Reserved"):
+        assert attribute(hip, pool, f"Attr{kind}MemCurrent") == 500
+        assert attribute(hip, pool, f"Attr{kind}MemHigh") == 1500
+        assert set_attribute(hip, pool, f"Attr{kind}MemCurrent", 0) == INVALID
+        assert set_attribute(hip, pool, f"Attr{kind}MemHigh", 7) == INVALID
+        assert set_attribute(hip, pool, f"Attr{kind}MemHigh", 0) == "hipSuccess"
+        assert attribute(hip, pool, f"Attr{kind}MemHigh") == 500
+    ok(hip.hipFree(second))
+    assert attribute(hip, pool, "AttrUsedMemCurrent") == 0
+
+
+def test_attributes_refuse(hip: ModuleType) -> None:
+    pool = ok(hip.hipDeviceGetDefaultMemPool(0))
+    one = hip.hipMemPoolAttr.hipMemPoolAttrReleaseThreshold
+    for call in (hip.hipMemPoolGetAttribute, hip.hipMemPoolSetAttribute):
+        assert code(call(pool, one, None)) == INVALID
+        assert code(call(None, one, ctypes.c_uint64())) == INVALID
+        assert code(call(pool, one, ctypes.c_int())) == INVALID
+        assert code(call(pool, one, 0x1000)) == "hipErrorIllegalAddress"
+
+
+def test_trim(hip: ModuleType) -> None:
+    pool = ok(hip.hipDeviceGetDefaultMemPool(0))
+    ok(hip.hipFree(ok(hip.hipMallocAsync(4 * MIB, None))))
+    ok(hip.hipMemPoolTrimTo(pool, 0))
+    assert code(hip.hipMemPoolTrimTo(None, 0)) == INVALID
+
+
+def test_access(hip: ModuleType) -> None:
+    pool = ok(hip.hipMemPoolCreate(wanted(hip)))
+    rights = [
+        ok(hip.hipMemPoolGetAccess(pool, location(hip, device))).name.removeprefix("hipMemAccessFlagsProt")
+        for device in (0, 1)
+    ]
+    assert rights == ["ReadWrite", "None"]
+    for given in ("Read", "ReadWrite"):
+        ok(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d1=given)))
+        assert (
+            ok(hip.hipMemPoolGetAccess(pool, location(hip, 1))).name.removeprefix("hipMemAccessFlagsProt")
+            == given
+        )
+
+
+def test_access_refuses(hip_on: Enter) -> None:
+    hip = hip_on("devices=4,switch=2,memory=16MiB")
+    pool = ok(hip.hipMemPoolCreate(wanted(hip)))
+    good, count = descriptions(hip, d1="Read")
+    assert code(hip.hipMemPoolSetAccess(None, good, count)) == INVALID
+    assert code(hip.hipMemPoolSetAccess(pool, None, count)) == INVALID
+    assert code(hip.hipMemPoolSetAccess(pool, good, 99)) == INVALID  # more than there are
+    for bad in ("d4", "d-1"):
+        result = hip.hipMemPoolSetAccess(pool, *descriptions(hip, **{bad: "Read"}))
+        assert code(result) == "hipErrorInvalidDevice"
+    assert code(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d1="None"))) == "hipErrorInvalidDevice"
+    assert code(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d2="Read"))) == "hipErrorInvalidDevice"
+    assert code(hip.hipMemPoolGetAccess(pool, None)) == INVALID
+    assert code(hip.hipMemPoolGetAccess(pool, location(hip, 4))) == INVALID
+    assert code(hip.hipMemPoolGetAccess(None, location(hip, 0))) == INVALID
+
+
+def test_reset_ends_pools(hip: ModuleType) -> None:
+    pool = ok(hip.hipMemPoolCreate(wanted(hip)))
+    ok(hip.hipDeviceSetMemPool(0, pool))
+    free = hip.hipMemGetInfo()[2]
+    ok(hip.hipMallocAsync(4 * MIB, None))
+    ok(hip.hipDeviceReset())
+    assert hip.hipMemGetInfo()[1] == free
+    assert code(hip.hipMemPoolTrimTo(pool, 0)) == INVALID
+    default = ok(hip.hipDeviceGetMemPool(0))
+    assert int(default) == int(ok(hip.hipDeviceGetDefaultMemPool(0)))
+    assert attribute(hip, default, "AttrUsedMemCurrent") == 0
+
+
+PROPS = """
+props = hip.hipMemPoolProps()
+props.allocType = hip.hipMemAllocationType.hipMemAllocationTypePinned
+props.handleTypes = FD
+props.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
+props.location.id = 1
+pool = ok(hip.hipMemPoolCreate(props))
+fd = ctypes.c_int()
+ok(hip.hipMemPoolExportToShareableHandle(fd, pool, FD, 0))
+p = int(ok(hip.hipMallocFromPoolAsync(4096, pool, None)))
+write(p, b"pool" * 1024)
+result = [fd.value, bytes(ok(hip.hipMemPoolExportPointer(p)).reserved).hex()]
+"""
+
+
+@pytest.fixture
+def shared(hip_on: Enter) -> Iterator[tuple[ModuleType, Peer, int, bytes]]:
+    node = spec("pools")
+    hip = hip_on(node)
+    with hip_peer(node) as other:
+        number, data = other.run(PROPS)
+        fd = os.open(f"/proc/{other.pid}/fd/{number}", os.O_RDONLY)
+        yield hip, other, fd, bytes.fromhex(data)
+        os.close(fd)
+
+
+def imported(hip: ModuleType, fd: Any) -> Any:
+    return hip.hipMemPoolImportFromShareableHandle(
+        fd, hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor, 0
+    )
+
+
+@pytest.mark.parametrize("form", ["descriptor", "address"])
+def test_memory_of_another_processs_pool(shared: tuple[ModuleType, Peer, int, bytes], form: str) -> None:
+    hip, other, fd, data = shared
+    cell = ctypes.c_int(fd)
+    pool = ok(imported(hip, fd if form == "descriptor" else ctypes.addressof(cell)))
+    pointer = ok(hip.hipMemPoolImportPointer(pool, data))
+    assert read(hip, pointer, 4096) == b"pool" * 1024
+    write(hip, pointer, b"back" * 1024)
+    assert other.run("result = read(p, 4096) == b'back' * 1024")
+    assert attribute(hip, pool, "AttrUsedMemCurrent") == 4096
+    ok(hip.hipFreeAsync(pointer, None))
+    ok(hip.hipStreamSynchronize(None))
+    assert attribute(hip, pool, "AttrUsedMemCurrent") == 0
+    assert code(hip.hipMemcpy(bytearray(1), pointer, 1, hip.hipMemcpyKind(2))) == INVALID
+    assert other.run("result = read(p, 4)[:4] == b'back'")
+
+
+def test_an_imported_pool_refuses(shared: tuple[ModuleType, Peer, int, bytes]) -> None:
+    hip, other, fd, data = shared
+    pool = ok(imported(hip, fd))
+    assert code(hip.hipMallocFromPoolAsync(64, pool, None)) == INVALID
+    posix = hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor
+    assert code(hip.hipMemPoolExportToShareableHandle(ctypes.c_int(), pool, posix, 0)) == INVALID
+    own = ok(hip.hipMemPoolCreate(wanted(hip, shared=True)))
+    assert code(hip.hipMemPoolImportPointer(own, data)) == INVALID
+    assert code(hip.hipMemPoolImportPointer(None, data)) == INVALID
+    assert code(hip.hipMemPoolImportPointer(pool, None)) == INVALID
+    assert code(hip.hipMemPoolImportPointer(pool, bytes(64))) == INVALID
+    assert code(hip.hipMemPoolImportPointer(pool, b"x" * 64)) == "hipErrorInvalidDevicePointer"
+    mine = bytes(ok(hip.hipMemPoolExportPointer(ok(hip.hipMalloc(64)))).reserved)
+    assert code(hip.hipMemPoolImportPointer(pool, mine)) == INVALID
+    other.run("ok(hip.hipFree(p))")
+    assert code(hip.hipMemPoolImportPointer(pool, data)) == "hipErrorInvalidDevicePointer"
+    other.kill()
+    assert code(hip.hipMemPoolImportPointer(pool, data)) == "hipErrorMapFailed"
+
+
+def test_export_of_a_pool_refuses(hip: ModuleType) -> None:
+    kinds, fd = hip.hipMemAllocationHandleType, ctypes.c_int(-1)
+    posix = kinds.hipMemHandleTypePosixFileDescriptor
+    pool, private = (ok(hip.hipMemPoolCreate(wanted(hip, shared=shared))) for shared in (True, False))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for arguments in (
+        (None, pool, posix, 0),
+        (fd, None, posix, 0),
+        (fd, pool, posix, 1),
+        (fd, pool, kinds.hipMemHandleTypeNone, 0),
+        (fd, private, posix, 0),
+    ):
+        assert code(hip.hipMemPoolExportToShareableHandle(*arguments)) == INVALID
+    assert code(hip.hipMemPoolExportToShareableHandle(0x1000, pool, posix, 0)) == "hipErrorIllegalAddress"
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    for pointer in (None, 0x1000, bytearray(4)):
+        assert code(hip.hipMemPoolExportPointer(pointer)) == INVALID
+
+
+def test_import_of_no_pool(hip: ModuleType, tmp_path: Path) -> None:
+    posix = hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor
+    assert code(imported(hip, None)) == INVALID
+    assert code(hip.hipMemPoolImportFromShareableHandle(5, posix, 1)) == INVALID
+    ends = os.pipe()
+    plain = os.open(tmp_path / "plain", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(plain, 36)
+    cut = os.memfd_create("peerlane-pool")
+    for fd in (*ends, plain, cut, 999_999):
+        assert code(imported(hip, fd)) == "hipErrorOutOfMemory"
+    for fd in (*ends, plain, cut):
+        os.close(fd)
+
+
+def test_a_pool_of_another_node(shared: tuple[ModuleType, Peer, int, bytes], hip_on: Enter) -> None:
+    hip = hip_on(spec("elsewhere"))
+    assert code(imported(hip, shared[2])) == "hipErrorOutOfMemory"
+
+
+def test_the_older_shape(hip_on: Enter) -> None:
+    hip = hip_on(VERSION="7.2")
+    made = hip.hipMemPoolPtrExportData()
+    assert hip.hipMemPoolExportPointer(made, ok(hip.hipMallocAsync(64, None))) == (hip.hipError_t.hipSuccess,)
+    assert len(bytes(made.reserved)) == 64
