@@ -78,6 +78,40 @@ def test_a_program_says_what_it_cannot_do(name: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+HIP_PROGRAMS = {
+    "hip_vmm_growth": (
+        ["--device", "1", "--mib", "8"],
+        r"grown to 8\d+ bytes in 10 steps at one address, every byte verified",
+    ),
+    "hip_ipc_ring": (
+        ["--processes", "3", "--bytes", "300007"],
+        "3 blocks of 300007 bytes went round 3 processes, every byte verified",
+    ),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", HIP_PROGRAMS)
+def test_a_program_of_hip_python(name: str, schedule: str) -> None:
+    args, told = HIP_PROGRAMS[name]
+    command = ["-m", "peerlane", "run", "--devices", "2", str(EXAMPLES / f"{name}.py"), *args]
+    done = run(*command, schedule=schedule)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert re.fullmatch(f"{told}\n", done.stdout), done.stdout
+
+
+def test_a_program_of_hip_python_says_what_it_cannot_do() -> None:
+    done = run("-m", "peerlane", "run", str(EXAMPLES / "hip_vmm_growth.py"), "--device", "7")
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert done.stderr == "hipErrorInvalidDevice (101): invalid device ordinal\n"
+    done = run(
+        *("-m", "peerlane", "run", "--node", "memory=2MiB,devices=2", str(EXAMPLES / "hip_ipc_ring.py")),
+        *("--bytes", "3000000"),
+    )
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert done.stderr == "hipErrorOutOfMemory (2): out of memory\n"
+
+
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_neutral_cache(schedule: str) -> None:
     done = run(str(EXAMPLES / "kv_cache.py"), "--blocks", "2000", schedule=schedule)
