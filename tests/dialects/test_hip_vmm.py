@@ -281,6 +281,18 @@ def test_read_write_then_read_then_none(hip_on: Enter, policy: str) -> None:
     assert read(hip, address, size) == b"\x21" * size
 
 
+def test_the_current_device_has_the_right(hip: ModuleType) -> None:
+    address, size = mapped(hip, (0, G), access={"d1": "ReadWrite"})
+    assert code(hip.hipMemcpy(address, b"x", 1, hip.hipMemcpyKind(1))) == "hipErrorUnknown"
+    ok(hip.hipSetDevice(1))
+    write(hip, address, b"\x61" * size)
+    assert read(hip, address, size) == b"\x61" * size
+    ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d1="Read")))
+    assert code(hip.hipMemcpy(address, b"x", 1, hip.hipMemcpyKind(1))) == "hipErrorUnknown"
+    assert read(hip, address, 1) == b"\x61"
+    ok(hip.hipDeviceSynchronize())
+
+
 @pytest.mark.parametrize("given", ["Read", "None"])
 def test_peer_copy_of_mapped_memory(hip: ModuleType, given: str) -> None:
     address, size = mapped(hip, (0, G))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import peerlane as pl
-from helpers.promises import Node, filled, untouched
+from helpers.promises import Node, filled, parked, untouched
 from peerlane.errors import Fault
 
 
@@ -72,6 +72,30 @@ def test_export_closed(node: Node) -> None:
     for export in (a.__dlpack__, lambda: memoryview(a), lambda: bytes(a)):
         with pytest.raises(pl.Closed):
             export()
+
+
+def test_close_in_the_order_of_a_stream(node: Node) -> None:
+    device = node()[0]
+    with device.create_stream() as first, device.create_stream() as second:
+        a, b = device.allocate(64, stream=first), device.allocate(64)
+        address = a.address
+        gate = parked(second)
+        pl.raw.fill(address, 5, count=64, stream=second)
+        pl.raw.copy(b.address, address, 64, stream=second)
+        with pytest.raises(TypeError):
+            a.close(stream=0)  # type: ignore[arg-type]
+        assert not a.is_closed
+        a.close(stream=second)
+        assert a.is_closed
+        first.sync()
+        gate.record()
+        second.sync()
+        assert (b.view() == 5).all()
+        with pytest.raises(pl.BadAddress):
+            pl.raw.fill(address, 6, count=64)
+    c = device.allocate(64)
+    c.close(stream=second)
+    assert c.is_closed
 
 
 def test_close_twice(node: Node) -> None:

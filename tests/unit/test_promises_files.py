@@ -302,6 +302,17 @@ def test_open_fd_false_claim(true_name: str) -> None:
     assert pl.devices()[0].free_bytes == free
 
 
+def test_open_fd_of_huge_pages(true_name: str) -> None:
+    try:
+        fd = os.memfd_create(true_name, os.MFD_ALLOW_SEALING | os.MFD_HUGETLB)
+    except OSError:
+        pytest.skip("the kernel has no files of huge pages")
+    os.ftruncate(fd, G)
+    fcntl.fcntl(fd, _ADD_SEALS, SEALS)
+    _refused(pl.BadHandle, Fault.BAD_HANDLE, lambda: pl.Physical.open_fd(fd))
+    os.close(fd)
+
+
 def test_a_forged_id_opens_what_it_is_given(true_name: str) -> None:
     device = pl.devices()[0]
     prefix = true_name[:-16]

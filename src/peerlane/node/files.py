@@ -13,6 +13,7 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from peerlane.errors import BadHandle, Fault, OutOfMemory
@@ -97,7 +98,7 @@ def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
     except OSError:
         seals = -1
     found = _NAME.fullmatch(name)
-    if seals < 0 or found is None:
+    if seals < 0 or found is None or facts.st_dev != _file_system():
         raise BadHandle(
             f"descriptor {fd} is no memory of a device: it is {name or 'a file without a name'}; pass on the one "
             "that export_fd gave"
@@ -120,7 +121,7 @@ def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
         )
     elif access == os.O_WRONLY or mode & getattr(os, "O_PATH", 0):
         cause = f"it was not opened to read (mode {mode:#o})"
-    elif not facts.st_size or facts.st_size % granularity or facts.st_blksize > granularity:
+    elif not facts.st_size or facts.st_size % granularity:
         cause = f"it has {facts.st_size:,} bytes, and memory has a multiple of {granularity:,}"
     if cause:
         raise BadHandle(
@@ -128,6 +129,16 @@ def _look_at(fd: int, own: int, config: NodeConfig) -> MemoryFile:
             fault=Fault.FALSE_CLAIM,
         )
     return MemoryFile(own, int(device), int(block, 16), facts.st_size, access == os.O_RDONLY, peer == "1")
+
+
+@cache
+def _file_system() -> int:
+    """Return where memory files lie: those of huge pages lie elsewhere, and touching one may be a SIGBUS."""
+    fd = os.memfd_create("peerlane", os.MFD_CLOEXEC)
+    try:
+        return os.fstat(fd).st_dev
+    finally:
+        os.close(fd)
 
 
 def _name_of(fd: int) -> str:

@@ -18,7 +18,7 @@ from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import AnyStream, null_stream, stream_of, submits
 from peerlane.dialects.hip._types import DeviceArray
-from peerlane.errors import Error
+from peerlane.errors import AccessDenied, Error, Fault
 from peerlane.raw import _copy, find
 
 _DONE = (SUCCESS,)
@@ -62,7 +62,13 @@ def move_now(move: Move, ends: Ends) -> None:
     here.catch_up()
     if owner is not None:
         owner.catch_up()
-    move(None)
+    try:
+        move(None)
+    except AccessDenied as error:
+        if error.fault is not Fault.NO_ACCESS:
+            raise
+        move(here)  # of mapped memory its device may have the right that neither end has
+        here.wait()
 
 
 def move_on(move: Move, ends: Ends, stream: AnyStream) -> None:

@@ -1,6 +1,6 @@
-"""``hip``: memory that other processes open by 64 bytes (spec hip 3.5).
+"""``hip``: IPC memory (spec hip 3.5).
 
-The bytes are ASCII without NUL, so that hip-python 7.2, which cuts them at the first NUL, passes them on whole.
+A handle is ASCII without NUL, so that hip-python 7.2, which cuts it at the first NUL, passes it on whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Opened(Thing):
 
     name = "memory of another process"
     is_counted = False
-    is_listed = False  # the buffer is
+    is_given = False  # the buffer is
 
     def __init__(self, context: Context, key: bytes, address: int, buffer: Buffer | None) -> None:
         super().__init__(context)
@@ -105,13 +105,17 @@ def exported(address: int) -> bytes:
     """Return the handle of memory that this process allocated."""
     buffer = _allocated(address)
     ipc = machine.table(Ipc)
-    with machine.lock:
-        known = ipc.given.get(address)
-        if known is not None and known[0] is buffer:
-            return bytes(known[1])
+    known = ipc.given.get(address)
+    if known is None or known[0] is not buffer:
+        # Not under the lock: it may wait for a callback that wants it.
         handle = buffer[address - buffer.address :].export(allow="user")
-        ipc.give(address, buffer, handle)
-    return bytes(handle)
+        with machine.lock:
+            known = ipc.given.get(address)
+            if known is None or known[0] is not buffer:
+                ipc.give(address, buffer, handle)
+                return bytes(handle)
+        handle.close()  # another thread was quicker
+    return bytes(known[1])
 
 
 def _allocated(address: int) -> Buffer:
@@ -226,5 +230,5 @@ def hipIpcCloseMemHandle(devPtr: int) -> None:
         if found.buffer is not None and isinstance(found.buffer.device, Device):
             null_stream(machine.context_of(found.buffer.device.ordinal)).wait()
     finally:
-        machine.drop(found)
+        machine.drop(found, "hipIpcCloseMemHandle")
         found.abandon()

@@ -1,4 +1,4 @@
-"""``hip``: physical memory, and its way to other processes as a file descriptor (spec hip 3.6; 0, fact 7)."""
+"""``hip``: physical memory and file descriptors of it (spec hip 3.6; 0, fact 7)."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def hipMemRelease(handle: int) -> None:
         found.references -= 1
         if found.references:
             return
-        machine.drop(found)
+        machine.drop(found, "hipMemRelease")
         if not found.mappings:
             found.neutral.close()
 

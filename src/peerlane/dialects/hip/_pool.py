@@ -1,4 +1,4 @@
-"""``hip``: memory pools, and memory that is allocated and freed in the order of a stream.
+"""``hip``: memory pools and stream-ordered memory.
 
 A pool counts: the memory comes from the device, and goes back to it.
 """
@@ -260,7 +260,7 @@ def hipMemPoolDestroy(mem_pool: int) -> None:
             "destroy what hipMemPoolCreate returned",
         )
     with machine.lock:
-        machine.drop(pool)
+        machine.drop(pool, "hipMemPoolDestroy")
         pools = machine.table(Pools)
         if pools.current.get(pool.device) is pool:
             del pools.current[pool.device]

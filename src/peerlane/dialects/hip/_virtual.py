@@ -37,7 +37,7 @@ class _Addresses(Thing):
 
     name = "reserved addresses"
     is_counted = False
-    is_listed = False  # the addresses are
+    is_given = False  # the addresses are
 
     def __init__(self, context: Context, reservation: Reservation) -> None:
         super().__init__(context)
@@ -143,7 +143,7 @@ def hipMemAddressFree(devPtr: int, size: int) -> None:
                 f"first at {min(found.reservation.mapped):#x}",
                 "call hipMemUnmap first",
             )
-        machine.drop(found)
+        machine.drop(found, "hipMemAddressFree")
     found.abandon()
 
 
