@@ -27,8 +27,8 @@ _REMEDIES = {
     "streams, events and notifies with their destroy calls, or with that reset. Contexts, host memory,\n"
     "physical memory and reserved addresses have calls of their own, and no reset ends them.",
     "hip": "Memory of hipMalloc ends with hipFree, streams and events with their destroy calls, or all of a device\n"
-    "with hipDeviceReset. Host memory, physical memory and reserved addresses have calls of their own, and no\n"
-    "reset ends them.",
+    "with hipDeviceReset, which ends handles of physical memory, reserved addresses and pools as well. Host memory\n"
+    "has hipHostFree, and no reset ends it.",
 }
 _REMEDY = "Close each, leave its `with` block, or drop the last reference to it."
 

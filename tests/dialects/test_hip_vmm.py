@@ -239,6 +239,14 @@ def test_set_access_refuses(hip: ModuleType) -> None:
     assert ok(hip.hipMemGetAccess(location(hip, 0), address)) == 0
 
 
+def test_set_access_out_of_reach(hip_on: Enter) -> None:
+    hip = hip_on("devices=4,switch=2,memory=16MiB")
+    address, size = mapped(hip, (0, G))
+    assert code(hip.hipMemSetAccess(address, size, *descriptions(hip, d1="Read", d2="Read"))) == INVALID
+    assert [ok(hip.hipMemGetAccess(location(hip, device), address)) for device in range(4)] == [3, 0, 0, 0]
+    ok(hip.hipMemSetAccess(address, size, *descriptions(hip, d1="Read", d2="None")))
+
+
 def test_get_access(hip: ModuleType) -> None:
     address, size = mapped(hip, (0, G), (0, G), access={"d0": "ReadWrite"})
     assert ok(hip.hipMemGetAccess(location(hip, 0), address)) == 3

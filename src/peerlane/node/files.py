@@ -73,6 +73,7 @@ def look_at(fd: int, config: NodeConfig) -> MemoryFile:
         No descriptor is left.
     """
     try:
+        _file_system()
         own = os.dup(fd)  # looked at and kept is one and the same, whatever happens to `fd` meanwhile
     except OSError as error:
         if error.errno != errno.EBADF:

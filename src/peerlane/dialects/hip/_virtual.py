@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct as layout
+from collections.abc import Mapping
 from typing import Any
 
 from peerlane import AddressRange, Device
@@ -202,15 +203,29 @@ def hipMemSetAccess(ptr: int, size: int, desc: Any, count: int) -> None:
     nothing, as the host reaches memory by copies.
 
     Refuses: hipErrorInvalidValue NULL, size 0 or not that of whole mappings, count 0, a device or flags that there
-        are not, nothing mapped there
-    Basis: S; C for the host
+        are not, a device that cannot reach the memory, nothing mapped there
+    Basis: S; C for the host and for reach
     """
     refuse_zero(ptr=ptr, size=size, count=count)
     ranges = machine.table(Ranges)
     wanted = {device: name for device, name in descriptions(desc, count) if device is not None}
     with machine.lock:
         place = ranges.around(ptr, "ptr")
+        for start, mapped in place.mapped.items():
+            if ptr <= start < ptr + size:
+                _refuse_out_of_reach(wanted, mapped.neutral.device)
         place.addresses.set_access(wanted, at=ptr - place.start, size=size)
+
+
+def _refuse_out_of_reach(wanted: Mapping[Device, str], home: Device) -> None:
+    for device, rights in wanted.items():
+        why = "" if rights == "none" or device is home else device.why_not(home)
+        if why:
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"device {device.ordinal} cannot have {rights!r} of memory of device {home.ordinal}: {why}",
+                "name devices for which hipDeviceCanAccessPeer gives 1",
+            )
 
 
 def descriptions(
