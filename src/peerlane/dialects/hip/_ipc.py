@@ -9,12 +9,13 @@ from typing import Any
 
 from peerlane import Buffer, Device, Handle, Kind, raw
 from peerlane.dialects._machine import Context, Thing
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, put, struct
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import null_stream
 from peerlane.dialects.hip._types import Pointer
+from peerlane.errors import AccessDenied, BadHandle, Fault, PeerLost, WaitTimeout
 
 HANDLE_SIZE = 64
 _LAZY_PEER_ACCESS = 1
@@ -156,9 +157,9 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue `flags` other than 1, NULL, all 0; hipErrorInvalidContext made by this process,
-        unless `own_handles=open`; hipErrorInvalidDevicePointer no handle, over, of memory that was freed;
-        hipErrorInvalidDevice out of the current device's reach; hipErrorMapFailed its maker has ended
-    Basis: S; C for hipErrorInvalidDevice and hipErrorMapFailed
+        unless `own_handles=open`; hipErrorInvalidDevicePointer no handle, over, of memory that was freed, out of the
+        current device's reach, its maker has ended or does not answer
+    Basis: S
     """
     if flags != _LAZY_PEER_ACCESS:
         raise refusal(
@@ -172,13 +173,23 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
     if known is not None:
         return known
     own = ipc.own(key) if policy.own_handles == "open" else 0
-    buffer = None if own else Buffer.open(key, device=context.device)
+    buffer = None if own else attached(key, context.device)
     try:
         return _keep(ipc, key, context, own, buffer)
     except BaseException:
         if buffer is not None:
             buffer.close()
         raise
+
+
+def attached(key: bytes, device: Device | None = None) -> Buffer:
+    """Open memory of another process; hipErrorInvalidDevicePointer for whatever is in the way, but an own handle."""
+    try:
+        return Buffer.open(key, device=device)
+    except (AccessDenied, BadHandle, PeerLost, WaitTimeout) as error:
+        if error.fault is Fault.OWN_HANDLE:
+            raise
+        raise refusal("hipErrorInvalidDevicePointer", str(error), remedy_of(error)) from None
 
 
 def _once_more(ipc: Ipc, key: bytes) -> Pointer | None:

@@ -13,10 +13,9 @@ import stat
 import struct as layout
 from typing import Any
 
-from peerlane import Buffer
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hip._convention import refusal
-from peerlane.dialects.hip._ipc import bytes_of, exported
+from peerlane.dialects.hip._ipc import attached, bytes_of, exported
 from peerlane.dialects.hip._physical import (
     descriptor_of,
     refuse_given,
@@ -132,7 +131,7 @@ def hipMemPoolImportPointer(mem_pool: int, export_data: Any) -> Pointer | None:
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue NULL, no pool, one that was not imported, what another process exported;
-        hipErrorInvalidDevicePointer no handle, or freed; hipErrorMapFailed its maker has ended
+        hipErrorInvalidDevicePointer no handle, freed, its maker has ended
     Basis: D; C for another process's
     """
     pool = pool_of(mem_pool)
@@ -150,7 +149,7 @@ def hipMemPoolImportPointer(mem_pool: int, export_data: Any) -> Pointer | None:
             f"process {maker} exported the pointer, and process {pool.maker} the pool",
             "import a pointer to the pool that it was allocated of",
         )
-    buffer = Buffer.open(key)
+    buffer = attached(key)
     try:
         return pointer(keep(buffer, pool))
     except BaseException:
