@@ -29,8 +29,7 @@ _PROPS = layout.Struct("<iiii8xQ")  # hipMemPoolProps: allocType, handleTypes, l
 _FLAG, _BYTES = layout.Struct("<i"), layout.Struct("<Q")
 _FLAGS, _THRESHOLD = (1, 2, 3), 4
 _READ_ONLY, _HIGH = (5, 7), (6, 8)
-_Access = enumeration("hipMemAccessFlags")
-_READ, _READ_WRITE = _Access["hipMemAccessFlagsProtRead"], _Access["hipMemAccessFlagsProtReadWrite"]
+_RIGHTS = {"none": 0, "r": 1, "rw": 3}
 
 
 class Pool(Thing):
@@ -351,7 +350,7 @@ def hipMemPoolGetAccess(mem_pool: int, location: Any) -> Any:
     pool = pool_of(mem_pool)
     device = device_at(*location_of(location, "location"), "location")
     rights = "rw" if device is pool.device else pool.access.get(device, "none")
-    return {"r": _READ, "rw": _READ_WRITE}.get(rights, _Access["hipMemAccessFlagsProtNone"])
+    return enumeration("hipMemAccessFlags")(_RIGHTS[rights])
 
 
 @calls.call("hipDeviceGetDefaultMemPool")
