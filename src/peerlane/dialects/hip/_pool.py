@@ -148,11 +148,11 @@ def as_handle(pool: Pool) -> Any:
 
 def allocate(size: int, pool: Pool) -> DeviceArray | None:
     """Allocate memory that counts to a pool."""
-    used = pool.used
-    if pool.largest and used + size > pool.largest:
+    used, most = pool.used, pool.largest or pool.device.total_bytes
+    if used + size > most:
         raise refusal(
             "hipErrorOutOfMemory",
-            f"the pool has at most {pool.largest:,} bytes; {used:,} are used, and {size:,} are asked for",
+            f"the pool has at most {most:,} bytes; {used:,} are used, and {size:,} are asked for",
             "free memory of the pool, or create one with a larger maxSize",
         )
     return device_array(keep(pool.device.allocate(size, peer=True), pool), size)
