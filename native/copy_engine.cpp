@@ -107,6 +107,7 @@ void run_task(const Task& task, const Side* sides, unsigned count, Poll poll) {
     if (task.kind == Task::Kind::none) return;
     if (task.staged) prepare_staging();
     prepare_guard(task, sides, count);
+    check_ends(sides, count);
     Run(task, poll).go(sides, count);
 }
 

@@ -339,32 +339,6 @@ uint64_t Heap::live_allocations(uint32_t number) {
     return device(number).live;
 }
 
-Neighbour Heap::nearest(uint64_t address) {
-    Neighbour best;
-    uint64_t offset, best_distance = UINT64_MAX;
-    check_usable();
-    if (!space_.contains(address, offset)) return best;
-    std::lock_guard lock(mutex_);
-    const auto consider = [&](const Extent& extent) {
-        if (!extent.is_live()) return;
-        const uint64_t end = extent.offset + extent.size;
-        const uint64_t distance = offset < extent.offset ? extent.offset - offset : offset >= end ? offset - end + 1 : 0;
-        if (distance >= best_distance) return;
-        best_distance = distance;
-        best = {address_of(&extent), extent.size, extent.id.load(std::memory_order_relaxed), extent.device, true};
-    };
-    const auto consider_region = [&](const Region& region) {
-        if (region.extent) consider(*region.extent);
-        if (region.slab)
-            for (uint32_t slot = 0; slot < region.slab->fresh; ++slot) consider(region.slab->extents[slot]);
-    };
-    auto after = regions_.upper_bound(offset);
-    auto before = after;
-    for (int step = 0; step < 2 && after != regions_.end(); ++step, ++after) consider_region(after->second);
-    for (int step = 0; step < 2 && before != regions_.begin(); ++step) consider_region((--before)->second);
-    return best;
-}
-
 void Heap::fork_prepare() {
     mutex_.lock();
     lock_descriptors();

@@ -58,6 +58,7 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
                 job->task = plan_pieces(static_cast<Batch&>(*op.extra).pieces);
         }
         if (job->task.kind != Task::Kind::none) rearm_fault_handlers();
+        check_ends(job->sides, job->side_count);
         planned = true;
     } catch (const Refusal& refusal) {
         why = refusal;

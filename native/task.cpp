@@ -5,6 +5,8 @@
 #include <csignal>
 #include <cstring>
 #include <memory>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "kernels.h"
 
@@ -207,6 +209,19 @@ uint64_t pitched_span(const char* role, uint64_t pitch, uint64_t width, uint64_t
     if (__builtin_mul_overflow(pitch, height - 1, &span) || __builtin_add_overflow(span, width, &span))
         throw Refusal{.why = Why::pitch_overflow, .role = role, .address = pitch, .size = height};
     return span;
+}
+
+void check_ends(const Side* sides, unsigned count) {
+    static const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    for (const Side* side = sides; side != sides + count; ++side) {
+        if (!side->pageable || side->size < kChunk) continue;
+        for (const uint64_t end : {side->address, side->address + side->size - 1}) {
+            unsigned char resident;
+            if (mincore(reinterpret_cast<void*>(end & ~(page - 1)), 1, &resident) != 0 && errno == ENOMEM)
+                throw Refusal{.why = Why::host_fault, .role = side->role, .address = side->address, .size = side->size,
+                              .fault_address = end};
+        }
+    }
 }
 
 Refusal explain_fault(const Fault& fault, const Side* sides, unsigned count) {

@@ -75,6 +75,10 @@ uint64_t pitched_span(const char* role, uint64_t pitch, uint64_t width, uint64_t
 // An operand known by its host pointer only, as error texts want it; it must be pinned.
 Side side_at(const char* role, const char* host, uint64_t size);
 
+// Refuses a long range of host memory with no page at an end, before a byte is touched: who passes a pointer as a size would
+// otherwise have everything between overwritten, up to the first page that faults.
+void check_ends(const Side* sides, unsigned count);
+
 // What to say of a fault while `sides` were touched, or a task's pieces.
 Refusal explain_fault(const Fault& fault, const Side* sides, unsigned count);
 Refusal explain_fault(const Fault& fault, const Task& task, const Side* sides, unsigned count);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 _STEP, _SMALLEST = 4, 12  # bits: sizes are sorted into orders 16 times as large as one another
@@ -45,13 +46,13 @@ class Graves(OrderedDict[int, _G]):  # a dict finds its first entry slowly once 
         while len(self) > self._most:
             self._forget_oldest()
 
-    def at(self, offset: int) -> _G | None:
-        """Return the newest that was at an offset."""
+    def at(self, offset: int, wanted: Callable[[_G], bool] = lambda _: True) -> _G | None:
+        """Return the newest of those ``wanted`` that was at an offset."""
         found: _G | None = None
         for order in tuple(self._orders):
             while True:
                 try:
-                    each = self._newest(self._pages.get((order, offset >> order), ()), offset)
+                    each = self._newest(self._pages.get((order, offset >> order), ()), offset, wanted)
                 except RuntimeError:  # another thread, or the garbage collector, ended something meanwhile
                     continue
                 break
@@ -60,10 +61,9 @@ class Graves(OrderedDict[int, _G]):  # a dict finds its first entry slowly once 
         return found
 
     @staticmethod
-    def _newest(page: deque[_G] | tuple[()], offset: int) -> _G | None:
-        return next(
-            (each for each in reversed(page) if each.offset <= offset < each.offset + each.size), None
-        )
+    def _newest(page: deque[_G] | tuple[()], offset: int, wanted: Callable[[_G], bool]) -> _G | None:
+        there = (each for each in reversed(page) if each.offset <= offset < each.offset + each.size)
+        return next(filter(wanted, there), None)
 
     def _forget_oldest(self) -> None:
         try:

@@ -154,7 +154,8 @@ def _freed_at_address(address: int) -> Record | None:
     offset = _core.window_offset(address)
     if offset is None:
         return None
-    return _dead.at(offset)
+    window = address - offset
+    return _dead.at(offset, lambda dead: dead.device != "host" or dead.address - dead.offset == window)
 
 
 def _nearest_text(address: int) -> str:

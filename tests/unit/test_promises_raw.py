@@ -262,3 +262,30 @@ print(bytes(b[:2].view()) == b"\\1\\1")
     print(f"Ctrl-C was seen after {float(seconds):.3f} s (promised: 1 s)")
     assert float(seconds) < 5
     assert works == "True"
+
+
+def test_a_host_range_without_an_end_is_not_begun(node: Node) -> None:
+    d0 = node()[0]
+    buffer = filled(d0, 4096, 7)
+    pinned = [pl.Host().allocate(4 << 20) for _ in range(4)]
+    for number, each in enumerate(pinned):
+        each.fill(number + 1)
+    lowest = min(each.address for each in pinned)
+    for dst, src, nbytes in (
+        (2 << 20, 3, lowest + (2 << 20)),  # backwards over everything that is mapped, down to the first page
+        (lowest - (1 << 30), 1 << 12, 2 << 30),
+        (buffer.address, 1 << 20, 4096),
+        (1 << 12, buffer.address - (8 << 20), 16 << 20),
+    ):
+        with pytest.raises(pl.BadAddress):
+            pl.raw.copy(dst, src, nbytes)
+    for number, each in enumerate(pinned):
+        assert (each.view() == number + 1).all()
+    assert (buffer.view() == 7).all()
+
+
+def test_the_nearest_allocation_is_of_the_same_window(node: Node) -> None:
+    d0 = node("devices=2,memory=64MiB")[0]
+    buffer, host = d0.allocate(4096), pl.Host().allocate(4096)
+    with pytest.raises(pl.BadAddress, match=r"the nearest is .*\(4,096 bytes at " + f"{buffer.address:#x}"):
+        pl.raw.copy(host.address, buffer.address + (1 << 36), 50)
