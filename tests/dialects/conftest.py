@@ -89,7 +89,10 @@ def server(acl: ModuleType) -> Iterator[Server]:
     started.stop()
 
 
-HIP_VARIABLES = ("PEERLANE_HIP_VERSION", "PEERLANE_HIP_POLICY", "AMD_LOG_LEVEL")
+HIP_VARIABLES = (
+    *("PEERLANE_HIP_VERSION", "PEERLANE_HIP_POLICY", "AMD_LOG_LEVEL"),
+    *("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+)
 
 
 @pytest.fixture

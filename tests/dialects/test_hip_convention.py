@@ -188,7 +188,7 @@ def test_a_failure_says_what_was_meant(hip: ModuleType, capfd: pytest.CaptureFix
     text = explain()
     assert "hipSetDevice returned hipErrorInvalidDevice (101)" in text
     assert "deviceId=7" in text
-    assert "this node has 2, numbered 0 to 1" in text
+    assert "2 are visible, numbered 0 to 1" in text
     assert explain() == ""
     assert capfd.readouterr().err == ""
 

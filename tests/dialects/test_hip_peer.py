@@ -170,3 +170,67 @@ def test_the_profiles(hip_on: Enter) -> None:
     reach = [[b for b in range(8) if hip.hipDeviceCanAccessPeer(a, b)[1]] for a in (0, 7)]
     assert reach == [[1, 2, 3], [4, 5, 6]]
     assert hip.hipGetDeviceProperties(3)[1].isLargeBar == 0
+
+
+ACCESS = "hipDevP2PAttrAccessSupported"
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ("0", "hipErrorInvalidDevice"),
+        ("1", "hipErrorInvalidDevice"),
+        ("0,1", "hipSuccess"),
+        ("0,1,-1", "hipSuccess"),
+        ("-1,0", "hipErrorNoDevice"),
+        ("0,-1", "hipErrorInvalidDevice"),
+        ("0,-1,1", "hipErrorInvalidDevice"),
+        ("2,1", "hipSuccess"),
+        ("", "hipSuccess"),
+    ],
+)
+@pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+def test_visible_devices_and_pair_0_1(
+    hip_on: Enter, monkeypatch: pytest.MonkeyPatch, variable: str, shown: str, expected: str
+) -> None:
+    monkeypatch.setenv(variable, shown)
+    hip = hip_on("devices=3,memory=64MiB")
+    assert code(hip.hipDeviceGetP2PAttribute(hip.hipDeviceP2PAttr[ACCESS], 0, 1)) == expected
+
+
+def test_two_devices_have_no_third(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,1")
+    hip = hip_on()
+    assert code(hip.hipDeviceGetP2PAttribute(hip.hipDeviceP2PAttr[ACCESS], 0, 1)) == "hipErrorNoDevice"
+    assert hip.hipGetDeviceCount() == (hip.hipError_t.hipErrorNoDevice, 0)
+    assert code(hip.hipMalloc(64)) == "hipErrorNoDevice"
+
+
+def test_ids_are_places_in_the_list(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "3,1")
+    hip = hip_on(APART)
+    assert hip.hipGetDeviceCount()[1] == 2
+    assert hip.hipGetDevice()[1] == 0
+    assert [hip.hipDeviceGetPCIBusId(64, each)[1].decode() for each in (0, 1)] == [
+        "0000:04:00.0",
+        "0000:02:00.0",
+    ]
+    assert hip.hipDeviceGetByPCIBusId("0000:02:00.0")[1] == 1
+    assert code(hip.hipDeviceGetByPCIBusId("0000:01:00.0")) == "hipErrorInvalidDevice"
+    assert hip.hipDeviceCanAccessPeer(0, 1)[1] == 0  # 3 and 1 are on two switches
+    first = hip.hipMalloc(4096)[1]
+    assert code(hip.hipSetDevice(1)) == "hipSuccess"
+    assert code(hip.hipSetDevice(2)) == "hipErrorInvalidDevice"
+    second, stream = hip.hipMalloc(4096)[1], hip.hipStreamCreate()[1]
+    assert hip.hipGetDevice()[1] == hip.hipCtxGetDevice()[1] == hip.hipStreamGetDevice(stream)[1] == 1
+    assert [hip.hipPointerGetAttributes(each)[1].device for each in (first, second)] == [0, 1]
+    assert code(hip.hipMemcpyPeer(second, 1, first, 0, 4096)) == "hipSuccess"
+    assert code(hip.hipMemcpyPeer(second, 3, first, 1, 4096)) == "hipErrorInvalidDevice"
+    assert code(hip.hipDeviceSynchronize()) == "hipSuccess"
+
+
+def test_one_list_within_the_other(hip_on: Enter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "3,2,1")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,0")
+    hip = hip_on(APART)
+    assert [hip.hipGetDeviceProperties(each)[1].pciBusID for each in (0, 1)] == [2, 4]

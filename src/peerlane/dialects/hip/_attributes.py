@@ -11,11 +11,11 @@ from peerlane.dialects._call import Refusal
 from peerlane.dialects.hip._context import context_handle
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._places import INVALID_DEVICE, Place, known, place_of, refuse_null
+from peerlane.dialects.hip._places import Place, known, place_of, refuse_null
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, struct
-from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._state import INVALID_DEVICE, calls, machine
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import Error
 
@@ -96,7 +96,7 @@ def hipPointerGetAttributes(ptr: int) -> object:
         made.device = INVALID_DEVICE
         return made
     made.type = type_of(place)
-    made.device, made.devicePointer = place.ordinal, ptr
+    made.device, made.devicePointer = machine.id_of(place.ordinal), ptr
     made.isManaged, made.allocationFlags = int(place.is_managed), place.flags
     if not place.is_device:
         made.hostPointer = ptr
@@ -201,7 +201,7 @@ def _value(name: str, ptr: int, place: Place) -> int | None:
         "SYNC_MEMOPS": lambda: int(place.allocation in machine.synchronous),
         "BUFFER_ID": lambda: place.allocation % _UINT,
         "IS_MANAGED": lambda: int(place.is_managed),
-        "DEVICE_ORDINAL": lambda: place.ordinal,
+        "DEVICE_ORDINAL": lambda: machine.id_of(place.ordinal),
         "IS_LEGACY_HIP_IPC_CAPABLE": lambda: int(
             place.is_device and machine.owned(place.base, host=False) is not None
         ),

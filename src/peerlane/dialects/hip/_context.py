@@ -141,7 +141,7 @@ def hipCtxGetDevice() -> int:
     Gives: its id
     Basis: D
     """
-    return machine.context().device.ordinal
+    return machine.id_of(machine.context().device.ordinal)
 
 
 @calls.call("hipDevicePrimaryCtxRetain")

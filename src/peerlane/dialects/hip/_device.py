@@ -29,9 +29,11 @@ def hipGetDeviceCount() -> int:
     """Return how many devices the node has.
 
     Gives: the number
+    Refuses: hipErrorNoDevice when none is visible
     Basis: S
     """
-    return len(machine.devices())
+    machine.ordinal  # noqa: B018 - raises when there is none
+    return len(machine.visible())
 
 
 @calls.call("hipSetDevice")
@@ -41,8 +43,7 @@ def hipSetDevice(deviceId: int) -> None:
     Refuses: hipErrorInvalidDevice
     Basis: S
     """
-    device_of(deviceId)
-    machine.use(deviceId)
+    machine.use(device_of(deviceId).ordinal)
 
 
 @calls.call("hipGetDevice")
@@ -52,7 +53,7 @@ def hipGetDevice() -> int:
     Gives: its id
     Basis: S
     """
-    return machine.ordinal
+    return machine.id_of(machine.ordinal)
 
 
 @calls.call("hipDeviceGet")
@@ -63,7 +64,7 @@ def hipDeviceGet(ordinal: int) -> int:
     Refuses: hipErrorInvalidDevice
     Basis: S
     """
-    return device_of(ordinal).ordinal
+    return machine.id_of(device_of(ordinal).ordinal)
 
 
 @calls.call("hipDeviceReset")
@@ -146,9 +147,9 @@ def hipDeviceGetByPCIBusId(pciBusId: str | None) -> int:
     if pciBusId is None:
         raise refusal("hipErrorInvalidValue", "the place is NULL", "pass what hipDeviceGetPCIBusId gave")
     wanted = pciBusId.lower()
-    for device in machine.devices():
+    for number, device in enumerate(machine.visible()):
         if pci_bus_id(device) == wanted:
-            return device.ordinal
+            return number
     raise refusal(
         "hipErrorInvalidDevice", f"no device sits at {wanted!r}", "pass what hipDeviceGetPCIBusId gave"
     )

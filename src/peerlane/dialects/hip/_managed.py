@@ -11,9 +11,9 @@ from typing import Any
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
-from peerlane.dialects.hip._places import CPU, INVALID_DEVICE, Place, known, place_of, refuse_null
+from peerlane.dialects.hip._places import CPU, Place, known, place_of, refuse_null
 from peerlane.dialects.hip._pointers import write
-from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._state import INVALID_DEVICE, calls, machine
 from peerlane.dialects.hip._stream import refuse_flags, stream_of
 
 _HOSTS = tuple(f"hipMemLocationType{name}" for name in ("Host", "HostNuma", "HostNumaCurrent"))
@@ -257,7 +257,7 @@ def _tell(data: int, nbytes: int, attribute: Any, pieces: list[_Advice]) -> None
         shared = [
             each for each in pieces[0].accessed_by if all(each in piece.accessed_by for piece in pieces)
         ]
-        numbers = [*shared, *[INVALID_DEVICE] * room][:room]
+        numbers = [*map(machine.id_of, shared), *[INVALID_DEVICE] * room][:room]
     else:
         numbers = [_common(name, pieces)]
     write(data, packing.pack(f"<{len(numbers)}i", *numbers))
@@ -270,7 +270,7 @@ def _common(name: str, pieces: list[_Advice]) -> int:
         modes = {piece.is_coarse for piece in pieces}
         return _MIXED if len(modes) > 1 else _COARSE if modes == {True} else _FINE
     found = {piece.preferred if name == "PreferredLocation" else piece.prefetched for piece in pieces}
-    return found.pop() if len(found) == 1 else INVALID_DEVICE
+    return machine.id_of(found.pop()) if len(found) == 1 else INVALID_DEVICE
 
 
 @calls.call("hipStreamAttachMemAsync")

@@ -18,17 +18,19 @@ _HOPS = {"PIX": 1, "PXB": 2, "PHB": 2, "NODE": 3, "SYS": 4}
 
 
 def _invalid(device_id: int) -> Exception:
-    count = len(machine.devices())
+    count = len(machine.visible())
     return refusal(
         "hipErrorInvalidDevice",
-        f"there is no device {device_id}; this node has {count}, numbered 0 to {count - 1}",
+        f"there is no device {device_id}; {count} are visible, numbered 0 to {count - 1}",
         "pass an id below hipGetDeviceCount(), or start the program with `peerlane run --devices N`",
     )
 
 
 def device_of(device_id: int) -> Device:
     """Return a device by number: hipErrorInvalidDevice with the valid ones."""
-    devices = machine.devices()
+    devices = machine.visible()
+    if not devices:
+        machine.ordinal  # noqa: B018 - raises what says why
     if not 0 <= device_id < len(devices):
         raise _invalid(device_id)
     return devices[device_id]

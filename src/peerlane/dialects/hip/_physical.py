@@ -230,7 +230,9 @@ def hipMemGetAllocationPropertiesFromHandle(handle: int) -> Any:
     """
     found = physical_of(handle).properties
     made = struct("hipMemAllocationProp")()
-    made._write(0, 0, _PROPERTIES.pack(found.kind, found.handle_type, ON_DEVICE, found.device.ordinal))
+    made._write(
+        0, 0, _PROPERTIES.pack(found.kind, found.handle_type, ON_DEVICE, machine.id_of(found.device.ordinal))
+    )
     return made
 
 

@@ -11,7 +11,7 @@ from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._state import Made, machine
 from peerlane.errors import Error
 
-INVALID_DEVICE, CPU = -2, -1  # hipInvalidDeviceId, hipCpuDeviceId
+CPU = -1  # hipCpuDeviceId
 _PLAIN = Made(0, 0)
 
 

@@ -18,9 +18,11 @@ from peerlane.dialects._message import Message
 from peerlane.dialects._registrations import Registration, Registrations
 from peerlane.dialects.hip._convention import Calls, hipError_t, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._visible import visible
 from peerlane.errors import Error
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
+INVALID_DEVICE = -2  # hipInvalidDeviceId
 _LOG_VARIABLE = "AMD_LOG_LEVEL"  # the vendor's own; 1 is errors
 _LOST_KEPT = 1024
 _Kind = TypeVar("_Kind", bound=Thing)
@@ -30,7 +32,7 @@ _Table = TypeVar("_Table")
 class _Ordinal(threading.local):
     """Which device is current in this thread."""
 
-    number = 0
+    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class HipMachine(Machine):
         """Drop all that belongs to the node."""
         super().forget()
         self._ordinal = _Ordinal()
+        self._visible: tuple[Device, ...] | None = None
         self.peers: dict[int, set[int]] = {}
         self.flags: dict[int, int] = {}
         self.advised: dict[int, list[Any]] = {}
@@ -91,9 +94,33 @@ class HipMachine(Machine):
         assert isinstance(found, kind)
         return found
 
+    def visible(self) -> tuple[Device, ...]:
+        """Return the devices that HIP shows this process: its ids are their places here.
+
+        Everything else in this dialect goes by the numbers that the node gives its devices.
+        """
+        devices = self.devices()
+        if self._visible is None:
+            self._visible = visible(devices)
+        return self._visible
+
+    def id_of(self, ordinal: int) -> int:
+        """Return HIP's id of a device by the node's number; what is no number stays, and -2 for one not shown."""
+        shown = [device.ordinal for device in self.visible()]
+        return ordinal if ordinal < 0 else shown.index(ordinal) if ordinal in shown else INVALID_DEVICE
+
     @property
     def ordinal(self) -> int:
-        """The number of this thread's device."""
+        """The number of this thread's device, at first the first one's; hipErrorNoDevice if none is shown."""
+        if self._ordinal.number is None:
+            shown = self.visible()
+            if not shown:
+                raise refusal(
+                    "hipErrorNoDevice",
+                    f"no device is visible of the {len(self.devices())} that the node has",
+                    "correct HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES",
+                )
+            self._ordinal.number = shown[0].ordinal
         return self._ordinal.number
 
     def use(self, ordinal: int) -> Device:
@@ -117,7 +144,7 @@ class HipMachine(Machine):
         """Return the context of this thread's device."""
         found = self.current()
         if found is None:
-            found = self.here.context = self.context_of(self._ordinal.number)
+            found = self.here.context = self.context_of(self.ordinal)
         return found
 
     def thing(self, handle: int, kind: type[_Kind], code: str) -> _Kind:

@@ -57,7 +57,7 @@ def hipStreamGetDevice(stream: int) -> int:
     Refuses: hipErrorContextIsDestroyed for what is no stream
     Basis: S
     """
-    return stream_of(stream).context.device.ordinal
+    return machine.id_of(stream_of(stream).context.device.ordinal)
 
 
 @calls.call("hipGetStreamDeviceId")
@@ -68,7 +68,7 @@ def hipGetStreamDeviceId(stream: int) -> int:
     Refuses: hipErrorContextIsDestroyed for what is no stream
     Basis: C
     """
-    return stream_of(stream).context.device.ordinal
+    return machine.id_of(stream_of(stream).context.device.ordinal)
 
 
 @calls.call("hipStreamGetId")
