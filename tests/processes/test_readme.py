@@ -11,7 +11,7 @@ import pytest
 from peerlane.testing.procs import run_python
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-NEUTRAL, STREAMS, SHARING, PYACL = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+NEUTRAL, STREAMS, SHARING, PYACL, HIP = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_the_neutral_example(tmp_path: Path) -> None:
@@ -50,6 +50,18 @@ def test_the_pyacl_example(tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[:3] == ["0", r"0 b'\x07\x07\x07\x07'", "107000"]
     assert any("acl.rt.memcpy" in line for line in lines[3:])
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
+def test_the_hip_example(tmp_path: Path, schedule: str) -> None:
+    program = tmp_path / "ring.py"
+    program.write_text(HIP)
+    environment = {**os.environ, "PEERLANE_SCHEDULE": schedule}
+    words = ["-m", "peerlane", "run", "--devices", "2", str(program)]
+    done = run_python(words, timeout=60, env=environment)
+    assert done.returncode == 0, done.stderr
+    said = [line.rpartition("# ")[2] for line in HIP.splitlines() if "# " in line][1:]
+    assert done.stdout.splitlines() == said
 
 
 @pytest.mark.parametrize("page", re.findall(r"\]\(((?!http)[^)#]+)\)", README))
