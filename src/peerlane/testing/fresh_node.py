@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -86,6 +87,10 @@ class FreshNode:
     def schedule(self) -> str:
         """When queued operations run, as it can be given again: ``seeded:17``."""
         return schedule.present()
+
+    def for_others(self) -> contextlib.AbstractContextManager[None]:
+        """What is started meanwhile, pools included, is not the test's."""
+        return self._processes.for_others()
 
     def left(self, release: Callable[[], object]) -> Left:
         """Return what lives and runs still; ``release`` is called if something does, and drops what holds it no more.
