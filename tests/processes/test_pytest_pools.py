@@ -60,7 +60,8 @@ LEFT = {
         "pool = context.Pool(1, maxtasksperchild=1)  # here\n    pool.map(work.nothing, range(3), chunksize=1)"
     ),
     "idle executor": (
-        "pool = ProcessPoolExecutor(2, mp_context=context)  # here\n    assert pool.submit(work.nothing).result(60) == 0"
+        "pool = ProcessPoolExecutor(2, mp_context=context)  # here\n"
+        "    assert pool.submit(work.nothing).result(60) == 0"
     ),
     "busy executor": (
         "pool = ProcessPoolExecutor(1, mp_context=context)  # here\n"
@@ -87,17 +88,18 @@ def test_next(peerlane_node):
 """,
         )
         done.assert_outcomes(passed=2, errors=1)
-        place = "unknown" if method == "none" else here(pytester)
         done.stdout.fnmatch_lines(
             [
-                f"  process * (*), started at {place}; it was killed",
+                f"  process * (*), started at {here(pytester)}; it was killed",
                 "Wait for each process, or end it; leave the `with` block of a pool, or shut it down.",
             ]
         )
         assert "Close each" not in done.stdout.str()
 
 
-def test_a_queue_whose_reader_was_killed_does_not_hold_up_the_end(pytester: pytest.Pytester) -> None:
+def test_a_queue_and_a_manager_whose_processes_were_killed_do_not_hold_up_the_end(
+    pytester: pytest.Pytester,
+) -> None:
     done = run(
         pytester,
         f"""{HEAD}
@@ -107,7 +109,7 @@ def test_it(peerlane_node):
     process = context.Process(target=time.sleep, args=(600,), daemon=True)
     process.start()  # here
     queue.put(bytes(1 << 20))
-    kept.extend([queue, process])
+    kept.extend([queue, process, context.Manager()])
 """,
     )
     done.assert_outcomes(passed=1, errors=1)
@@ -241,7 +243,7 @@ def test_under_xdist_only_those_that_made_a_pool_fail(pytester: pytest.Pytester)
 def test_it(peerlane_node, number):
     if number < 2:
         kept.append(multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1))
-        assert kept[0].apply(work.nothing) == 0
+        kept[-1].map(work.nothing, range(2), chunksize=1)
 """,
         *("-n", "2", "-v"),
     )

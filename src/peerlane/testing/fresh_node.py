@@ -17,7 +17,7 @@ from peerlane.node import schedule
 from peerlane.node.config import NodeConfig
 from peerlane.node.node_file import SUFFIX
 from peerlane.node.runtime import runtime_directory
-from peerlane.origins import Living
+from peerlane.origins import Living, in_bytes
 from peerlane.testing.started import LeftProcess, StartedProcesses
 
 _VARIABLE = "PEERLANE_NODE"
@@ -149,7 +149,7 @@ class FreshNode:
         return [
             Living(
                 "held memory",
-                f"{nbytes:,} bytes on {device.name} that were freed and are still held: by a memoryview or a DLPack "
+                f"{in_bytes(nbytes)} on {device.name}, freed and still held: by a memoryview or a DLPack "
                 "capsule, by what is queued and cannot run, or by another process",
                 nbytes,
                 device.name,

@@ -88,6 +88,12 @@ class Pools:
             frame = frame.f_back  # type: ignore[assignment]
         return is_pools and thread in self._older_threads, None
 
+    def replace_workers(self) -> bool:
+        """Return whether a ``Pool`` of the test goes on, and starts a worker soon if it has none."""
+        return any(
+            isinstance(each, Pool) and getattr(each, "_state", "") == "RUN" for each in self._of_processes()
+        )
+
     def place(self, pool: object) -> Site | None:
         """Return where the test made a pool."""
         return self._made.get(pool)
@@ -98,9 +104,7 @@ class Pools:
         Its workers may be killed then: it starts no others, and nothing waits for it when Python ends.
         """
         ends: list[Callable[[], object]] = [
-            pool.terminate
-            for pool in list(self._made)
-            if isinstance(pool, Pool) and not isinstance(pool, ThreadPool)
+            each.terminate for each in self._of_processes() if isinstance(each, Pool)
         ]
         ends += (functools.partial(each.shutdown, wait=False, cancel_futures=True) for each in executors)
         for queue in list(self._queues):
@@ -112,6 +116,9 @@ class Pools:
         deadline = time.monotonic() + _END_SECONDS
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _of_processes(self) -> list[Any]:
+        return [each for each in list(self._made) if not isinstance(each, ThreadPool)]
 
     def _note(self, pool: Pool | ProcessPoolExecutor) -> None:
         self._made.setdefault(pool, sites.call_site(self._starters))

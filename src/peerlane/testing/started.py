@@ -106,6 +106,9 @@ class StartedProcesses:
         """Return those that still run, having given them two seconds to end by themselves."""
         deadline = time.monotonic() + SETTLE_SECONDS
         running = _await_end(self._running(), SETTLE_SECONDS)
+        while not running and self._pools.replace_workers() and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+            running = self._running()
         # Who ended meanwhile may have left others to this process.
         while more := _await_end(self._running() - running, max(0.0, deadline - time.monotonic())):
             running |= more
