@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import reprlib
 import threading
@@ -63,6 +64,10 @@ class LastError(threading.local):
     """The newest code of the runtime in this thread; 0 if there is none, or it was taken."""
 
     code = 0
+
+    def forget(self) -> None:
+        """Forget this thread's."""
+        self.code = 0
 
 
 class AclMachine(Machine):
@@ -291,4 +296,5 @@ def swallow(raised: BaseException, what: str) -> None:
 machine = AclMachine()
 messages = Messages()
 last_error = LastError()
+os.register_at_fork(after_in_child=last_error.forget)  # what failed is the parent's
 acl = Convention(success=SUCCESS, codes=FAULTS, explain=explain, report=_report, late=_late)
