@@ -10,7 +10,7 @@ from peerlane import Notify, Stream
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._report import explain_wait, wait_while_served
+from peerlane.dialects.acl._report import Patience, explain_wait, wait_while_served
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import in_seconds, stream_of
 from peerlane.errors import Error, Fault, WaitTimeout
@@ -263,7 +263,7 @@ def _wait(handle: int, timeout: float | None) -> None:
     if found.is_ex and not found.neutral.is_recorded:
         return
     try:
-        wait_while_served(found.neutral, timeout)
+        wait_while_served(found.neutral, timeout, Patience())
     except WaitTimeout as error:
         raise Refusal(Code.RT_EVENT_SYNC_TIMEOUT, *explain_wait(error)) from None
 

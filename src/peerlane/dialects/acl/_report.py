@@ -32,7 +32,7 @@ _NOTIFY = re.compile(r"waits for notify (\d+)")
 _SUBJECT = re.compile(r"stream (\d+)(?: on|, )")
 _LINK = re.compile(r"stream (\d+) at operation \d+ waits for (?:operation \d+ of stream (\d+)|notify (\d+))")
 _LOOKS_AGAIN = 0.1  # seconds, for whether the thread that is waited for has ended
-_LOOKS = 10  # so often it is not there before a wait ends: it may not run yet, or be about to be unsubscribed
+_PATIENCE = 1.0  # seconds that it is not there before a wait ends: it may be about to be unsubscribed
 
 # By the number of the notify that a stream waits for: who runs the callback.
 _blocking: weakref.WeakValueDictionary[int, Report] = weakref.WeakValueDictionary()
@@ -268,7 +268,33 @@ def callbacks_block() -> bool:
     return bool(_blocking)
 
 
-def wait_while_served(waited_for: Stream | Event, timeout: float | None) -> None:
+class Patience:
+    """For how long threads that run callbacks have been seen to have ended: one second for all that wait for them."""
+
+    def __init__(self) -> None:
+        self._since: dict[Report, float] = {}
+
+    def look(self) -> None:
+        """Look at every thread that some stream waits for."""
+        blocking = {report for each in _blocking.valuerefs() if (report := each()) is not None}
+        for report in blocking:
+            if report.is_served():
+                self._since.pop(report, None)
+            else:
+                self._since.setdefault(report, time.monotonic())
+
+    def is_over(self, report: Report) -> bool:
+        """Tell whether its thread has been gone for so long that nobody waits any more."""
+        since = self._since.get(report)
+        return since is not None and time.monotonic() - since >= _PATIENCE
+
+    @property
+    def next_look(self) -> float:
+        """After how many seconds to look first: at once when some thread was waited for long enough."""
+        return 0.0 if any(map(self.is_over, self._since)) else _LOOKS_AGAIN
+
+
+def wait_while_served(waited_for: Stream | Event, timeout: float | None, patience: Patience) -> None:
     """Wait as its ``sync`` does; without a timeout, only as long as the threads live that run what it waits for.
 
     What it waits for is a blocking callback, or events behind one; one that was launched later does not count.
@@ -278,33 +304,36 @@ def wait_while_served(waited_for: Stream | Event, timeout: float | None) -> None
         waited_for.sync(timeout)
         return
     last = waited_for.submitted if isinstance(waited_for, Stream) else None
-    looks = 0
-    while looks < _LOOKS:
+    seconds = patience.next_look
+    while True:
         try:
-            waited_for.sync(_LOOKS_AGAIN)
+            waited_for.sync(seconds)
         except WaitTimeout as error:
             if error.call not in ("Stream.sync", "Event.sync"):  # an operation's own timeout
                 raise
             if isinstance(waited_for, Stream) and waited_for.completed >= (last or 0):
                 waited_for._report()  # others submit all the time, and sync() counts anew
                 return
-            looks = looks + 1 if _has_ended(error) else 0
             latest = error
         else:
             return
+        patience.look()
+        report = _waited_for(latest)
+        if report is not None and patience.is_over(report):
+            break
+        seconds = _LOOKS_AGAIN
     text = re.sub(r"was not done after \S+ s:", "would never be done:", str(latest), count=1)
     raise WaitTimeout(text, call=latest.call, device=latest.device)
 
 
-def _has_ended(error: WaitTimeout) -> bool:
-    """Tell whether what was waited for waits for a thread that has ended; the text names other streams too."""
+def _waited_for(error: WaitTimeout) -> Report | None:
+    """Return who runs the callback that was waited for, if it was one; the text names other streams too."""
     links = {found[1]: found for found in _LINK.finditer(str(error))}
     subject = _SUBJECT.search(str(error))
     link = links.pop(subject[1], None) if subject else None
     while link is not None and link[3] is None:
         link = links.pop(link[2], None)
-    report = _blocking.get(int(link[3])) if link is not None else None
-    return report is not None and not report.is_served()
+    return _blocking.get(int(link[3])) if link is not None else None
 
 
 def explain_wait(error: WaitTimeout) -> tuple[str, str]:

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterable
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import REMEDIES, Code
-from peerlane.dialects.acl._report import Subscription, callbacks_block, explain_wait, wait_while_served
+from peerlane.dialects.acl._report import (
+    Patience,
+    Subscription,
+    callbacks_block,
+    explain_wait,
+    wait_while_served,
+)
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import Error, Fault, WaitTimeout
 
@@ -68,13 +74,16 @@ class AclStream(Thing):
         """Whether a program created it."""
         return not self.is_default
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until all that was submitted is over; report the first failure, 507046 if the time is over."""
+    def wait(self, timeout: float | None = None, patience: Patience | None = None) -> None:
+        """Wait until all that was submitted is over; report the first failure, 507046 if the time is over.
+
+        ``patience`` is shared by all waits of one call.
+        """
         if self.subscription is not None:
             self.subscription.refuse_own_wait()
         aborts = self._aborts
         try:
-            wait_while_served(self.neutral, timeout)
+            wait_while_served(self.neutral, timeout, patience or Patience())
         except Error as error:
             if isinstance(error, WaitTimeout) and error.call == "Stream.sync":
                 raise Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error)) from None
@@ -111,7 +120,7 @@ class AclStream(Thing):
             try:
                 if callbacks_block():  # another stream's, whose thread may have ended
                     self.neutral.close(wait=False)
-                    wait_while_served(self.neutral, None)
+                    wait_while_served(self.neutral, None, Patience())
                 self.neutral.close()
                 if last is not None and last.is_done:
                     last.sync(0)  # who waits in another thread may have been told what was cancelled
@@ -185,9 +194,10 @@ def wait_for_all(streams: Iterable[AclStream], timeout: float | None = None) -> 
         if stream.subscription is not None:
             stream.subscription.refuse_own_wait()
     first: Refusal | Error | None = None
+    patience = Patience()
     for stream in waited_for:
         try:
-            stream.wait(None if until is None else max(0.0, until - time.monotonic()))
+            stream.wait(None if until is None else max(0.0, until - time.monotonic()), patience)
         except (Refusal, Error) as error:
             first = first or error
     if first is not None:
