@@ -10,10 +10,10 @@ from peerlane import Notify, Stream
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._report import Patience, explain_wait, wait_while_served
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import in_seconds, stream_of
-from peerlane.errors import Error, Fault, WaitTimeout
+from peerlane.dialects.acl._waits import Patience, explain_wait, in_own_numbers, note_wait, wait_while_served
+from peerlane.errors import Busy, Error, Fault, WaitTimeout
 
 MOST_EVENTS = 65_536
 _TIME_LINE, _IPC = 0x08, 0x40
@@ -80,9 +80,15 @@ class AclEvent(Thing):
                 early = stream.device.create_notify()
                 stream.wait(early, timeout=timeout)
                 self._early.append(early)
+            note_wait(stream)
             if len(self._waits) >= _KEPT_WAITS:
                 self._waits = [wait for wait in self._waits if not _is_over(*wait)]
             self._waits.append((stream, stream.submitted))
+
+    def lets_wait_early(self, notify: int) -> bool:
+        """Tell whether this notify stands for its next record."""
+        with self._lock:
+            return any(each.id == notify for each in self._early)
 
     @property
     def is_waited_for(self) -> bool:
@@ -265,7 +271,9 @@ def _wait(handle: int, timeout: float | None) -> None:
     try:
         wait_while_served(found.neutral, timeout, Patience())
     except WaitTimeout as error:
-        raise Refusal(Code.RT_EVENT_SYNC_TIMEOUT, *explain_wait(error)) from None
+        raise Refusal(Code.RT_EVENT_SYNC_TIMEOUT, *explain_wait(error, found)) from None
+    except Busy as error:  # the streams wait for each other
+        raise in_own_numbers(error, found) from None
 
 
 @acl.call("acl.rt.event_elapsed_time", out=1, blank=(0.0,))

@@ -6,9 +6,11 @@ import os
 import re
 import reprlib
 import threading
+from collections.abc import Iterator
+from types import TracebackType
 from typing import Any, TypeVar
 
-from peerlane import Buffer, Device, Handle
+from peerlane import Buffer, Device, Handle, callbacks, sites
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing, with_article
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
@@ -285,12 +287,34 @@ def explain(error: Error) -> tuple[str, str]:
     return hole, "map memory there with acl.rt.map_mem"
 
 
-def swallow(raised: BaseException, what: str) -> None:
+def swallow(raised: BaseException, what: str, cause: str, remedy: str) -> None:
     """Make a message of what a program's callback raised, SystemExit too; only Ctrl-C is raised again."""
     is_main = threading.current_thread() is threading.main_thread()  # only there it can be Ctrl-C
     if isinstance(raised, KeyboardInterrupt) and is_main:
         raise raised
-    messages.add(f"E19999: {what} raised {type(raised).__name__}: {raised}")
+    messages.add(
+        f"E19999: {what} raised {callbacks.described(raised)}{_raised_at(raised)}.\n"
+        f"        Possible Cause: {cause}.\n"
+        f"        Solution: {remedy}."
+    )
+
+
+def _raised_at(raised: BaseException) -> str:
+    """Say which line of the program raised, and which one of the callback led there."""
+    found = [
+        str(sites.Site(each.tb_frame.f_code, each.tb_lasti))
+        for each in _frames(raised.__traceback__)
+        if not sites.is_own(each.tb_frame)
+    ]
+    if not found:
+        return ""
+    return f", at {found[-1]}" + (f", called at {found[0]}" if found[0] != found[-1] else "")
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
 
 
 machine = AclMachine()

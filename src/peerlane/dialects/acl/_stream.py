@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import REMEDIES, Code
-from peerlane.dialects.acl._report import (
+from peerlane.dialects.acl._report import Subscription
+from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._waits import (
     Patience,
-    Subscription,
     callbacks_block,
     explain_wait,
+    in_own_numbers,
     wait_while_served,
 )
-from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import Error, Fault, WaitTimeout
 
 _FLAGS = 1 | 2 | 4 | 8
@@ -86,7 +87,7 @@ class AclStream(Thing):
             wait_while_served(self.neutral, timeout, patience or Patience())
         except Error as error:
             if isinstance(error, WaitTimeout) and error.call == "Stream.sync":
-                raise Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error)) from None
+                raise Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error, self)) from None
             raise self._failure(error) from None
         if self._is_ending:
             with self._ending:  # it knows then whether something was cancelled
@@ -129,7 +130,7 @@ class AclStream(Thing):
                     self._aborts += 1
                 if isinstance(error, WaitTimeout) and error.call == "Stream.sync":
                     self.neutral.abort(close=True)
-                    first = first or Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error))
+                    first = first or Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error, self))
                 else:
                     first = first or self._failure(error)
         if first is not None:
@@ -143,6 +144,8 @@ class AclStream(Thing):
 
     def _failure(self, error: Error) -> Error:
         """Return what failed on the stream, once the program's callback was told of it."""
+        if error._failed is None:
+            return in_own_numbers(error, self)
         made = _in_own_words(error, self)
         when_one_fails.tell(self, made)
         return made
