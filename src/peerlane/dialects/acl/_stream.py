@@ -11,7 +11,7 @@ from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._report import Subscription
-from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._state import acl, just_ended, machine
 from peerlane.dialects.acl._waits import (
     Patience,
     callbacks_block,
@@ -275,7 +275,12 @@ def destroy_stream(stream: Address) -> None:
     Refuses: 100000 stream 0; 107002; 107000 no stream; 107003; what its work failed with
     Basis: S; C for the last
     """
-    _taken(stream, "acl.rt.destroy_stream").end()
+    found = _taken(stream, "acl.rt.destroy_stream")
+    try:
+        found.end()
+    except (Refusal, Error):
+        just_ended.thing = found
+        raise
 
 
 @acl.call("acl.rt.destroy_stream_force")
