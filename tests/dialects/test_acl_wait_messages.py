@@ -183,7 +183,7 @@ def test_waits_for_notifies_values_and_next_records(acl: ModuleType, message: Ca
     ok(acl.rt.free(word))
 
 
-def test_what_was_destroyed_is_called_so(acl: ModuleType, message: Callable[[], str]) -> None:
+def test_what_was_destroyed_has_no_number(acl: ModuleType, message: Callable[[], str]) -> None:
     stream, notify, event = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0)), ok(acl.rt.create_event())
     other = ok(acl.rt.create_stream())
     held = Held(acl, other)
@@ -191,7 +191,7 @@ def test_what_was_destroyed_is_called_so(acl: ModuleType, message: Callable[[], 
     ok(acl.rt.destroy_notify(notify))
     assert acl.rt.synchronize_stream_with_timeout(stream, 30) == 507046
     text = message()
-    assert "waits for what was destroyed (" in text and not NEUTRAL.search(text)
+    assert "waits for what has no number any more (" in text and not NEUTRAL.search(text)
     ok(acl.rt.stream_abort(stream))
     assert acl.rt.synchronize_stream(stream) == 107023
     ok(acl.rt.record_event(event, other))
@@ -210,6 +210,7 @@ def test_streams_that_wait_for_each_other(acl: ModuleType) -> None:
     assert acl.rt.synchronize_stream(first) == 507046
     text = acl.get_recent_err_msg()
     assert f"stream {first:#x} waits for itself" in text and f"stream {second:#x}" in text
+    assert f"waits for a record of event {early[0]:#x}, made at " in text
     assert not NEUTRAL.search(text)
     for stream in (first, second):
         ok(acl.rt.destroy_stream_force(stream))

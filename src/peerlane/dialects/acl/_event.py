@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from typing import NoReturn
 
 from peerlane import Notify, Stream
@@ -38,7 +39,17 @@ class AclEvent(Thing):
         Made by ``create_event_ex_with_flag``, by ``create_event``.
     """
 
-    __slots__ = ("_early", "_lock", "_waits", "has_timeline", "id", "is_ex", "is_plain", "neutral")
+    __slots__ = (
+        "_early",
+        "_early_recorded",
+        "_lock",
+        "_waits",
+        "has_timeline",
+        "id",
+        "is_ex",
+        "is_plain",
+        "neutral",
+    )
 
     name = "event"
 
@@ -53,6 +64,7 @@ class AclEvent(Thing):
         self.id = next(_ids)
         self._lock = threading.RLock()  # an object's __del__ may call back into this
         self._early: list[Notify] = []
+        self._early_recorded: deque[int] = deque(maxlen=_KEPT_WAITS)
         self._waits: list[tuple[Stream, int]] = []
 
     def record(self, stream: Stream) -> None:
@@ -61,6 +73,7 @@ class AclEvent(Thing):
             stream.record(self.neutral)
             for each in self._early:
                 stream.notify(each)
+                self._early_recorded.append(each.id)
             self._early.clear()
 
     def forget_record(self, stream: Stream) -> None:
@@ -85,10 +98,12 @@ class AclEvent(Thing):
                 self._waits = [wait for wait in self._waits if not _is_over(*wait)]
             self._waits.append((stream, stream.submitted))
 
-    def lets_wait_early(self, notify: int) -> bool:
-        """Tell whether this notify stands for its next record."""
+    def awaited(self, notify: int) -> str:
+        """Say which record this notify stands for, since a stream was told early to wait; empty for none."""
         with self._lock:
-            return any(each.id == notify for each in self._early)
+            if notify in self._early_recorded:
+                return "a record"
+            return "the next record" if any(each.id == notify for each in self._early) else ""
 
     @property
     def is_waited_for(self) -> bool:

@@ -303,7 +303,7 @@ def _more_memory(text: str) -> str:
     """Return what to do when memory is used up, with a node that would have enough."""
     found = _FULL.search(text)
     if found is None:
-        return "pass a smaller size, or free memory with acl.rt.free_host"
+        return REMEDIES[Fault.OUT_OF_MEMORY]
     size, free, total = (int(each.replace(",", "")) for each in found.groups())
     if size > _LARGEST:
         return f"pass a smaller size: the device has {total:,} bytes in all"

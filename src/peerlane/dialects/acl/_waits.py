@@ -124,7 +124,7 @@ def explain_wait(error: WaitTimeout, waited_for: Thing) -> tuple[str, str]:
             )
     elif notify is not None:
         remedy = f"record it with acl.rt.record_notify({notify.handle:#x}, stream), or wait longer"
-    elif (event := names.event_of(missed)) is not None:
+    elif (event := names.event_of(missed)) is not None and event.awaited(missed) == "the next record":
         remedy = f"record it with acl.rt.record_event({event.handle:#x}, stream), or wait longer"
     return names.retold(str(error)), remedy
 
@@ -184,11 +184,13 @@ class _Names:
         if id_ in self.notifies:
             return _with_site(self.notifies[id_])
         event = self.event_of(id_)
-        return f"the next record of {_with_site(event)}" if event is not None else "what was destroyed"
+        if event is None:
+            return "what has no number any more"
+        return f"{event.awaited(id_)} of {_with_site(event)}"
 
     def event_of(self, notify: int) -> Any:
         """Return the event whose next record a notify stands for, if it is one of these."""
-        return next((each for each in self._events if each.lets_wait_early(notify)), None)
+        return next((each for each in self._events if each.awaited(notify)), None)
 
 
 def _with_site(thing: Thing) -> str:
