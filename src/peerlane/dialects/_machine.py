@@ -421,6 +421,10 @@ class Messages:
 
     def __init__(self) -> None:
         self.shared = False
+        self._begin_process()
+        os.register_at_fork(after_in_child=self._begin_process)
+
+    def _begin_process(self) -> None:
         self._local = threading.local()
         self._common: deque[object] = deque(maxlen=_REMEMBERED)
 
@@ -433,8 +437,7 @@ class Messages:
     def forget(self) -> None:
         """Forget the texts of all threads, and keep them per thread."""
         self.shared = False
-        self._local = threading.local()
-        self._common.clear()
+        self._begin_process()
 
     def take(self) -> Iterable[str]:
         """Return the texts, newest first, and forget them."""
