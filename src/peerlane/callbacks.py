@@ -44,7 +44,7 @@ def run(queue: _core.CallbackQueue, token: int) -> None:
         has_raised = True
         # What it allocated must not live as long as the failure.
         traceback.clear_frames(error.__traceback__)
-        _failed[token] = (_named(function), error)
+        _failed[token] = (named(function), error)
         if len(_failed) > _REMEMBERED:
             _failed.popitem(last=False)
     finally:
@@ -54,9 +54,7 @@ def run(queue: _core.CallbackQueue, token: int) -> None:
 def raised(token: int) -> str:
     """Say which callback raised what."""
     name, error = _failed.get(token, ("a callback", None))
-    return (
-        f"{name} raised {_described(error) if error is not None else 'an exception, too many failures ago'}"
-    )
+    return f"{name} raised {described(error) if error is not None else 'an exception, too many failures ago'}"
 
 
 def exception(token: int) -> BaseException | None:
@@ -64,7 +62,7 @@ def exception(token: int) -> BaseException | None:
     return _failed.get(token, ("", None))[1]
 
 
-def _named(function: Callable[..., object]) -> str:
+def named(function: Callable[..., object]) -> str:
     """Name a function, whatever its attributes do."""
     try:
         return str(getattr(function, "__qualname__", None) or repr(function))
@@ -72,7 +70,7 @@ def _named(function: Callable[..., object]) -> str:
         return f"a {type(function).__name__}"
 
 
-def _described(error: BaseException) -> str:
+def described(error: BaseException) -> str:
     """Say what was raised, whatever its ``__str__`` does."""
     try:
         return f"{type(error).__name__}: {error}"

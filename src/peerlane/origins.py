@@ -50,7 +50,7 @@ class Living:
     nbytes : int
         How large it is, in bytes; 0 for what has no size.
     where : str
-        Its device, or ``host``.
+        Its device, or ``host``; empty for what needs neither.
     site : Site or None
         Where the program made it, with its callers; None where that is not known.
     """
@@ -60,6 +60,11 @@ class Living:
     nbytes: int
     where: str
     site: Site | None
+
+
+def in_bytes(nbytes: int) -> str:
+    """Return a size in words."""
+    return f"{nbytes:,} byte{'s' * (nbytes != 1)}"
 
 
 Source = Callable[[], Iterable[Living]]
@@ -176,7 +181,7 @@ def node_left(lost: Sequence[Lost]) -> None:
 
 def _of_left_node(each: Living) -> Living:
     where = "of a node that the test left"
-    return replace(each, text=f"{each.text}, {where}", where=f"{each.where} {where}")
+    return replace(each, text=f"{each.text}, {where}", where=f"{each.where} {where}".lstrip())
 
 
 def buffer_made(buffer: Buffer) -> None:
@@ -234,7 +239,7 @@ def viewed(array: npt.NDArray[Any], buffer: Buffer) -> None:
     """Note a new view; every array that is made of it keeps its base."""
     if buffer.id:
         nbytes, where = array.nbytes, buffer.device.name
-        text = f"view of {nbytes:,} bytes on {where}, whose buffer was closed"
+        text = f"view of {in_bytes(nbytes)} on {where}, whose buffer was closed"
         more = {"kind": "view", "nbytes": nbytes, "where": where, "allocation": buffer.id}
         _note(id(array.base), array.base, text=text, **more)
 
@@ -255,7 +260,7 @@ def _memory() -> Iterator[tuple[int, Living]]:
         kind = record.sort.noun
         if record.sort is memory.Sort.ALLOCATION:
             kind = "pinned memory" if record.device == "host" else "memory"
-        text = f"{kind}: {record.size:,} bytes on {record.device}"
+        text = f"{kind}: {in_bytes(record.size)} on {record.device}"
         yield record.id, Living(kind, text, record.size, record.device, record.made_at)
 
 

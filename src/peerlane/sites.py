@@ -55,11 +55,20 @@ def call_site(besides: Container[str] = ()) -> Site | None:
         return at(_core.call_site())
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        package = frame.f_globals.get("__name__", "").partition(".")[0]
+        package = _package_of(frame)
         if package != _PACKAGE and package not in besides:
             return Site(frame.f_code, frame.f_lasti, _callers(frame))
         frame = frame.f_back
     return None
+
+
+def is_own(frame: FrameType) -> bool:
+    """Tell whether a frame is peerlane's."""
+    return _package_of(frame) == _PACKAGE
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def at(place: Place | None) -> Site | None:

@@ -31,6 +31,7 @@ _REMEDIES = {
     "has hipHostFree, and no reset ends it.",
 }
 _REMEDY = "Close each, leave its `with` block, or drop the last reference to it."
+_PROCESS_REMEDY = "Wait for each process, or end it; leave the `with` block of a pool, or shut it down."
 
 
 def check_options(config: pytest.Config) -> None:
@@ -210,7 +211,8 @@ class Work:
         finally:
             node.leave(left, kill=self._fate == "fail")
         if left:
-            self._tell(item, f"{self._text('the test left behind', left)}\n{self.remedy}")
+            remedies = [self.remedy] * bool(left.things) + [_PROCESS_REMEDY] * bool(left.processes)
+            self._tell(item, "\n".join([self._text("the test left behind", left), *remedies]))
 
     def _text(self, head: str, left: Left) -> str:
         path, root = str(self._item.path), str(self._config.rootpath)
@@ -223,6 +225,15 @@ class Work:
             item.warn(pytest.PytestWarning(text))
         else:
             pytest.fail(text, pytrace=False)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+        """A test may be the first to ask for a fixture that outlives it: what that starts is not the test's."""
+        node = self._node
+        if node is None or fixturedef.scope == "function":
+            return (yield)
+        with node.for_others():
+            return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -51,7 +52,7 @@ def test_no_wait_for_a_thread_that_has_ended_is_endless(
     assert call(acl, stream, event, other) == code
     text = message()
     assert "would never be done" in text and f"callback that thread {thread} runs, which has ended" in text
-    assert f"acl.rt.unsubscribe_report({thread}, stream)" in text
+    assert f"acl.rt.unsubscribe_report({thread}, {stream:#x}) or acl.rt.destroy_stream({stream:#x})" in text
     assert (content(acl, target, 64), seen) == (bytes([1]) * 64, [])
     # What it says helps.
     ok(acl.rt.unsubscribe_report(thread, stream))
@@ -68,6 +69,21 @@ def test_a_slow_callback_of_a_living_thread_is_waited_for(acl: ModuleType, serve
     ok(acl.rt.synchronize_stream(stream))
     assert go.is_set()
     ok(acl.rt.destroy_stream(lost))
+
+
+@pytest.mark.parametrize("threads", [1, 20])
+def test_one_second_is_enough_for_all_streams_of_a_device(threads: int, acl: ModuleType) -> None:
+    streams = [
+        subscribed(acl, 1000 + number % threads) for number in range(20)
+    ]  # no thread has such a number
+    for stream in streams:
+        ok(acl.rt.launch_callback(print, None, BLOCK, stream))
+    begun = time.monotonic()
+    assert acl.rt.synchronize_device() == 507046
+    assert 0.9 < time.monotonic() - begun < 10  # one second each would be 20
+    for stream in streams:
+        ok(acl.rt.destroy_stream(stream))
+    ok(acl.rt.synchronize_device())
 
 
 def test_what_is_launched_later_does_not_prolong_a_wait(

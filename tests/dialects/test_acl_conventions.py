@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -219,3 +221,40 @@ def test_a_type_is_named_with_its_module(acl: ModuleType) -> None:
         with pytest.raises(TypeError) as caught:
             call(*args)
         assert str(caught.value.__cause__).endswith(f"must be an int, not {name}")
+
+
+@pytest.mark.parametrize("name", convention.table)
+def test_help_shows_the_arguments(name: str) -> None:
+    declared = convention.table[name].parameters
+    shown = inspect.signature(function(name)).parameters
+    assert list(shown) == [short for short, _, _ in declared]
+    assert [each.default is each.empty for each in shown.values()] == [given for _, _, given in declared]
+    assert all(each.kind is each.POSITIONAL_ONLY for each in shown.values())
+    with pytest.raises(TypeError, match="keyword"):
+        function(name)(**dict.fromkeys(shown, 0), none=0)
+
+
+def test_help_of_a_copy() -> None:
+    assert "memcpy(dst, dest_max, src, count, kind, /)\n" in pydoc.plain(
+        pydoc.render_doc(function("acl.rt.memcpy"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "told"),
+    [
+        ("acl.rt", "query_stream", "; close names: stream_query"),
+        ("acl.rt", "memcpyAsync", "; close names: memcpy_async, memcpy2d_async, memcpy"),
+        ("acl", "inti", "; close names: init"),
+        ("acl.util", "ptr_to_byte", "; close names: ptr_to_bytes, ptr_to_numpy"),
+        ("acl.util", "zzz", ""),
+        ("acl.rt", "_stream_query", ""),
+        ("acl.mdl", "Load", ""),
+    ],
+)
+def test_a_missing_name_says_what_is_close(module: str, name: str, told: str, acl: ModuleType) -> None:
+    found: Any = acl if module == "acl" else getattr(acl, module.partition(".")[2])
+    assert not hasattr(found, name)
+    with pytest.raises(AttributeError) as raised:
+        getattr(found, name)
+    assert str(raised.value) == f"module '{module}' has no attribute '{name}'{told}"

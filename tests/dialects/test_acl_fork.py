@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -131,6 +132,50 @@ def test_every_call_of_a_forked_child_that_touches_devices_says_so(acl: ModuleTy
     assert bytes(target) == bytes(8)
     assert rt.memset(pointer, 8, 0, 8) == 0
     assert [rt.free(pointer), rt.free_host(host), acl.finalize()] == [0, 0, 0]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("err_msg_mode", ["0", "1"])
+def test_what_the_parent_did_not_read_is_not_the_child_s(
+    acl: ModuleType, err_msg_mode: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "acl.json"
+    config.write_text(f'{{"err_msg_mode": "{err_msg_mode}"}}')
+    assert acl.init(str(config)) == 0
+    assert acl.rt.free(4096) == 107000
+    cases: list[Case] = [
+        ("no message", acl.get_recent_err_msg, None),
+        ("no code", lambda: [acl.rt.peek_at_last_error(0), acl.rt.get_last_error(0)], [0, 0]),
+        ("its own", lambda: [acl.rt.free(64), str(acl.get_recent_err_msg()).count("returned")], [BAD, 1]),
+    ]
+    assert in_fork(cases) == [wanted for _, _, wanted in cases]
+    assert acl.rt.get_last_error(0) == 107000
+    assert "acl.rt.free returned 107000" in acl.get_recent_err_msg()
+
+
+def refused(call: Callable[[], object]) -> tuple[str, bool]:
+    """Return what was raised, and whether a traceback shows something before it."""
+    try:
+        call()
+    except ValueError as error:
+        return str(error), error.__cause__ is not None or not error.__suppress_context__
+    return "nothing was raised", False
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_child_is_told_what_it_cannot_read_and_what_to_do(acl: ModuleType) -> None:
+    pointer, _ = acl.rt.malloc(8, 2)
+    cases: list[Case] = [
+        (f"{at:#x}", lambda at=at: refused(lambda: acl.util.ptr_to_bytes(at, 8)), None)
+        for at in (0, 0x40, pointer)
+    ]
+    given = in_fork(cases)
+    for named, told in zip(("NULL (0)", "0x40", f"{pointer:#x}"), given, strict=True):
+        assert isinstance(told, tuple)
+        text, is_chained = told
+        assert text.startswith(f"acl.util.ptr_to_bytes: {named} is no host memory of this process")
+        assert "start workers with multiprocessing's 'spawn'" in text and not is_chained
+    assert acl.rt.free(pointer) == 0
 
 
 ACL = "import peerlane.dialects.acl as acl"

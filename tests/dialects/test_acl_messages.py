@@ -81,6 +81,7 @@ def test_memory_that_was_freed_while_it_was_queued(acl: ModuleType) -> None:
 
 def test_a_reduction_and_its_ends(acl: ModuleType) -> None:
     stream = ok(acl.rt.create_stream())
+    made = here(1)
     held = Held(acl, stream)
     a, b = filled(acl, 64, 1), filled(acl, 64, 2)
     ok(acl.rt.reduce_async(a, b, 64, 10, 2, stream, 0))
@@ -89,6 +90,7 @@ def test_a_reduction_and_its_ends(acl: ModuleType) -> None:
     held.release()
     assert acl.rt.destroy_stream(stream) == 107000
     text = message(acl)
+    assert f"Called with: stream={stream:#x} of device 0, made at {made}\n" in text
     assert f"operation 2 (reduction) of stream {stream:#x}: source address {b:#x} is in allocation" in text
     assert (
         f"[64 bytes at {b:#x} into {a:#x}]" in text
@@ -207,8 +209,32 @@ def test_no_memory_names_who_holds_most(acl: ModuleType) -> None:
     )
     assert f"the largest: {asked:,} bytes of {made}, {MIB:,} bytes of test_acl_messages.py:" in text
     assert "PEERLANE_NODE" not in text and "free memory with acl.rt.free" in text
+    assert "`peerlane run --node memory=84MiB`" in text
     for pointer in (*small, large):
         ok(acl.rt.free(pointer))
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [
+        (100 * MIB, "or give the devices more: `peerlane run --node memory=100MiB`."),
+        ((3 << 30) + 1, "or give the devices more: `peerlane run --node memory=4GiB`."),
+        (1 << 40, "or give the devices more: `peerlane run --node memory=1TiB`."),
+        (1 << 60, "Solution: pass a smaller size: the device has 67,108,864 bytes in all."),
+    ],
+)
+def test_a_node_that_would_be_large_enough(acl: ModuleType, size: int, told: str) -> None:
+    assert acl.rt.malloc(size, 0) == (0, 207001)
+    assert message(acl).endswith(told)
+
+
+def test_a_stream_that_was_destroyed_is_over_for_the_next_call(acl: ModuleType) -> None:
+    stream, notify = ok(acl.rt.create_stream()), ok(acl.rt.create_notify(0))
+    ok(acl.rt.wait_and_reset_notify(notify, stream, 0))
+    assert acl.rt.destroy_stream(stream) == 107023
+    assert f"Called with: stream={stream:#x} of device 0, made at " in message(acl)
+    assert acl.rt.destroy_stream(stream) == 107000
+    assert f"Called with: stream={stream:#x} (over)\n" in message(acl)
 
 
 def test_a_hole_is_mapped_and_not_allocated(acl: ModuleType) -> None:

@@ -138,7 +138,8 @@ def test_a_client_s_check(hip: ModuleType) -> None:
 
     assert hip_check(hip.hipGetDeviceCount()) == 2
     assert hip_check(hip.hipFree(None)) == []
-    with pytest.raises(RuntimeError, match="1"):
+    # Before Python 3.11 it is the name.
+    with pytest.raises(RuntimeError, match=r"^(1|hipError_t\.hipErrorInvalidValue)$"):
         hip_check(hip.hipFree(4096))
 
 

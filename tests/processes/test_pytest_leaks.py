@@ -103,7 +103,7 @@ def test_it(peerlane_node):
 # What a test of pyACL does after init and set_device(0), and what the list says of it.
 ACL = {
     "memory": ("assert rt.malloc(4096, 0)[1] == 0", "memory: 4,096 bytes on virtual:0"),
-    "pinned memory": ("assert rt.malloc_host(128)[1] == 0", "pinned memory: 128 bytes on host"),
+    "pinned memory": ("assert rt.malloc_host(1)[1] == 0", "pinned memory: 1 byte on host"),
     "stream": ("assert rt.create_stream()[1] == 0", "stream 0x* of device 0"),
     "event": ("assert rt.create_event()[1] == 0", "event 0x* of device 0"),
     "notify": ("assert rt.create_notify(0)[1] == 0", "notify 0x* of device 0"),
@@ -111,6 +111,10 @@ ACL = {
     "physical memory": (
         "assert rt.malloc_physical(2 << 20, {'location': {'type': 1}, 'memAttr': 4}, 0)[1] == 0",
         "handle of physical memory 0x* of device 0, 2,097,152 bytes",
+    ),
+    "data buffer": (
+        "assert kept.append(acl.create_data_buffer(0, 8)) is None",
+        "data buffer 0x????????????????",
     ),
     "addresses": (
         "assert rt.reserve_mem_address(2 << 20, 0, 0, 0)[1] == 0",
@@ -354,7 +358,7 @@ def test_nothing_is_mapped_any_more(peerlane_node):
             f"{mapped}, made at {here(pytester, 'first')}",
             f"  physical 2,097,152 bytes on virtual:1, made at {here(pytester, 'lasting')}",
             "the test left behind 2 things, 2,097,152 bytes in all:",
-            "  2,097,152 bytes on virtual:0 that were freed and are still held: *",
+            "  2,097,152 bytes on virtual:0, freed and still held: *",
         ]
     )
 
@@ -421,7 +425,7 @@ def test_queued_and_dropped(peerlane_node):
 """,
     )
     done.assert_outcomes(passed=2, errors=1)
-    done.stdout.fnmatch_lines(["  4,194,304 bytes on virtual:0 that were freed and are still held: by a *"])
+    done.stdout.fnmatch_lines(["  4,194,304 bytes on virtual:0, freed and still held: by a *"])
 
 
 def test_an_interrupted_test_leaves_its_node(pytester: pytest.Pytester) -> None:

@@ -11,10 +11,10 @@ import inspect
 import operator
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, NoReturn, TypeVar, get_args
 
 from peerlane.errors import Error, Fault
 
@@ -234,6 +234,25 @@ class Declared:
         )
 
 
+def _positional(body: Callable[..., Any]) -> inspect.Signature:
+    """Return the names of a body's arguments, as help() shows them: no call takes keywords."""
+    return inspect.Signature(
+        [
+            inspect.Parameter(each.name, inspect.Parameter.POSITIONAL_ONLY, default=each.default)
+            for each in inspect.signature(body).parameters.values()
+        ]
+    )
+
+
+def _close(name: str, names: Iterable[str]) -> list[str]:
+    """Return names that are meant perhaps: written alike, or of the same words in another order."""
+    from difflib import get_close_matches
+
+    by_words = {"_".join(sorted(each.split("_"))): each for each in names}
+    words = "_".join(sorted(name.split("_")))
+    return [by_words[words]] if words in by_words else get_close_matches(name, by_words.values())
+
+
 _FACT = re.compile(r"^(Gives|Refuses|Basis): (.*(?:\n    .*)*)", re.MULTILINE)
 
 
@@ -284,6 +303,16 @@ class Convention:
     def names(self, module: str, *others: str) -> Callable[[], list[str]]:
         """Return the ``__dir__`` of one of the vendor's modules: its calls, and ``others``."""
         return lambda: sorted({*self.functions(module), *others})
+
+    def missing(self, module: str) -> Callable[[str], NoReturn]:
+        """Return the ``__getattr__`` of one of the vendor's modules: AttributeError with names that are close."""
+
+        def __getattr__(name: str) -> NoReturn:
+            close = [] if name.startswith("_") else _close(name, self.functions(module))
+            hint = f"; close names: {', '.join(close)}" if close else ""
+            raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
+
+        return __getattr__
 
     @property
     def table(self) -> Mapping[str, Declared]:
@@ -379,6 +408,7 @@ class Convention:
             functools.update_wrapper(function, body)
             del function.__wrapped__  # type: ignore[attr-defined]  # inspect would show the body's keywords
             function.__annotations__ = {}
+            function.__signature__ = _positional(body)  # type: ignore[attr-defined]
         function.__name__ = function.__qualname__ = short
         self._modules.setdefault(module, {})[short] = function
         return function

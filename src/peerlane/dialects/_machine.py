@@ -23,7 +23,7 @@ _ENDED = 4096
 _FIRST_HANDLE = 1 << 62
 _HANDLE_STEP = 64
 _Kind = TypeVar("_Kind", bound="Thing")
-_Ended: TypeAlias = "tuple[str, Device, sites.Site | None, str, sites.Place | None]"
+_Ended: TypeAlias = "tuple[str, Device | None, sites.Site | None, str, sites.Place | None]"
 
 
 class Thing:
@@ -33,6 +33,8 @@ class Thing:
     ----------
     name : str
         What a message calls it.
+    needs_device : bool
+        Whether a message names its device.
     is_counted : bool
         Whether a device's limit counts it.
     is_given : bool
@@ -44,6 +46,7 @@ class Thing:
     __slots__ = ("context", "handle", "made_at")
 
     name: ClassVar[str]
+    needs_device: ClassVar[bool] = True
     is_counted: ClassVar[bool] = True
     is_given: ClassVar[bool] = True
 
@@ -54,7 +57,13 @@ class Thing:
 
     def __str__(self) -> str:
         made = f", made at {self.made_at}" if self.made_at else ""
-        return f"{self.name} {self.handle:#x} of device {self.context.device.ordinal}{made}"
+        return f"{self.title}{made}"
+
+    @property
+    def title(self) -> str:
+        """Its name and number, with its device if it needs one."""
+        device = f" of device {self.context.device.ordinal}" if self.needs_device else ""
+        return f"{self.name} {self.handle:#x}{device}"
 
     @property
     def nbytes(self) -> int:
@@ -293,7 +302,8 @@ class Machine:
 
     def drop(self, thing: Thing, by: str) -> bool:
         """Take a thing back, and note who did; False if somebody else has."""
-        ended = (thing.name, thing.context.device, thing.made_at, by, sites.place())
+        device = thing.context.device if thing.needs_device else None
+        ended = (thing.name, device, thing.made_at, by, sites.place())
         with self.lock:
             if self.things.pop(thing.handle, None) is None:
                 return False
@@ -310,10 +320,9 @@ class Machine:
         return [
             origins.Living(
                 thing.name,
-                f"{thing.name} {thing.handle:#x} of device {thing.context.device.ordinal}"
-                + (f", {thing.nbytes:,} bytes" if thing.nbytes else ""),
+                thing.title + (f", {thing.nbytes:,} bytes" if thing.nbytes else ""),
                 thing.nbytes,
-                thing.context.device.name,
+                thing.context.device.name if thing.needs_device else "",
                 thing.made_at,
             )
             for thing in held
@@ -343,9 +352,8 @@ class Machine:
         name, device, made_at, by, place = found
         at = sites.at(place)
         made = f"made at {made_at} and " if made_at else ""
-        return (
-            f"{with_article(name)} of device {device.ordinal}, {made}ended by {by}{f' at {at}' if at else ''}"
-        )
+        of = f" of device {device.ordinal}" if device is not None else ""
+        return f"{with_article(name)}{of}, {made}ended by {by}{f' at {at}' if at else ''}"
 
     def was_given(self, handle: int) -> bool:
         """Tell whether a number was given out, now or earlier."""
@@ -425,6 +433,10 @@ class Messages:
 
     def __init__(self) -> None:
         self.shared = False
+        self._begin_process()
+        os.register_at_fork(after_in_child=self._begin_process)
+
+    def _begin_process(self) -> None:
         self._local = threading.local()
         self._common: deque[object] = deque(maxlen=_REMEMBERED)
 
@@ -437,8 +449,7 @@ class Messages:
     def forget(self) -> None:
         """Forget the texts of all threads, and keep them per thread."""
         self.shared = False
-        self._local = threading.local()
-        self._common.clear()
+        self._begin_process()
 
     def take(self) -> Iterable[str]:
         """Return the texts, newest first, and forget them."""

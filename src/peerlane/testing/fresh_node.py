@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import os
@@ -16,7 +17,7 @@ from peerlane.node import schedule
 from peerlane.node.config import NodeConfig
 from peerlane.node.node_file import SUFFIX
 from peerlane.node.runtime import runtime_directory
-from peerlane.origins import Living
+from peerlane.origins import Living, in_bytes
 from peerlane.testing.started import LeftProcess, StartedProcesses
 
 _VARIABLE = "PEERLANE_NODE"
@@ -87,6 +88,10 @@ class FreshNode:
         """When queued operations run, as it can be given again: ``seeded:17``."""
         return schedule.present()
 
+    def for_others(self) -> contextlib.AbstractContextManager[None]:
+        """What is started meanwhile, pools included, is not the test's."""
+        return self._processes.for_others()
+
     def left(self, release: Callable[[], object]) -> Left:
         """Return what lives and runs still; ``release`` is called if something does, and drops what holds it no more.
 
@@ -144,7 +149,7 @@ class FreshNode:
         return [
             Living(
                 "held memory",
-                f"{nbytes:,} bytes on {device.name} that were freed and are still held: by a memoryview or a DLPack "
+                f"{in_bytes(nbytes)} on {device.name}, freed and still held: by a memoryview or a DLPack "
                 "capsule, by what is queued and cannot run, or by another process",
                 nbytes,
                 device.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from peerlane.origins import Living
+from peerlane.origins import Living, in_bytes
 from peerlane.sites import Site
 from peerlane.testing.fresh_node import WITHOUT_BYTES, Left
 
@@ -30,7 +30,7 @@ def describe(left: Left, *, head: str, test_file: str, root: str, killed: bool) 
     """
     total = len(left.things) + len(left.processes)
     nbytes = sum(each.nbytes for each in left.things if each.kind not in WITHOUT_BYTES)
-    size = f", {nbytes:,} bytes in all" if nbytes else ""
+    size = f", {in_bytes(nbytes)} in all" if nbytes else ""
     places = _Places(test_file, root)
     lines = _things(left.things, places)
     for each in left.processes:
@@ -52,8 +52,8 @@ def _things(things: Sequence[Living], places: _Places) -> list[str]:
         what = group[0].text
         if len(group) > 1:
             nbytes = sum(each.nbytes for each in group)
-            size = f", {nbytes:,} bytes" if nbytes else ""
-            what = f"{len(group):,} times {kind}{size} on {where}"
+            size = f", {in_bytes(nbytes)}" if nbytes else ""
+            what = f"{len(group):,} times {kind}{size}" + (f" on {where}" if where else "")
         lines.append(f"{what}, {place}")
     return lines
 

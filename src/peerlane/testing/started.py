@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 from peerlane import _core, sites
 from peerlane.sites import Site
 from peerlane.testing.carried import carry
+from peerlane.testing.pools import Pools
 from peerlane.testing.procs import KILL_SECONDS, SETTLE_SECONDS
 
 _STARTERS = frozenset({"subprocess", "multiprocessing", "concurrent", "asyncio"})
@@ -28,6 +30,8 @@ _FORKS = ("fork", "forkpty", "posix_spawn", "posix_spawnp")
 _LONGEST_COMMAND = 100
 _PROC = Path("/proc")
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_START_SECONDS = 5.0  # that another thread may take to start a process
+_PAUSE = 0.005
 _HAS_CHILDREN = Path("/proc/thread-self/children").exists()  # a kernel may be built without it
 
 
@@ -48,6 +52,8 @@ class _Seen:
     began: int  # a pid is used again
     site: Site | None
     owner: Callable[[], Any]
+    is_others: bool
+    pool: Callable[[], Any]
 
 
 class StartedProcesses:
@@ -56,13 +62,15 @@ class StartedProcesses:
     Seen are ``subprocess``, ``multiprocessing``, what stands on them, and ``os.fork`` and its like; a child that was
     started otherwise is found all the same, without its place.  So is what a child started and left behind:
     meanwhile this process is the one that orphans are given to.  Helpers of ``multiprocessing`` that outlive what
-    they serve are none.
+    they serve are none, nor are the workers of a pool that was made before or in :meth:`for_others`.
     """
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
         self._before: set[tuple[int, int]] = set()
         self._began = 0
+        self._pools = Pools(_STARTERS)
+        self._starting: set[object] = set()  # by others, and not noted yet
         self._exit = contextlib.ExitStack()
         self._pid = os.getpid()
 
@@ -71,6 +79,8 @@ class StartedProcesses:
         self._before = {(pid, _core.start_time(pid)) for pid in _children(os.getpid())}
         self._began = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         self._adopt_orphans()
+        self._pools.begin()
+        self._exit.callback(self._pools.end)
         self._watch(subprocess.Popen, "__init__")
         self._watch(multiprocessing.process.BaseProcess, "start")
         for name in _FORKS:
@@ -82,18 +92,35 @@ class StartedProcesses:
         if self._pid == os.getpid():
             self._reap()
 
+    @contextlib.contextmanager
+    def for_others(self) -> Iterator[None]:
+        """What is started meanwhile outlives the test by right."""
+        known = self._new_children()
+        with self._pools.for_others():
+            try:
+                yield
+            finally:
+                self._before |= {(pid, _core.start_time(pid)) for pid in self._new_children() - known}
+
     def left(self) -> list[LeftProcess]:
         """Return those that still run, having given them two seconds to end by themselves."""
         deadline = time.monotonic() + SETTLE_SECONDS
         running = _await_end(self._running(), SETTLE_SECONDS)
+        while not running and self._pools.replace_workers() and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+            running = self._running()
         # Who ended meanwhile may have left others to this process.
         while more := _await_end(self._running() - running, max(0.0, deadline - time.monotonic())):
             running |= more
+        running &= self._running()  # a child may be noted only now, as another's
         return [LeftProcess(pid, _command(pid), self._site(pid)) for pid in sorted(running)]
 
     def kill(self, processes: Iterable[LeftProcess]) -> None:
-        """Kill them and what they started, and let their owners know."""
+        """Kill them and what they started, and let their owners know; a pool of theirs is ended before."""
         pids = {each.pid for each in processes}
+        if pids:
+            executors = {id(pool): pool for pid in pids if (pool := self._pool(pid)) is not None}
+            self._pools.finish([each for each in executors.values() if isinstance(each, Executor)])
         deadline = time.monotonic() + KILL_SECONDS
         while pids and time.monotonic() < deadline:
             pids = _await_end(pids | _descendants(pids), 0.0)
@@ -102,7 +129,7 @@ class StartedProcesses:
                     os.kill(pid, signal.SIGKILL)
             pids = _await_end(pids, 0.1) | (self._running() if self._pid == os.getpid() else set())
             pids = _await_end(pids, 0.0)
-        for seen in self._seen.values():
+        for seen in list(self._seen.values()):
             owner = seen.owner()
             if isinstance(owner, subprocess.Popen):
                 owner.poll()
@@ -115,14 +142,13 @@ class StartedProcesses:
         @functools.wraps(original)
         def start(process: Any, *args: Any, **options: Any) -> None:
             told = carry(process) if isinstance(process, multiprocessing.process.BaseProcess) else None
-            try:
-                original(process, *args, **options)
-            finally:
-                if told is not None:
-                    told()
-            pid = process.pid
-            site = sites.call_site(_STARTERS)
-            self._seen[pid] = _Seen(_core.start_time(pid), site, weakref.ref(process))
+            with self._noting() as note:
+                try:
+                    original(process, *args, **options)
+                finally:
+                    if told is not None:
+                        told()
+                note(process.pid, weakref.ref(process))
 
         setattr(owner, name, start)
         self._exit.callback(setattr, owner, name, original)
@@ -132,22 +158,49 @@ class StartedProcesses:
 
         @functools.wraps(original)
         def start(*args: Any, **options: Any) -> Any:
-            given = original(*args, **options)
-            pid = given[0] if isinstance(given, tuple) else given
-            if pid:
-                self._seen[pid] = _Seen(_core.start_time(pid), sites.call_site(_STARTERS), lambda: None)
+            with self._noting() as note:
+                given = original(*args, **options)
+                pid = given[0] if isinstance(given, tuple) else given
+                if pid:
+                    note(pid, lambda: None)
             return given
 
         setattr(os, name, start)
         self._exit.callback(setattr, os, name, original)
 
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[Callable[[int, Callable[[], Any]], None]]:
+        is_others, pool = self._pools.starter()
+        pools = weakref.ref(pool) if pool is not None else lambda: None
+        token = object()
+
+        def note(pid: int, owner: Callable[[], Any]) -> None:
+            site = self._pools.place(pool) if pool is not None else sites.call_site(_STARTERS)
+            self._seen[pid] = _Seen(_core.start_time(pid), site, owner, is_others, pools)
+
+        if is_others:
+            self._starting.add(token)
+        try:
+            yield note
+        finally:
+            self._starting.discard(token)
+
     def _site(self, pid: int) -> Site | None:
         seen = self._seen.get(pid)
         return seen.site if seen is not None else None
 
+    def _pool(self, pid: int) -> object:
+        seen = self._seen.get(pid)
+        return seen.pool() if seen is not None else None
+
     def _running(self) -> set[int]:
-        found = {pid for pid, seen in self._seen.items() if _core.start_time(pid) == seen.began}
-        return (found | self._new_children()) - _helpers()
+        deadline = time.monotonic() + _START_SECONDS
+        while self._starting and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+        children = self._new_children()
+        seen = {pid: seen for pid, seen in list(self._seen.items()) if _core.start_time(pid) == seen.began}
+        others = {pid for pid, each in seen.items() if each.is_others}
+        return (seen.keys() | children) - others - _helpers()
 
     def _new_children(self) -> set[int]:
         """Return those of this process that were not there before; an orphan may be older, and is no concern then."""

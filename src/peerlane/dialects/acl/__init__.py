@@ -15,4 +15,5 @@ from peerlane.dialects.acl import util as util
 from peerlane.dialects.acl._state import acl as _acl
 
 globals().update(_acl.functions("acl"))
+__getattr__ = _acl.missing("acl")
 __dir__ = _acl.names("acl", "blas", "fv", "himpi", "mdl", "media", "op", "prof", "rt", "util")

@@ -45,7 +45,7 @@ def subscribe_report(thread_id: Word, stream: Address) -> None:
                 f"device {found.context.device.ordinal}",
                 "take one thread for each device",
             )
-        found.subscription = report.subscribe(found.neutral)
+        found.subscription = report.subscribe(found.neutral, found.handle, str(found))
 
 
 @acl.call("acl.rt.unsubscribe_report")

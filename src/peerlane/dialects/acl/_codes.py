@@ -113,8 +113,7 @@ REMEDIES: Mapping[Fault, str] = MappingProxyType(
         Fault.INVALID_DEVICE: "pass an id below acl.rt.get_device_count(), or start the program with "
         "`peerlane run --devices N`",
         Fault.BAD_CONFIG: "correct PEERLANE_NODE, or start the program with `peerlane run --devices N`",
-        Fault.OUT_OF_MEMORY: "free memory with acl.rt.free, look at acl.rt.get_mem_info, or give the devices more: "
-        "`peerlane run --node memory=32GiB`",
+        Fault.OUT_OF_MEMORY: "free memory with acl.rt.free, or look at acl.rt.get_mem_info",
         Fault.OUT_OF_RESOURCES: "free what is not needed any more; the cause names what ran out",
         Fault.UNSUPPORTED: "do without it; docs/reference/acl.md lists what works",
         Fault.NULL_ADDRESS: "pass what acl.rt.malloc or acl.rt.malloc_host returned, or an address of host memory",

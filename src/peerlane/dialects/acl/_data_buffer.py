@@ -14,6 +14,7 @@ class AclDataBuffer(Thing):
     __slots__ = ("address", "size")
 
     name = "data buffer"
+    needs_device = False
 
     def __init__(self, address: int, size: int) -> None:
         super().__init__(machine.process())

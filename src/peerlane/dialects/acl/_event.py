@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from typing import NoReturn
 
 from peerlane import Notify, Stream
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._report import explain_wait, wait_while_served
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import in_seconds, stream_of
-from peerlane.errors import Error, Fault, WaitTimeout
+from peerlane.dialects.acl._waits import Patience, explain_wait, in_own_numbers, note_wait, wait_while_served
+from peerlane.errors import Busy, Error, Fault, WaitTimeout
 
 MOST_EVENTS = 65_536
 _TIME_LINE, _IPC = 0x08, 0x40
@@ -38,7 +39,17 @@ class AclEvent(Thing):
         Made by ``create_event_ex_with_flag``, by ``create_event``.
     """
 
-    __slots__ = ("_early", "_lock", "_waits", "has_timeline", "id", "is_ex", "is_plain", "neutral")
+    __slots__ = (
+        "_early",
+        "_early_recorded",
+        "_lock",
+        "_waits",
+        "has_timeline",
+        "id",
+        "is_ex",
+        "is_plain",
+        "neutral",
+    )
 
     name = "event"
 
@@ -53,6 +64,7 @@ class AclEvent(Thing):
         self.id = next(_ids)
         self._lock = threading.RLock()  # an object's __del__ may call back into this
         self._early: list[Notify] = []
+        self._early_recorded: deque[int] = deque(maxlen=_KEPT_WAITS)
         self._waits: list[tuple[Stream, int]] = []
 
     def record(self, stream: Stream) -> None:
@@ -61,6 +73,7 @@ class AclEvent(Thing):
             stream.record(self.neutral)
             for each in self._early:
                 stream.notify(each)
+                self._early_recorded.append(each.id)
             self._early.clear()
 
     def forget_record(self, stream: Stream) -> None:
@@ -80,9 +93,17 @@ class AclEvent(Thing):
                 early = stream.device.create_notify()
                 stream.wait(early, timeout=timeout)
                 self._early.append(early)
+            note_wait(stream)
             if len(self._waits) >= _KEPT_WAITS:
                 self._waits = [wait for wait in self._waits if not _is_over(*wait)]
             self._waits.append((stream, stream.submitted))
+
+    def awaited(self, notify: int) -> str:
+        """Say which record this notify stands for, since a stream was told early to wait; empty for none."""
+        with self._lock:
+            if notify in self._early_recorded:
+                return "a record"
+            return "the next record" if any(each.id == notify for each in self._early) else ""
 
     @property
     def is_waited_for(self) -> bool:
@@ -263,9 +284,11 @@ def _wait(handle: int, timeout: float | None) -> None:
     if found.is_ex and not found.neutral.is_recorded:
         return
     try:
-        wait_while_served(found.neutral, timeout)
+        wait_while_served(found.neutral, timeout, Patience())
     except WaitTimeout as error:
-        raise Refusal(Code.RT_EVENT_SYNC_TIMEOUT, *explain_wait(error)) from None
+        raise Refusal(Code.RT_EVENT_SYNC_TIMEOUT, *explain_wait(error, found)) from None
+    except Busy as error:  # the streams wait for each other
+        raise in_own_numbers(error, found) from None
 
 
 @acl.call("acl.rt.event_elapsed_time", out=1, blank=(0.0,))

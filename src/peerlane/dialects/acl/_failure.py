@@ -154,7 +154,13 @@ def _tell(fn: Callable[[int], Any], stream: AclStream, error: Error) -> None:
     try:
         fn(number)
     except BaseException as raised:  # noqa: BLE001 - the failure is returned, whatever the callback raises
-        swallow(raised, "the exception callback")
+        swallow(
+            raised,
+            "the exception callback",
+            f"it was told of operation {error.operation} of {stream}, and raised",
+            "catch in it what may be raised there, and set it again with acl.rt.set_exception_info_callback: it is "
+            "called no more",
+        )
         when_one_fails.callback = None
     finally:
         del _told[number]

@@ -12,8 +12,9 @@ import numpy as np
 
 from peerlane import Kind, raw
 from peerlane.dialects._call import Address, Int32, Object, Word, as_index
+from peerlane.dialects.acl._codes import REMEDIES
 from peerlane.dialects.acl._state import acl, machine
-from peerlane.errors import Error
+from peerlane.errors import Error, Fault
 from peerlane.pointees import is_mapped
 
 _END = 1 << 64
@@ -182,9 +183,9 @@ def _of_forked(call: str, ptr: int, size: int) -> bytes:
             )
             if written <= 0 or at >= _END:
                 raise ValueError(
-                    f"{call}: {at:#x} is no host memory of this process, which was forked after its parent had used "
-                    "a device"
-                )
+                    f"{call}: {f'{at:#x}' if at else 'NULL (0)'} is no host memory of this process, which was forked "
+                    f"after its parent had used a device and has none of its memory; {REMEDIES[Fault.FORKED]}"
+                ) from None
             done += written
         copied.seek(0)
         return copied.read()

@@ -11,6 +11,7 @@ from peerlane.dialects.acl._device import add_reference, drop_reference, refuse_
 from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
+from peerlane.dialects.acl._waits import note_wait
 
 _FLAGS = (0, 1)
 _EXPORT_KEY, _SET_PID = "acl.rt.notify_get_export_key", "acl.rt.notify_set_import_pid"
@@ -120,6 +121,7 @@ def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt3
             "set the device where it was created, import it there and wait there; it is recorded on any",
         )
     waiting.neutral.wait(found.neutral, timeout=timeout or None)
+    note_wait(waiting.neutral)
 
 
 @acl.call("acl.rt.get_notify_id", out=1)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import select
 import sys
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peerlane import Event, Notify, Stream
+from peerlane import Event, Notify, Stream, callbacks, sites
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import machine, messages, swallow
@@ -28,25 +27,50 @@ from peerlane.errors import Cancelled, Error, WaitTimeout
 
 MOST_THREADS = 1024
 _TASKS = Path("/proc/self/task")
-_NOTIFY = re.compile(r"waits for notify (\d+)")
-_SUBJECT = re.compile(r"stream (\d+)(?: on|, )")
-_LINK = re.compile(r"stream (\d+) at operation \d+ waits for (?:operation \d+ of stream (\d+)|notify (\d+))")
-_LOOKS_AGAIN = 0.1  # seconds, for whether the thread that is waited for has ended
-_LOOKS = 10  # so often it is not there before a wait ends: it may not run yet, or be about to be unsubscribed
+LOOKS_AGAIN = 0.1  # seconds, for whether the thread that is waited for has ended
+_MOST_SHOWN = 3  # callbacks that a message names
 
-# By the number of the notify that a stream waits for: who runs the callback.
-_blocking: weakref.WeakValueDictionary[int, Report] = weakref.WeakValueDictionary()
+# By the number of the notify that a stream waits for.
+blocking: weakref.WeakValueDictionary[int, Callback] = weakref.WeakValueDictionary()
 
 
-@dataclass(frozen=True, slots=True)
-class _Callback:
+@dataclass(frozen=True, eq=False)
+class Callback:
+    """A callback that was launched.
+
+    Attributes
+    ----------
+    subscription : Subscription
+    reached : Event
+    returned : Notify or None
+        What its stream waits for; None if it does not wait.
+    function : callable
+    user_data : object
+    place : Place or None
+        What launched it.
+    """
+
+    subscription: Subscription
     reached: Event
     returned: Notify | None
     function: Callable[[Any], object]
     user_data: object
+    place: sites.Place | None
+
+    @property
+    def report(self) -> Report:
+        """Who runs it."""
+        return self.subscription.report
+
+    @property
+    def name(self) -> str:
+        """The function's, and where it was launched."""
+        site = sites.at(self.place)
+        return callbacks.named(self.function) + (f", launched at {site}" if site else "")
 
     @property
     def is_blocking(self) -> bool:
+        """Whether its stream waits for its return."""
         return self.returned is not None
 
     def run(self) -> None:
@@ -57,40 +81,60 @@ class _Callback:
         except Cancelled:
             pass
         except BaseException as error:  # noqa: BLE001 - SystemExit would end the thread that streams wait for
-            name = getattr(self.function, "__qualname__", repr(self.function))
-            swallow(error, f"the callback {name}")
+            site = sites.at(self.place)
+            swallow(
+                error,
+                f"the callback {callbacks.named(self.function)}",
+                f"it {f'was launched at {site} on' if site else 'is of'} {self.subscription.stream}, which goes on",
+                "catch in the callback what may be raised there: no call returns it",
+            )
         finally:
             self.release()
 
     def release(self) -> None:
         """Let the stream go on."""
         if self.returned is not None:
-            _blocking.pop(self.returned.id, None)
+            blocking.pop(self.returned.id, None)
             with contextlib.suppress(Error):  # the node was left
                 self.returned.record()
 
 
 class Subscription:
-    """The callbacks of one stream, for one thread."""
+    """The callbacks of one stream, for one thread.
 
-    def __init__(self, report: Report, stream: Stream) -> None:
+    Attributes
+    ----------
+    report : Report
+        What the thread has to run.
+    number : int
+        The stream's.
+    stream : str
+        It in words.
+    has_ended : bool
+        Whether it takes no more.
+    """
+
+    def __init__(self, report: Report, stream: Stream, number: int, words: str) -> None:
         self.report = report
+        self.number, self.stream = number, words
         self._stream = stream
-        self._pending: deque[_Callback] = deque()
-        self._running: _Callback | None = None
+        self._pending: deque[Callback] = deque()
+        self._running: Callback | None = None
         self._lock = threading.RLock()  # an object's __del__ may call back into this
         self.has_ended = False
 
     def launch(self, function: Callable[[Any], object], user_data: object, *, blocks: bool) -> None:
         """Queue a callback."""
+        place = sites.place()
         with self._lock:
             returned = self._stream.device.create_notify() if blocks else None
             if returned is not None:
                 returned.promise()  # also a callback that is not called lets its stream go on
-            self._pending.append(_Callback(self._stream.record(), returned, function, user_data))
+            launched = Callback(self, self._stream.record(), returned, function, user_data, place)
+            self._pending.append(launched)
             if returned is not None:
                 self._stream.wait(returned)
-                _blocking[returned.id] = self.report
+                blocking[returned.id] = launched
         self.report.wake()
 
     def run_next(self) -> bool:
@@ -114,11 +158,12 @@ class Subscription:
         """Refuse a wait for the stream by the only thread that could end it."""
         if not self.report.is_mine() or self._stream.is_done:
             return
-        if self._blocks():
+        callback = self._first_blocking()
+        if callback is not None:
             raise Refusal(
                 Code.RT_STREAM_SYNC_TIMEOUT,
-                f"stream {self._stream.id} waits for a callback that only this thread runs, and this thread would "
-                "wait for the stream",
+                f"stream {self.number:#x} waits for a callback that only this thread runs ({callback.name}), and "
+                "this thread would wait for the stream",
                 "call acl.rt.process_report first, or synchronize in another thread; not in a callback",
             )
 
@@ -131,9 +176,9 @@ class Subscription:
         if wait:
             self._stream.close(wait=False)  # from now on waits that nothing would end are cancelled
         try:
-            while wait and self.report.is_served_elsewhere() and self._blocks():
+            while wait and self.report.is_served_elsewhere() and self._first_blocking() is not None:
                 try:
-                    self._stream.sync(_LOOKS_AGAIN)
+                    self._stream.sync(LOOKS_AGAIN)
                 except WaitTimeout as error:
                     if error.call != "Stream.sync":  # an operation's own timeout
                         raise
@@ -146,9 +191,10 @@ class Subscription:
                     self._running.release()
             self.report.forget(self)
 
-    def _blocks(self) -> bool:
+    def _first_blocking(self) -> Callback | None:
         with self._lock:
-            return any(each.is_blocking for each in (*self._pending, self._running) if each is not None)
+            found = (self._running, *self._pending)
+        return next((each for each in found if each is not None and each.is_blocking), None)
 
     def _abandon(self) -> None:
         with self._lock:
@@ -157,10 +203,30 @@ class Subscription:
         for callback in left:
             callback.release()
         if left:
-            messages.add(
-                f"E19999: {len(left)} callbacks of stream {self._stream.id} were not called: it was destroyed or "
-                f"unsubscribed, and thread {self.report.thread}, which runs them, is this one or has ended"
+            messages.add(self._told_of(left))
+
+    def _told_of(self, left: Sequence[Callback]) -> str:
+        """Say which callbacks are not called, and why."""
+        names = [each.name for each in left[:_MOST_SHOWN]]
+        more = f" and {len(left) - _MOST_SHOWN:,} more" if len(left) > _MOST_SHOWN else ""
+        ended, site = machine.ended(self.number), sites.at(sites.place())
+        how = f"{self.number:#x} was {ended}"
+        if not ended:
+            how = f"acl.rt.unsubscribe_report{f' at {site}' if site else ''} ended the stream's subscription"
+        thread = self.report.thread
+        is_this = thread == threading.get_ident()
+        remedy = "do that in another thread, or call acl.rt.process_report before"
+        if not is_this:
+            remedy = (
+                "let the thread call acl.rt.process_report in a loop until the stream is done, then end both"
             )
+        return (
+            f"E19999: {len(left):,} callback{'s' * (len(left) > 1)} of stream {self.number:#x} "
+            f"{'were' if len(left) > 1 else 'was'} not called: {'; '.join(names)}{more}.\n"
+            f"        Possible Cause: {how}, and thread {thread}, which runs what was launched there, "
+            f"{'is the one that did so' if is_this else 'has ended'}.\n"
+            f"        Solution: {remedy}."
+        )
 
 
 class Report:
@@ -182,9 +248,9 @@ class Report:
         # A thread may sleep on it until the interpreter has gone.
         weakref.finalize(self, os.close, self._bell).atexit = False
 
-    def subscribe(self, stream: Stream) -> Subscription:
-        """Add a stream."""
-        made = Subscription(self, stream)
+    def subscribe(self, stream: Stream, number: int, words: str) -> Subscription:
+        """Add a stream, which programs know by this number."""
+        made = Subscription(self, stream, number, words)
         self._subscriptions.append(made)
         return made
 
@@ -261,72 +327,6 @@ def report_of(thread: int) -> Report | None:
     if found is None or found.is_served() or _number_of(thread) is None:
         return found
     return None
-
-
-def callbacks_block() -> bool:
-    """Tell whether any stream waits, or will wait, for a callback."""
-    return bool(_blocking)
-
-
-def wait_while_served(waited_for: Stream | Event, timeout: float | None) -> None:
-    """Wait as its ``sync`` does; without a timeout, only as long as the threads live that run what it waits for.
-
-    What it waits for is a blocking callback, or events behind one; one that was launched later does not count.
-    Raises WaitTimeout too when such a thread has ended.
-    """
-    if timeout is not None or not callbacks_block():
-        waited_for.sync(timeout)
-        return
-    last = waited_for.submitted if isinstance(waited_for, Stream) else None
-    looks = 0
-    while looks < _LOOKS:
-        try:
-            waited_for.sync(_LOOKS_AGAIN)
-        except WaitTimeout as error:
-            if error.call not in ("Stream.sync", "Event.sync"):  # an operation's own timeout
-                raise
-            if isinstance(waited_for, Stream) and waited_for.completed >= (last or 0):
-                waited_for._report()  # others submit all the time, and sync() counts anew
-                return
-            looks = looks + 1 if _has_ended(error) else 0
-            latest = error
-        else:
-            return
-    text = re.sub(r"was not done after \S+ s:", "would never be done:", str(latest), count=1)
-    raise WaitTimeout(text, call=latest.call, device=latest.device)
-
-
-def _has_ended(error: WaitTimeout) -> bool:
-    """Tell whether what was waited for waits for a thread that has ended; the text names other streams too."""
-    links = {found[1]: found for found in _LINK.finditer(str(error))}
-    subject = _SUBJECT.search(str(error))
-    link = links.pop(subject[1], None) if subject else None
-    while link is not None and link[3] is None:
-        link = links.pop(link[2], None)
-    report = _blocking.get(int(link[3])) if link is not None else None
-    return report is not None and not report.is_served()
-
-
-def explain_wait(error: WaitTimeout) -> tuple[str, str]:
-    """Return who waits for what, callbacks and the threads that run them named, and what to do."""
-    remedy = "wait longer, or look at why the stream does not go on"
-
-    def name(found: re.Match[str]) -> str:
-        nonlocal remedy
-        report = _blocking.get(int(found[1]))
-        if report is None:
-            return found[0]
-        thread = report.thread
-        if report.is_served():
-            remedy = f"let thread {thread} call acl.rt.process_report in a loop, or wait longer"
-            return f"waits for a callback that thread {thread} runs"
-        remedy = (
-            f"call acl.rt.unsubscribe_report({thread}, stream) or acl.rt.destroy_stream, which drop what that thread "
-            "did not call, and subscribe one that lives"
-        )
-        return f"waits for a callback that thread {thread} runs, which has ended"
-
-    return _NOTIFY.sub(name, str(error)), remedy
 
 
 def _number_of(thread: int) -> int | None:

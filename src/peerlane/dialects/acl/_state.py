@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import reprlib
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, TypeVar
 
-from peerlane import Buffer, Device, Handle
+from peerlane import Buffer, Device, Handle, callbacks, sites
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing, with_article
 from peerlane.dialects._message import Message
@@ -16,6 +19,7 @@ from peerlane.dialects._registrations import Registration, Registrations
 from peerlane.dialects._reservations import Reservations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.errors import Error, Fault
+from peerlane.node.sizes import UNITS, format_size
 from peerlane.pointees import Pointee
 
 _LIKE_AN_ADDRESS = 1 << 32
@@ -27,6 +31,8 @@ _UNDOES = re.compile(
     r"acl\.(rt\.(free|destroy|reset|synchronize|unmap|release|unsubscribe)\w*|rt\.(set_device|set_context|ipc_mem_close"
     r"|host_unregister|stream_abort|device_disable_peer_access)|finalize\w*|media\.dvpp_free|destroy_data_buffer)"
 )
+_FULL = re.compile(r"cannot allocate ([\d,]+) bytes: ([\d,]+) of its ([\d,]+) bytes are free")
+_LARGEST = UNITS["TiB"]  # no device has that much
 _Kind = TypeVar("_Kind", bound=Thing)
 
 
@@ -72,6 +78,16 @@ class LastError(threading.local):
     """The newest code of the runtime in this thread; 0 if there is none, or it was taken."""
 
     code = 0
+
+    def forget(self) -> None:
+        """Forget this thread's."""
+        self.code = 0
+
+
+class JustEnded(threading.local):
+    """What a call ended that is about to fail: it was there when the call came, and is shown so."""
+
+    thing: Thing | None = None
 
 
 class AclMachine(Machine):
@@ -216,6 +232,7 @@ def _report(failure: Failure) -> None:
     if Code(failure.code).is_runtime:
         last_error.code = failure.code
     messages.add(Message(failure, _seen, _layout))
+    just_ended.thing = None
 
 
 def _layout(message: Message) -> str:
@@ -244,7 +261,9 @@ def _seen(name: str, value: object, is_address: bool | None) -> object:
 
 
 def _number(handle: int) -> str:
-    thing = machine.things.get(handle)
+    thing, ended = machine.things.get(handle), just_ended.thing
+    if thing is None and ended is not None and ended.handle == handle:
+        thing = ended
     if thing is not None:
         return str(thing).removeprefix(f"{thing.name} ")
     return f"{handle:#x} (over)" if machine.was_given(handle) else f"{handle:#x}" if handle else "0"
@@ -258,7 +277,7 @@ def _late(call: str) -> int:
 def explain(error: Error) -> tuple[str, str]:
     """Return the cause of an error and what to do about it, in acl's terms."""
     if error.fault is Fault.OUT_OF_MEMORY:
-        return str(error).partition("; free buffers")[0], REMEDIES[error.fault]
+        return str(error).partition("; free buffers")[0], _more_memory(str(error))
     missing = error._missing
     if missing is None or not machine.reservations.is_hole(missing):
         return str(error), REMEDIES[error.fault]
@@ -268,15 +287,53 @@ def explain(error: Error) -> tuple[str, str]:
     return hole, "map memory there with acl.rt.map_mem"
 
 
-def swallow(raised: BaseException, what: str) -> None:
+def _more_memory(text: str) -> str:
+    """Return what to do when memory is used up, with a node that would have enough."""
+    found = _FULL.search(text)
+    if found is None:
+        return REMEDIES[Fault.OUT_OF_MEMORY]
+    size, free, total = (int(each.replace(",", "")) for each in found.groups())
+    if size > _LARGEST:
+        return f"pass a smaller size: the device has {total:,} bytes in all"
+    wanted = total + size - (free if size > free else 0)
+    step = UNITS["GiB"] if wanted > UNITS["GiB"] else UNITS["MiB"] * 2
+    node = format_size(-(-wanted // step) * step).replace(" ", "")
+    return f"{REMEDIES[Fault.OUT_OF_MEMORY]}, or give the devices more: `peerlane run --node memory={node}`"
+
+
+def swallow(raised: BaseException, what: str, cause: str, remedy: str) -> None:
     """Make a message of what a program's callback raised, SystemExit too; only Ctrl-C is raised again."""
     is_main = threading.current_thread() is threading.main_thread()  # only there it can be Ctrl-C
     if isinstance(raised, KeyboardInterrupt) and is_main:
         raise raised
-    messages.add(f"E19999: {what} raised {type(raised).__name__}: {raised}")
+    messages.add(
+        f"E19999: {what} raised {callbacks.described(raised)}{_raised_at(raised)}.\n"
+        f"        Possible Cause: {cause}.\n"
+        f"        Solution: {remedy}."
+    )
+
+
+def _raised_at(raised: BaseException) -> str:
+    """Say which line of the program raised, and which one of the callback led there."""
+    found = [
+        str(sites.Site(each.tb_frame.f_code, each.tb_lasti))
+        for each in _frames(raised.__traceback__)
+        if not sites.is_own(each.tb_frame)
+    ]
+    if not found:
+        return ""
+    return f", at {found[-1]}" + (f", called at {found[0]}" if found[0] != found[-1] else "")
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
+    while traceback is not None:
+        yield traceback
+        traceback = traceback.tb_next
 
 
 machine = AclMachine()
 messages = Messages()
 last_error = LastError()
+just_ended = JustEnded()
+os.register_at_fork(after_in_child=last_error.forget)  # what failed is the parent's
 acl = Convention(success=SUCCESS, codes=FAULTS, explain=explain, report=_report, late=_late)

@@ -10,8 +10,15 @@ from collections.abc import Callable, Iterable
 from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import REMEDIES, Code
-from peerlane.dialects.acl._report import Subscription, callbacks_block, explain_wait, wait_while_served
-from peerlane.dialects.acl._state import acl, machine
+from peerlane.dialects.acl._report import Subscription
+from peerlane.dialects.acl._state import acl, just_ended, machine
+from peerlane.dialects.acl._waits import (
+    Patience,
+    callbacks_block,
+    explain_wait,
+    in_own_numbers,
+    wait_while_served,
+)
 from peerlane.errors import Error, Fault, WaitTimeout
 
 _FLAGS = 1 | 2 | 4 | 8
@@ -68,16 +75,19 @@ class AclStream(Thing):
         """Whether a program created it."""
         return not self.is_default
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until all that was submitted is over; report the first failure, 507046 if the time is over."""
+    def wait(self, timeout: float | None = None, patience: Patience | None = None) -> None:
+        """Wait until all that was submitted is over; report the first failure, 507046 if the time is over.
+
+        ``patience`` is shared by all waits of one call.
+        """
         if self.subscription is not None:
             self.subscription.refuse_own_wait()
         aborts = self._aborts
         try:
-            wait_while_served(self.neutral, timeout)
+            wait_while_served(self.neutral, timeout, patience or Patience())
         except Error as error:
             if isinstance(error, WaitTimeout) and error.call == "Stream.sync":
-                raise Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error)) from None
+                raise Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error, self)) from None
             raise self._failure(error) from None
         if self._is_ending:
             with self._ending:  # it knows then whether something was cancelled
@@ -111,7 +121,7 @@ class AclStream(Thing):
             try:
                 if callbacks_block():  # another stream's, whose thread may have ended
                     self.neutral.close(wait=False)
-                    wait_while_served(self.neutral, None)
+                    wait_while_served(self.neutral, None, Patience())
                 self.neutral.close()
                 if last is not None and last.is_done:
                     last.sync(0)  # who waits in another thread may have been told what was cancelled
@@ -120,7 +130,7 @@ class AclStream(Thing):
                     self._aborts += 1
                 if isinstance(error, WaitTimeout) and error.call == "Stream.sync":
                     self.neutral.abort(close=True)
-                    first = first or Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error))
+                    first = first or Refusal(Code.RT_STREAM_SYNC_TIMEOUT, *explain_wait(error, self))
                 else:
                     first = first or self._failure(error)
         if first is not None:
@@ -134,6 +144,8 @@ class AclStream(Thing):
 
     def _failure(self, error: Error) -> Error:
         """Return what failed on the stream, once the program's callback was told of it."""
+        if error._failed is None:
+            return in_own_numbers(error, self)
         made = _in_own_words(error, self)
         when_one_fails.tell(self, made)
         return made
@@ -185,9 +197,10 @@ def wait_for_all(streams: Iterable[AclStream], timeout: float | None = None) -> 
         if stream.subscription is not None:
             stream.subscription.refuse_own_wait()
     first: Refusal | Error | None = None
+    patience = Patience()
     for stream in waited_for:
         try:
-            stream.wait(None if until is None else max(0.0, until - time.monotonic()))
+            stream.wait(None if until is None else max(0.0, until - time.monotonic()), patience)
         except (Refusal, Error) as error:
             first = first or error
     if first is not None:
@@ -262,7 +275,12 @@ def destroy_stream(stream: Address) -> None:
     Refuses: 100000 stream 0; 107002; 107000 no stream; 107003; what its work failed with
     Basis: S; C for the last
     """
-    _taken(stream, "acl.rt.destroy_stream").end()
+    found = _taken(stream, "acl.rt.destroy_stream")
+    try:
+        found.end()
+    except (Refusal, Error):
+        just_ended.thing = found
+        raise
 
 
 @acl.call("acl.rt.destroy_stream_force")

@@ -9,6 +9,7 @@ from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._specification import refuse_older_chip
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
+from peerlane.dialects.acl._waits import note_wait
 
 _WORD = 8
 _COMPARES = ("since", "eq", "and", "nor")
@@ -43,6 +44,7 @@ def value_wait(dev_addr: Address, value: Word, flag: UInt32, stream: Address) ->
             Code.RT_PARAM_INVALID, f"flag is {flag:#x}", "pass 0 (at least), 1 (equal), 2 (and) or 3 (nor)"
         )
     raw.wait_value(dev_addr, value, stream=queue, compare=_COMPARES[flag], width=_WORD)
+    note_wait(queue)
 
 
 def _checked(dev_addr: int, stream: int) -> Stream:

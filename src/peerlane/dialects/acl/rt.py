@@ -22,4 +22,5 @@ from peerlane.dialects.acl import _virtual as _virtual
 from peerlane.dialects.acl._state import acl as _acl
 
 globals().update(_acl.functions("acl.rt"))
+__getattr__ = _acl.missing("acl.rt")
 __dir__ = _acl.names("acl.rt")

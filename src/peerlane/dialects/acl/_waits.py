@@ -1,0 +1,198 @@
+"""How long a thread waits for a stream or an event, and what it is told when that takes too long."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import OrderedDict
+from typing import Any
+
+from peerlane import Event, Stream, sites
+from peerlane.dialects._machine import Thing
+from peerlane.dialects.acl._report import LOOKS_AGAIN, Callback, Report, blocking
+from peerlane.dialects.acl._state import machine
+from peerlane.errors import Error, WaitTimeout
+
+_NOTED = 4096
+_SUBJECT = re.compile(r"stream (\d+)(?: on|, )")
+_LINK = re.compile(r"stream (\d+) at operation \d+ waits for (?:operation \d+ of stream (\d+)|notify (\d+))")
+_HEAD = re.compile(r"(?s)(.*?) (was not done after \S+ s|would never be done): (.*)")
+_WAITING = re.compile(r"stream (\d+) at operation (\d+)")
+_PLACE = re.compile(r"operation \d+ of stream \d+")
+_STREAM = re.compile(r"\bstream (\d+)\b")
+_NOTIFY = re.compile(r"\bnotify (\d+)\b")
+_PATIENCE = 1.0  # seconds that it is not there before a wait ends: it may be about to be unsubscribed
+
+# By stream and operation: what let the stream wait.  Native code notes only what can fail by itself.
+_noted: OrderedDict[tuple[int, int], sites.Place | None] = OrderedDict()
+
+
+def note_wait(stream: Stream) -> None:
+    """Note which line let a stream wait, just after it did."""
+    _noted[stream.id, stream.submitted] = sites.place()
+    if len(_noted) > _NOTED:
+        _noted.popitem(last=False)
+
+
+def callbacks_block() -> bool:
+    """Tell whether any stream waits, or will wait, for a callback."""
+    return bool(blocking)
+
+
+class Patience:
+    """For how long threads that run callbacks have been seen to have ended: one second for all that wait for them."""
+
+    def __init__(self) -> None:
+        self._since: dict[Report, float] = {}
+
+    def look(self) -> None:
+        """Look at every thread that some stream waits for."""
+        found = (each() for each in blocking.valuerefs())
+        for report in {each.report for each in found if each is not None}:
+            if report.is_served():
+                self._since.pop(report, None)
+            else:
+                self._since.setdefault(report, time.monotonic())
+
+    def is_over(self, report: Report) -> bool:
+        """Tell whether its thread has been gone for so long that nobody waits any more."""
+        since = self._since.get(report)
+        return since is not None and time.monotonic() - since >= _PATIENCE
+
+    @property
+    def next_look(self) -> float:
+        """After how many seconds to look first: at once when some thread was waited for long enough."""
+        return 0.0 if any(map(self.is_over, self._since)) else LOOKS_AGAIN
+
+
+def wait_while_served(waited_for: Stream | Event, timeout: float | None, patience: Patience) -> None:
+    """Wait as its ``sync`` does; without a timeout, only as long as the threads live that run what it waits for.
+
+    What it waits for is a blocking callback, or events behind one; one that was launched later does not count.
+    Raises WaitTimeout too when such a thread has ended.
+    """
+    if timeout is not None or not callbacks_block():
+        waited_for.sync(timeout)
+        return
+    last = waited_for.submitted if isinstance(waited_for, Stream) else None
+    seconds = patience.next_look
+    while True:
+        try:
+            waited_for.sync(seconds)
+        except WaitTimeout as error:
+            if error.call not in ("Stream.sync", "Event.sync"):  # an operation's own timeout
+                raise
+            if isinstance(waited_for, Stream) and waited_for.completed >= (last or 0):
+                waited_for._report()  # others submit all the time, and sync() counts anew
+                return
+            latest = error
+        else:
+            return
+        patience.look()
+        culprit = blocking.get(_notify_of(latest))
+        if culprit is not None and patience.is_over(culprit.report):
+            break
+        seconds = LOOKS_AGAIN
+    text = re.sub(r"was not done after \S+ s:", "would never be done:", str(latest), count=1)
+    raise WaitTimeout(text, call=latest.call, device=latest.device)
+
+
+def _notify_of(error: WaitTimeout) -> int:
+    """Return the notify that what was waited for waits for, 0 for none; the text names other streams too."""
+    links = {found[1]: found for found in _LINK.finditer(str(error))}
+    subject = _SUBJECT.search(str(error))
+    link = links.pop(subject[1], None) if subject else None
+    while link is not None and link[3] is None:
+        link = links.pop(link[2], None)
+    return int(link[3]) if link is not None else 0
+
+
+def explain_wait(error: WaitTimeout, waited_for: Thing) -> tuple[str, str]:
+    """Return who waits for what, in the program's numbers, and what to do."""
+    names, missed = _Names(waited_for), _notify_of(error)
+    remedy = "wait longer, or look at why the stream does not go on"
+    callback, notify = blocking.get(missed), names.notifies.get(missed)
+    if callback is not None:
+        thread = callback.report.thread
+        if callback.report.is_served():
+            remedy = f"let thread {thread} call acl.rt.process_report in a loop, or wait longer"
+        else:
+            number = callback.subscription.number
+            remedy = (
+                f"call acl.rt.unsubscribe_report({thread}, {number:#x}) or acl.rt.destroy_stream({number:#x}), which "
+                "drop what that thread did not call, and subscribe one that lives"
+            )
+    elif notify is not None:
+        remedy = f"record it with acl.rt.record_notify({notify.handle:#x}, stream), or wait longer"
+    elif (event := names.event_of(missed)) is not None and event.awaited(missed) == "the next record":
+        remedy = f"record it with acl.rt.record_event({event.handle:#x}, stream), or wait longer"
+    return names.retold(str(error)), remedy
+
+
+def in_own_numbers(error: Error, waited_for: Thing) -> Error:
+    """Return an error that names streams and notifies as explain_wait does."""
+    return error._retold(_Names(waited_for).retold(str(error)))
+
+
+class _Names:
+    """What a program calls streams and notifies that a text names by their ids.
+
+    Attributes
+    ----------
+    notifies : dict of int to AclNotify
+    """
+
+    def __init__(self, waited_for: Thing) -> None:
+        with machine.lock:
+            things: list[Any] = list(machine.things.values())
+        self._waited_for = waited_for
+        self._streams = {each.neutral.id: each for each in (*things, waited_for) if each.name == "stream"}
+        self._events = [each for each in things if each.name == "event"]
+        self.notifies = {each.neutral.id: each for each in things if each.name == "notify"}
+
+    def retold(self, text: str) -> str:
+        """Return the text in the program's numbers."""
+        head = _HEAD.fullmatch(text)
+        own = ""
+        if head is not None:
+            place = _PLACE.search(head[1])
+            where = f" (recorded as {_STREAM.sub(self._stream, place[0])})" if place else ""
+            own = f"{self._waited_for.name} {self._waited_for.handle:#x}{where} {head[2]}: "
+            text = head[3]
+        text = _NOTIFY.sub(self._notify, text)
+        return own + _STREAM.sub(self._stream, _WAITING.sub(self._waiting, text))
+
+    def _waiting(self, found: re.Match[str]) -> str:
+        id_ = int(found[1])
+        stream = self._streams.get(id_)
+        made = ""
+        if stream is not None and stream is not self._waited_for and stream.made_at:
+            made = f", made at {stream.made_at},"
+        site = sites.at(_noted.get((id_, int(found[2]))))
+        return f"stream {id_}{made} at operation {found[2]}{f' (submitted at {site})' if site else ''}"
+
+    def _stream(self, found: re.Match[str]) -> str:
+        stream = self._streams.get(int(found[1]))
+        return f"stream {stream.handle:#x}" if stream is not None else f"a destroyed stream, id {found[1]},"
+
+    def _notify(self, found: re.Match[str]) -> str:
+        id_ = int(found[1])
+        callback: Callback | None = blocking.get(id_)
+        if callback is not None:
+            end = "" if callback.report.is_served() else ", which has ended"
+            return f"a callback that thread {callback.report.thread} runs{end}: {callback.name}"
+        if id_ in self.notifies:
+            return _with_site(self.notifies[id_])
+        event = self.event_of(id_)
+        if event is None:
+            return "what has no number any more"
+        return f"{event.awaited(id_)} of {_with_site(event)}"
+
+    def event_of(self, notify: int) -> Any:
+        """Return the event whose next record a notify stands for, if it is one of these."""
+        return next((each for each in self._events if each.awaited(notify)), None)
+
+
+def _with_site(thing: Thing) -> str:
+    made = f", made at {thing.made_at}" if thing.made_at else ""
+    return f"{thing.name} {thing.handle:#x}{made}"

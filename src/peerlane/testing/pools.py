@@ -1,0 +1,145 @@
+"""Pools of processes: which a test made, and the end of those that it left.
+
+A pool starts workers when it likes, and from a thread of its own: they belong to whoever made the pool.  To kill the
+workers of a pool that goes on is a danger: an idle one holds a lock that the end of the pool waits for, and the pool
+starts others in their place.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.process
+import contextlib
+import functools
+import multiprocessing.pool
+import multiprocessing.queues
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.pool import Pool, ThreadPool
+from multiprocessing.queues import Queue
+from typing import Any
+
+from peerlane import sites
+from peerlane.sites import Site
+
+_MODULES = frozenset({multiprocessing.pool.__name__, concurrent.futures.process.__name__})
+_END_SECONDS = 2.0
+
+
+class Pools:
+    """Notes, between ``begin`` and ``end``, which pools and queues of processes are made.
+
+    Parameters
+    ----------
+    starters : frozenset of str
+        Packages whose lines are not the place where something was made.
+    """
+
+    def __init__(self, starters: frozenset[str]) -> None:
+        self._starters = starters
+        self._made: weakref.WeakKeyDictionary[Any, Site | None] = weakref.WeakKeyDictionary()
+        self._queues: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._older_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        self._pool_of: weakref.WeakKeyDictionary[threading.Thread, Any] = weakref.WeakKeyDictionary()
+        self._wider = 0
+        self._exit = contextlib.ExitStack()
+
+    def begin(self) -> None:
+        """Note from now on; what there is already is others'."""
+        self._older_threads.update(threading.enumerate())
+        self._watch(Pool, self._note)
+        self._watch(ProcessPoolExecutor, self._note)
+        self._watch(Queue, self._queues.add)
+
+    def end(self) -> None:
+        """Note nothing any more; idempotent."""
+        self._exit.close()
+
+    @contextlib.contextmanager
+    def for_others(self) -> Iterator[None]:
+        """What is made and started meanwhile is not the test's."""
+        self._wider += 1
+        before = set(threading.enumerate())
+        try:
+            yield
+        finally:
+            self._wider -= 1
+            self._older_threads.update(set(threading.enumerate()) - before)
+
+    def starter(self) -> tuple[bool, Any]:
+        """Return, for a process that the caller starts, whether it is others', and the test's pool that it is for."""
+        thread = threading.current_thread()
+        reference = self._pool_of.get(thread)  # a Pool replaces workers from a thread of its own
+        if reference is not None:
+            return False, reference()
+        if self._wider:
+            return True, None
+        frame = sys._getframe(1)
+        is_pools = False
+        while frame is not None:
+            if frame.f_globals.get("__name__") in _MODULES:
+                is_pools = True
+                pool = frame.f_locals.get("self")
+                if isinstance(pool, (Pool, ProcessPoolExecutor)):
+                    return (False, pool) if pool in self._made else (True, None)
+            frame = frame.f_back  # type: ignore[assignment]
+        return is_pools and thread in self._older_threads, None
+
+    def replace_workers(self) -> bool:
+        """Return whether a ``Pool`` of the test goes on, and starts a worker soon if it has none."""
+        return any(
+            isinstance(each, Pool) and getattr(each, "_state", "") == "RUN" for each in self._of_processes()
+        )
+
+    def place(self, pool: object) -> Site | None:
+        """Return where the test made a pool."""
+        return self._made.get(pool)
+
+    def finish(self, executors: list[Any]) -> None:
+        """End each ``Pool`` of the test, and these executors, in two seconds; a pool that does not end is let be.
+
+        Its workers may be killed then: it starts no others, and nothing waits for it when Python ends.
+        """
+        ends: list[Callable[[], object]] = [
+            each.terminate for each in self._of_processes() if isinstance(each, Pool)
+        ]
+        ends += (functools.partial(each.shutdown, wait=False, cancel_futures=True) for each in executors)
+        for queue in list(self._queues):
+            queue.cancel_join_thread()  # else Python's end waits for a reader that was killed
+        # Daemons: a worker that somebody killed holds its pool's lock for ever, and terminate() waits for that.
+        threads = [threading.Thread(target=_quietly, args=(end,), daemon=True) for end in ends]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + _END_SECONDS
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _of_processes(self) -> list[Any]:
+        return [each for each in list(self._made) if not isinstance(each, ThreadPool)]
+
+    def _note(self, pool: Pool | ProcessPoolExecutor) -> None:
+        self._made.setdefault(pool, sites.call_site(self._starters))
+
+    def _watch(self, owner: type, note: Callable[[Any], object]) -> None:
+        original: Callable[..., None] = owner.__init__  # type: ignore[misc]
+
+        @functools.wraps(original)
+        def make(made: Any, *args: Any, **options: Any) -> None:
+            is_tests = not self._wider
+            if is_tests:
+                note(made)
+            before = set(threading.enumerate())
+            original(made, *args, **options)
+            for thread in set(threading.enumerate()) - before if is_tests else ():
+                self._pool_of.setdefault(thread, weakref.ref(made))
+
+        owner.__init__ = make  # type: ignore[misc]
+        self._exit.callback(setattr, owner, "__init__", original)
+
+
+def _quietly(end: Callable[[], object]) -> None:
+    with contextlib.suppress(Exception):
+        end()
