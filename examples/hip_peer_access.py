@@ -10,21 +10,10 @@ from contextlib import ExitStack
 
 import numpy as np
 from hip import hip
+from hip_checked import HipError, hip_check
 
 HOST_TO_DEVICE = hip.hipMemcpyKind.hipMemcpyHostToDevice
 DEVICE_TO_HOST = hip.hipMemcpyKind.hipMemcpyDeviceToHost
-
-
-class HipError(Exception):
-    """A call did not return hipSuccess, or what it gave is wrong."""
-
-
-def hip_check(result):
-    """Return the outputs of a call: none, one or a tuple; raise with the runtime's own words if it failed."""
-    error, *outputs = result
-    if error != hip.hipError_t.hipSuccess:
-        raise HipError(f"{error.name} ({int(error)}): {hip.hipGetErrorString(error)[1]}")
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
 def allocate(stack, device, size):
