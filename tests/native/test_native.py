@@ -61,7 +61,9 @@ class TestThread(_Executables):
 def _run(build: Path, name: str, seconds: int, **extra: str) -> None:
     if "thread" in build.name and name.startswith("test_faults"):
         pytest.skip("TSan cannot leave a signal handler by a jump, which is what these tests do")
-    options = {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1"}
+    # A child forked before anything was in use starts threads of its own, which TSan refuses unless it is told.
+    thread = "halt_on_error=1:die_after_fork=0"
+    options = {"UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1", "TSAN_OPTIONS": thread}
     _command(str(build / name), seconds=seconds, **options, **extra)
 
 
