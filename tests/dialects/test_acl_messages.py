@@ -177,7 +177,7 @@ def test_another_kind_and_another_context_say_where_it_was_made(acl: ModuleType)
     assert f"stream {stream:#x}, made at {made}, belongs to device 0, and device 1 is current" in message(acl)
 
 
-@pytest.mark.parametrize("invented", [12345, (1 << 62) + 64 * 10_000, 0x5000_0000_0000, (1 << 64) - 64])
+@pytest.mark.parametrize("invented", [12345, (1 << 62) + (64 << 40), 0x5000_0000_0000, (1 << 64) - 64])
 def test_an_invented_number_is_told_as_that(acl: ModuleType, invented: int) -> None:
     assert acl.rt.synchronize_stream(invented) == 107000
     text = message(acl)
