@@ -80,8 +80,6 @@ class Calls:
     ----------
     explain : callable
         Returns the cause of an error and what to do about it, in HIP's terms.
-    code_of : callable
-        Returns the name of an error's code where the fault alone does not tell; None elsewhere.
     report : callable
         Told each :class:`Failure`, before the call returns; hipErrorNotReady is none.
 

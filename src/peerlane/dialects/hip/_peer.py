@@ -28,9 +28,7 @@ def _invalid(device_id: int) -> Exception:
 
 def device_of(device_id: int) -> Device:
     """Return a device by number: hipErrorInvalidDevice with the valid ones."""
-    devices = machine.visible()
-    if not devices:
-        machine.ordinal  # noqa: B018 - raises what says why
+    devices = machine.shown()
     if not 0 <= device_id < len(devices):
         raise _invalid(device_id)
     return devices[device_id]

@@ -104,6 +104,17 @@ class HipMachine(Machine):
             self._visible = visible(devices)
         return self._visible
 
+    def shown(self) -> tuple[Device, ...]:
+        """Return the visible devices, at least one: hipErrorNoDevice."""
+        found = self.visible()
+        if not found:
+            raise refusal(
+                "hipErrorNoDevice",
+                f"no device is visible of the {len(self.devices())} that the node has",
+                "correct HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES",
+            )
+        return found
+
     def id_of(self, ordinal: int) -> int:
         """Return HIP's id of a device by the node's number; what is no number stays, and -2 for one not shown."""
         shown = [device.ordinal for device in self.visible()]
@@ -113,14 +124,7 @@ class HipMachine(Machine):
     def ordinal(self) -> int:
         """The number of this thread's device, at first the first one's; hipErrorNoDevice if none is shown."""
         if self._ordinal.number is None:
-            shown = self.visible()
-            if not shown:
-                raise refusal(
-                    "hipErrorNoDevice",
-                    f"no device is visible of the {len(self.devices())} that the node has",
-                    "correct HIP_VISIBLE_DEVICES, CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES",
-                )
-            self._ordinal.number = shown[0].ordinal
+            self._ordinal.number = self.shown()[0].ordinal
         return self._ordinal.number
 
     def use(self, ordinal: int) -> Device:
