@@ -34,7 +34,7 @@ def forget(token: int) -> None:
 
 
 def run(queue: _core.CallbackQueue, token: int) -> None:
-    """Make a taken call and let its stream go on; what it raises is a failure of its stream."""
+    """Make a taken call, let go of it and let its stream go on; what it raises is a failure of its stream."""
     function, args = _queued.pop(token)
     has_raised = False
     try:
@@ -48,6 +48,7 @@ def run(queue: _core.CallbackQueue, token: int) -> None:
         if len(_failed) > _REMEMBERED:
             _failed.popitem(last=False)
     finally:
+        del function, args  # whoever waits for the stream finds them gone
         queue.finish(token, has_raised)
 
 

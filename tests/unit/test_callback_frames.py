@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import peerlane as pl
@@ -26,3 +28,20 @@ def test_a_callback_that_raised_keeps_no_memory(node: Node) -> None:
             assert isinstance(failed.value.__cause__, ValueError)
             del failed
     assert d0.free_bytes == free
+
+
+def test_a_callback_is_let_go_of_before_its_stream_goes_on(node: Node) -> None:
+    gone: list[int] = []
+
+    class Held:
+        def __call__(self) -> None: ...
+
+        def __del__(self) -> None:
+            time.sleep(0.02)  # a stream that went on first would be seen
+            gone.append(1)
+
+    with node("devices=1")[0].create_stream() as stream:
+        for calls in range(1, 4):
+            stream.launch_callback(Held())
+            stream.sync(timeout=20)
+            assert len(gone) == calls
