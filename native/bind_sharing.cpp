@@ -35,9 +35,9 @@ struct OfferHandle {
     OfferHandle(const OfferHandle&) = delete;
 };
 
-std::shared_ptr<SharedSignal> open_page(const OfferHandle& offered, const LedgerHandle& ledger) {
+std::shared_ptr<SharedSignal> open_page(const OfferHandle& offered, const LedgerHandle& ledger, uint32_t bank) {
     try {
-        return open_signal(offered.offer, ledger);
+        return open_signal(offered.offer, ledger, bank);
     } catch (const Refusal& refusal) {
         if (refusal.error != EBADF) throw;   // the memory has another size than a signal's
         throw refuse_handle(Status::bad_answer, {.exporter = offered.opening.exporter()->pid()});
@@ -117,13 +117,14 @@ void bind_sharing(nb::module_& m) {
                      "(offset, length) of what is meant.")
         .def(
             "signal",
-            [](OfferHandle& self, const LedgerHandle& ledger) {
+            [](OfferHandle& self, const LedgerHandle& ledger, uint32_t bank) {
                 if (self.offer.fd < 0) throw Refusal{.why = Why::closed};
-                auto signal = open_page(self, ledger);
+                auto signal = open_page(self, ledger, bank);
                 ::close(std::exchange(self.offer.fd, -1));
                 return new SignalHandle{std::move(signal), true, std::make_shared<Opening>(std::move(self.opening))};
             },
-            "ledger"_a, nb::rv_policy::take_ownership, "What it shares of a notify or an event; the offer is used up.")
+            "ledger"_a, "bank"_a = 0, nb::rv_policy::take_ownership,
+            "What it shares of a notify, an event or, of `bank` lines, a bank; the offer is used up.")
         .def_prop_ro("detail", [](const OfferHandle& self) { return self.offer.grant.detail[0]; })
         .def_static(
             "of_file",

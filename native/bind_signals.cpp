@@ -1,8 +1,9 @@
-// Signals that processes share: notifies and events given to others, and theirs.
+// Signals that processes share: notifies, banks of them, and events given to others, and theirs.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 
 #include "bind_signals.h"
+#include "scheduler.h"
 #include "shared_signal.h"
 
 namespace nb = nanobind;
@@ -11,24 +12,69 @@ using namespace peerlane;
 
 namespace {
 
-std::shared_ptr<SharedSignal> created(const LedgerHandle& ledger) {
+std::shared_ptr<SharedSignal> created(const LedgerHandle& ledger, uint32_t bank) {
     Scheduler::get().use_bell(ledger.ledger);
-    return SharedSignal::create(ledger.ledger);
+    return SharedSignal::create(ledger.ledger, bank);
+}
+
+// Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
+void record_now(const HeldNotify& self) {
+    Seen seen{.kind = OpKind::notify, .notify = self.shared->id};
+    uint64_t started = 0;
+    if (is_observed()) [[unlikely]] {
+        seen.order = Scheduler::get().next_order();
+        started = Scheduler::get().next_order();
+    }
+    uint64_t number;
+    {
+        const GilReleased gil;
+        number = Scheduler::get().notify_recorded(*self.shared);
+    }
+    if (started == 0 || !is_observed()) return;
+    tell_submitted(seen);
+    seen.order = started;
+    seen.record = number;
+    Scheduler::get().note(std::move(seen));
+}
+
+// A record that comes at once is had without a stream, a lock or a system call.
+bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
+    constexpr uint64_t kWithGil = 2'000;   // giving it away and taking it back costs 50 ns, and more if somebody takes it
+    Notify& notify = *self.shared;
+    Heap::get().check_usable();
+    if (notify.consume()) return true;
+    if (spin_ns == 0) return false;
+    const auto spin = [&notify](uint64_t until) {
+        while (now_ns() < until)
+            for (unsigned looks = 0; looks < 16; ++looks)
+                if (notify.consume()) return true;
+        return false;
+    };
+    const uint64_t start = now_ns();
+    if (spin(start + std::min(spin_ns, kWithGil))) return true;
+    if (spin_ns <= kWithGil) return false;
+    const GilReleased gil;
+    return spin(start + spin_ns);
 }
 
 }  // namespace
 
-std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle& ledger) {
+std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle& ledger, uint32_t bank) {
     Scheduler::get().use_bell(ledger.ledger);
-    return SharedSignal::open(offer.fd, ledger.ledger);
+    return SharedSignal::open(offer.fd, ledger.ledger, bank);
 }
 
 void bind_signals(nb::module_& m) {
     m.attr("SHARED_RECORDS") = SharedSignal::kRecords;
-    nb::class_<SignalHandle>(m, "Signal", "What processes share of a notify or an event.")
+    m.attr("MOST_LINES") = SharedSignal::kMostLines;
+    nb::class_<SignalHandle>(m, "Signal", "What processes share of a notify or an event, or a bank of notifies.")
         .def(
-            "__init__", [](SignalHandle* self, const LedgerHandle& ledger) { new (self) SignalHandle{created(ledger), true}; },
-            "ledger"_a)
+            "__init__",
+            [](SignalHandle* self, const LedgerHandle& ledger, uint32_t bank) {
+                if (bank > SharedSignal::kMostLines) throw nb::value_error("too many lines");
+                new (self) SignalHandle{created(ledger, bank), true};
+            },
+            "ledger"_a, "bank"_a = 0, "`bank`: how many lines of a bank.")
         .def(
             "offer",
             [](const SignalHandle& self, uint16_t kind, uint32_t device, uint64_t detail, bool everyone) {
@@ -60,4 +106,45 @@ void bind_signals(nb::module_& m) {
                 return new HeldNotify{Notify::record_of(self.signal, number, device)};
             },
             "number"_a, "device"_a, nb::rv_policy::take_ownership, "What stands for one record of an event.");
+
+    nb::class_<HeldNotify>(m, "Notify", "A signal line, used by this process.")
+        .def(
+            "__init__",
+            [](HeldNotify* self, int kind, uint32_t device) {
+                new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
+            },
+            "kind"_a, "device"_a, "`kind`: 0 binary, 1 fifo, 2 strict.")
+        .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
+        .def(
+            "__init__",
+            [](HeldNotify* self, int kind, uint32_t device, const SignalHandle& signal, uint32_t index) {
+                if (index != 0 && index >= signal.signal->bank()) throw nb::index_error("no such line in the bank");
+                new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
+                Scheduler::get().share(*self->shared, signal.signal, false, index);
+            },
+            "kind"_a, "device"_a, "signal"_a, "index"_a = 0, "One that another process made, or a line of a bank.")
+        .def(
+            "_share",
+            [](const HeldNotify& self, const LedgerHandle& ledger) {
+                Scheduler::get().use_bell(ledger.ledger);
+                if (!self.shared->shared()) Scheduler::get().share(*self.shared, SharedSignal::create(ledger.ledger), true);
+                return new SignalHandle{self.shared->sharing(), false};
+            },
+            "ledger"_a, nb::rv_policy::take_ownership, "Let other processes record it and wait for it.")
+        .def(
+            "_withdraw",
+            [](const HeldNotify& self) {
+                const GilReleased gil;
+                SharedSignal* const with = self.shared->shared();
+                if (with && with->bank() == 0) with->abandon();
+            },
+            "This process offers it to nobody any more.")
+        .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
+        .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
+        .def("_record", &record_now, "Record now, outside of any stream.")
+        .def("_consume", &consume_now, "spin_ns"_a,
+             "Consume a record that is there, or comes while this spins; False: none came.")
+        .def("_promise", [](const HeldNotify& self) { Scheduler::get().promise(*self.shared); },
+             "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
+        .def("_reset", [](const HeldNotify& self) { Scheduler::get().reset(*self.shared); });
 }

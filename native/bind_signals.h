@@ -28,4 +28,4 @@ struct SignalHandle {
 };
 
 // The signal of an offer, whose descriptor stays the caller's.
-std::shared_ptr<peerlane::SharedSignal> open_signal(const peerlane::Offer& offer, const LedgerHandle& ledger);
+std::shared_ptr<peerlane::SharedSignal> open_signal(const peerlane::Offer& offer, const LedgerHandle& ledger, uint32_t bank);

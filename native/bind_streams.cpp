@@ -26,7 +26,7 @@ nb::object as_object(const FailurePtr& failure) {
     return nb::make_tuple(as_exception(failure->refusal), failure->stream, failure->sequence,
                           name_of(failure->kind), failure->token, as_object(failure->cause), failure->device,
                           site_of(failure->site), site_of(failure->stream_site),
-                          nb::make_tuple(ends.dst, ends.dst_id, ends.src, ends.src_id, ends.size, ends.rows));
+                          nb::make_tuple(ends.dst, ends.dst_id, ends.src, ends.src_id, ends.size, ends.rows, ends.notify));
 }
 
 // Not taken while the module is loaded: a program that forks before its first call is fine.
@@ -226,26 +226,6 @@ static void bind_stream(nb::module_& m) {
             "memory"_a, "Free an allocation when what was submitted by now is over.");
 }
 
-// Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
-static void record_now(const HeldNotify& self) {
-    Seen seen{.kind = OpKind::notify, .notify = self.shared->id};
-    uint64_t started = 0;
-    if (is_observed()) [[unlikely]] {
-        seen.order = scheduler().next_order();
-        started = scheduler().next_order();
-    }
-    uint64_t number;
-    {
-        const GilReleased gil;
-        number = scheduler().notify_recorded(*self.shared);
-    }
-    if (started == 0 || !is_observed()) return;
-    tell_submitted(seen);
-    seen.order = started;
-    seen.record = number;
-    scheduler().note(std::move(seen));
-}
-
 static void bind_marks(nb::module_& m) {
     nb::class_<HeldMark>(m, "Mark", "One record of an event.")
         .def_prop_ro("stream_id", [](const HeldMark& self) { return self.shared->stream_id; })
@@ -286,43 +266,6 @@ static void bind_marks(nb::module_& m) {
         .def(nb::init<>())
         .def_prop_ro("is_idle", [](const GroupHandle& self) { return self.group->is_idle(); },
                      "Whether all that its streams were given is over.");
-
-    nb::class_<HeldNotify>(m, "Notify", "A signal line, used by this process.")
-        .def(
-            "__init__",
-            [](HeldNotify* self, int kind, uint32_t device) {
-                new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
-            },
-            "kind"_a, "device"_a, "`kind`: 0 binary, 1 fifo, 2 strict.")
-        .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
-        .def(
-            "__init__",
-            [](HeldNotify* self, int kind, uint32_t device, const SignalHandle& signal) {
-                new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
-                scheduler().share(*self->shared, signal.signal, false);
-            },
-            "kind"_a, "device"_a, "signal"_a, "One that another process made.")
-        .def(
-            "_share",
-            [](const HeldNotify& self, const LedgerHandle& ledger) {
-                scheduler().use_bell(ledger.ledger);
-                if (!self.shared->shared()) scheduler().share(*self.shared, SharedSignal::create(ledger.ledger), true);
-                return new SignalHandle{self.shared->sharing(), false};
-            },
-            "ledger"_a, nb::rv_policy::take_ownership, "Let other processes record it and wait for it.")
-        .def(
-            "_withdraw",
-            [](const HeldNotify& self) {
-                const GilReleased gil;
-                if (SharedSignal* const with = self.shared->shared()) with->abandon();
-            },
-            "This process offers it to nobody any more.")
-        .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
-        .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
-        .def("_record", &record_now, "Record now, outside of any stream.")
-        .def("_promise", [](const HeldNotify& self) { scheduler().promise(*self.shared); },
-             "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
-        .def("_reset", [](const HeldNotify& self) { scheduler().reset(*self.shared); });
 
     nb::class_<HeldCallbacks>(m, "CallbackQueue", "Where callbacks wait for the thread that runs them.")
         .def("__init__", [](HeldCallbacks* self) { new (self) HeldCallbacks{new CallbackQueue}; })

@@ -174,6 +174,30 @@ void bind_submissions(nb::module_& m) {
         "Copy all of `src` to `dst`, which must be as large, in stream order; False if one is no Memory, and then "
         "nothing happens.");
     m.def(
+        "copy_part",
+        [](const StreamHandle* stream, nb::handle dst, uint64_t dst_at, nb::handle src, uint64_t src_at, uint64_t size) {
+            if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) return false;
+            Heap::get().check_usable();
+            const Memory to(memory_of(dst), dst_at, size), from(memory_of(src), src_at, size);
+            Operand target = writable(to), source = readable(from);
+            if (stream && size == 0) {
+                submit_nothing(*stream);
+            } else if (stream) {
+                submit_move(*stream, {.kind = OpKind::copy, .size = size}, target, source, kept(dst, src));
+            } else {
+                if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&target}, {&source});
+                if (size <= kBrief)
+                    copy(target, source, size);
+                else
+                    interruptible([&](Poll poll) { copy(target, source, size, false, poll); });
+            }
+            return true;
+        },
+        "stream"_a.none(), "dst"_a.none(), "dst_at"_a, "src"_a.none(), "src_at"_a, "size"_a,
+        nb::sig("def copy_part(stream: Stream | None, dst: typing.Any, dst_at: int, src: typing.Any, src_at: int, size: int) -> bool"),
+        "Copy `size` bytes from byte `src_at` of `src` to byte `dst_at` of `dst`; False if one is no Memory, and then "
+        "nothing happens.");
+    m.def(
         "submit_copy_at",
         [](const StreamHandle& stream, uint64_t dst, uint64_t src, uint64_t size, bool direct) {
             Heap::get().check_usable();

@@ -11,7 +11,7 @@
 
 namespace peerlane {
 
-enum class Kind : uint16_t { memory = 1, buffer = 2, event = 3, notify = 4 };   // what a handle stands for
+enum class Kind : uint16_t { memory = 1, buffer = 2, event = 3, notify = 4, notifies = 5 };   // what a handle stands for
 
 constexpr uint16_t kMayRead = 1, kMayWrite = 2, kForPeers = 4;
 

@@ -126,7 +126,7 @@ SignalPage::~SignalPage() {
 SignalLine& Notify::signal() const {
     SharedSignal* const with = shared();
     if (!with) return line;
-    return kind == NotifyKind::level ? with->record_line(target) : with->line();
+    return kind == NotifyKind::level ? with->record_line(target) : with->line(index_);
 }
 
 bool Notify::is_recorded() const {
@@ -182,7 +182,8 @@ void Notify::reset() {
     at.generation.fetch_add(1, std::memory_order_acq_rel);
 }
 
-void Notify::share(std::shared_ptr<SharedSignal> with, bool keep) {
+void Notify::share(std::shared_ptr<SharedSignal> with, bool keep, uint32_t index) {
+    index_ = index;
     if (keep) {
         with->line().consumed.store(line.consumed.load(std::memory_order_relaxed), std::memory_order_relaxed);
         // Whoever waits here is woken by every record, as if he had announced himself.
@@ -230,7 +231,7 @@ Notify::~Notify() {
     struct Gone {
         ~Gone() { living.fetch_sub(1, std::memory_order_release); }
     } last;
-    if (shared_ && kind != NotifyKind::level && !Heap::get().is_forked()) shared_->abandon();
+    if (shared_ && shared_->bank() == 0 && kind != NotifyKind::level && !Heap::get().is_forked()) shared_->abandon();
     if (!local_ || Heap::get().is_forked()) return;
     const auto index = static_cast<uint32_t>(&line - &page->line(0));
     Lines::get().give(static_cast<LocalPage&>(*page), index);

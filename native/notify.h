@@ -76,8 +76,9 @@ struct Notify {
     // Announce a waiter, then look again: a record after this rings.
     bool announce();
     void reset();
-    // Let other processes record it and wait for it.  `keep`: what it has now goes with it.  Under the scheduler's lock.
-    void share(std::shared_ptr<SharedSignal> with, bool keep);
+    // Let other processes record it and wait for it.  `keep`: what it has now goes with it; `index`: which line of a
+    // bank.  Under the scheduler's lock.
+    void share(std::shared_ptr<SharedSignal> with, bool keep, uint32_t index = 0);
     SharedSignal* shared() const { return used_.load(std::memory_order_acquire); }
     std::shared_ptr<SharedSignal> sharing() const { return shared_; }   // not while it is being shared
     bool is_local() const { return local_ && !shared(); }   // nobody outside of this process can record it
@@ -104,6 +105,7 @@ struct Notify {
   private:
     ~Notify();
     bool local_ = false;    // its line goes back
+    uint32_t index_ = 0;    // of its line in a bank
     std::shared_ptr<SharedSignal> shared_;
     std::atomic<SharedSignal*> used_{nullptr};
 };

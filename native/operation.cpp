@@ -1,5 +1,7 @@
 #include "operation.h"
 
+#include "notify.h"
+
 namespace peerlane {
 
 namespace {
@@ -37,6 +39,7 @@ Ends ends_of(const Op& op) {
         return heap.address_of(extent) + (at - reinterpret_cast<uintptr_t>(heap.host_of(extent, 0)));
     };
     const auto id = [](const Extent* extent) { return extent ? extent->id.load(std::memory_order_relaxed) : 0; };
+    if (op.kind == OpKind::notify || op.kind == OpKind::wait_notify) return {.notify = op.notify->id};
     const bool names_memory = op.kind <= OpKind::fill || op.kind == OpKind::descriptor || op.kind == OpKind::wait_value;
     if (!names_memory) return {};
     Ends ends{.dst = address(op.dst, op.dst_extent), .dst_id = id(op.dst_extent), .size = op.size};

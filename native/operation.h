@@ -104,10 +104,12 @@ struct Op {
 
 static_assert(sizeof(Op) == 64);
 
-// What a failure tells of the memory that an operation works on: addresses as the program knows them, and allocations.
+// What a failure tells of what an operation works on: memory, by addresses as the program knows them and allocations; or
+// a notify.
 struct Ends {
     uint64_t dst = 0, dst_id = 0, src = 0, src_id = 0, size = 0;
     uint64_t rows = 0;                  // of `size` bytes each; 0: no rectangle
+    uint64_t notify = 0;                // the id of what it records or waits for
 };
 // While it holds its pins.
 Ends ends_of(const Op& op);

@@ -307,10 +307,10 @@ uint64_t Scheduler::notify_recorded(Notify& notify) {
     return number;
 }
 
-void Scheduler::share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep) {
+void Scheduler::share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep, uint32_t index) {
     Heap::get().check_usable();
     Lock lock(mutex_);
-    notify.share(std::move(with), keep);
+    notify.share(std::move(with), keep, index);
     each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
     demand_all();   // what is queued may record it
     ++hope_;

@@ -92,7 +92,7 @@ class Scheduler {
     void finish_callback(Stream& stream, uint64_t token, bool raised);
     // Outside of any stream: the number of the record; throws Refusal when it is doubled.
     uint64_t notify_recorded(Notify& notify);
-    void share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep);
+    void share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep, uint32_t index = 0);
     void use_bell(std::shared_ptr<Ledger> node);   // what other processes ring for this one lies there from now on
     void reset(Notify& notify);                     // its records are consumed
     void promise(Notify& notify);                   // the program will record it, whatever is cancelled

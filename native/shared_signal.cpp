@@ -30,8 +30,8 @@ Opened& opened() {
 
 }  // namespace
 
-SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Ledger> ledger)
-    : page_(std::move(page)), ledger_(std::move(ledger)), me_(own(ledger_->slot())) {
+SharedSignal::SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Ledger> ledger, uint32_t bank)
+    : page_(std::move(page)), ledger_(std::move(ledger)), me_(own(ledger_->slot())), bank_(bank) {
     // Who let go counts for those who wait as long as he lives; his place is taken when there is no other.
     for (const bool also_let_go : {false, true})
         for (place_ = 0; place_ < kMembers; ++place_) {
@@ -53,11 +53,11 @@ SharedSignal::~SharedSignal() {
     member(place_).owner.fetch_or(SignalMember::kLetGo, std::memory_order_acq_rel);
 }
 
-std::shared_ptr<SharedSignal> SharedSignal::create(std::shared_ptr<Ledger> ledger) {
-    return std::make_shared<SharedSignal>(std::make_unique<SignalPage>(kLines), std::move(ledger));
+std::shared_ptr<SharedSignal> SharedSignal::create(std::shared_ptr<Ledger> ledger, uint32_t bank) {
+    return std::make_shared<SharedSignal>(std::make_unique<SignalPage>(lines(bank)), std::move(ledger), bank);
 }
 
-std::shared_ptr<SharedSignal> SharedSignal::open(int fd, std::shared_ptr<Ledger> ledger) {
+std::shared_ptr<SharedSignal> SharedSignal::open(int fd, std::shared_ptr<Ledger> ledger, uint32_t bank) {
     struct stat found{};
     if (fstat(fd, &found) != 0) throw Refusal{.why = Why::descriptors, .role = "signals", .error = errno};
     Opened& all = opened();
@@ -65,8 +65,8 @@ std::shared_ptr<SharedSignal> SharedSignal::open(int fd, std::shared_ptr<Ledger>
     std::erase_if(all.by_file, [](const auto& each) { return each.second.expired(); });
     auto& known = all.by_file[found.st_ino];
     auto mine = known.lock();
-    if (!mine || mine->ledger_ != ledger) {
-        mine = std::make_shared<SharedSignal>(std::make_unique<SignalPage>(fd, kLines), std::move(ledger));
+    if (!mine || mine->ledger_ != ledger || mine->bank_ != bank) {
+        mine = std::make_shared<SharedSignal>(std::make_unique<SignalPage>(fd, lines(bank)), std::move(ledger), bank);
         known = mine;
     }
     return mine;
@@ -88,7 +88,8 @@ bool SharedSignal::is_there(uint64_t owner) const {
 void SharedSignal::announce() { member(place_).waiting.store(ledger_->slot() + 1, std::memory_order_seq_cst); }
 
 void SharedSignal::ring() {
-    for (uint32_t i = 0; i < kMembers; ++i)
+    // Places are taken from the first on: behind one that was never used there is none.
+    for (uint32_t i = 0; i < kMembers && member(i).owner.load(std::memory_order_relaxed) != 0; ++i)
         if (member(i).waiting.load(std::memory_order_relaxed) != 0)
             if (const uint64_t slot = member(i).waiting.exchange(0, std::memory_order_acq_rel)) ledger_->ring(slot - 1);
 }
@@ -98,7 +99,9 @@ uint64_t SharedSignal::lost_to() const {
     for (uint32_t i = 0; i < kMembers; ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
         if (owner == 0 || is_mine(owner)) continue;
-        if (is_there(owner)) return 0;
+        // Whoever let go of a channel's end records nothing there any more.
+        const bool has_ended = bank_ != 0 && (owner & SignalMember::kLetGo);
+        if (!has_ended && is_there(owner)) return 0;
         dead = static_cast<uint64_t>(SignalMember::pid_of(owner));
     }
     return dead;

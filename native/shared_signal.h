@@ -1,4 +1,5 @@
-// Signals that several processes record and wait for: a page of a sealed memfd of their own.
+// Signals that several processes record and wait for: pages of a sealed memfd of their own.  One line, of a notify or an
+// event, or a bank of them: the notifies of one end of a channel.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -29,15 +30,18 @@ class SharedSignal {
   public:
     static constexpr uint32_t kMembers = 64;
     static constexpr uint32_t kRecords = 32;   // of an event, that are told apart
+    static constexpr uint32_t kMostLines = 1024;   // of a bank
 
-    static std::shared_ptr<SharedSignal> create(std::shared_ptr<Ledger> ledger);       // throws Refusal
+    // `bank`: how many lines of a bank, 0 for a notify or an event.
+    static std::shared_ptr<SharedSignal> create(std::shared_ptr<Ledger> ledger, uint32_t bank = 0);   // throws Refusal
     // The one that this process has already, if it has it.  `fd` is not kept; throws Refusal.
-    static std::shared_ptr<SharedSignal> open(int fd, std::shared_ptr<Ledger> ledger);
-    SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Ledger> ledger);
+    static std::shared_ptr<SharedSignal> open(int fd, std::shared_ptr<Ledger> ledger, uint32_t bank = 0);
+    SharedSignal(std::unique_ptr<SignalPage> page, std::shared_ptr<Ledger> ledger, uint32_t bank);
     ~SharedSignal();
     SharedSignal(const SharedSignal&) = delete;
 
-    SignalLine& line() const { return page_->line(0); }
+    uint32_t bank() const { return bank_; }
+    SignalLine& line(uint32_t i = 0) const { return page_->line(bank_ == 0 ? 0 : kFirstOfBank + i); }
     SignalLine& record_line(uint64_t number) const { return page_->line(kFirstRecord + number % kRecords); }
     int fd() const { return page_->fd(); }
     uint64_t bytes() const { return page_->bytes(); }
@@ -59,7 +63,9 @@ class SharedSignal {
     uint64_t issued() const { return line().consumed.load(std::memory_order_acquire); }
 
   private:
-    static constexpr uint32_t kLines = 63, kFirstMember = 1, kFirstRecord = kLines - kRecords;
+    static constexpr uint32_t kLines = 63, kFirstMember = 1, kFirstRecord = kLines - kRecords, kFirstOfBank = 17;
+
+    static uint32_t lines(uint32_t bank) { return bank == 0 ? kLines : kFirstOfBank + bank; }
 
     bool is_there(uint64_t owner) const;   // alive, and in the node still
     bool is_mine(uint64_t owner) const { return (owner & ~SignalMember::kLetGo) == me_; }
@@ -68,6 +74,7 @@ class SharedSignal {
     const std::unique_ptr<SignalPage> page_;
     const std::shared_ptr<Ledger> ledger_;
     const uint64_t me_;
+    const uint32_t bank_;
     uint32_t place_ = 0;
     const std::shared_ptr<ExportGroup> group_ = std::make_shared<ExportGroup>();
     std::mutex mutex_;

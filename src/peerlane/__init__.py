@@ -9,6 +9,7 @@ from peerlane import raw, trace
 from peerlane.address_range import AddressRange
 from peerlane.backend.interface import Caps, DeviceInfo, HandleKind, Kind, Location
 from peerlane.buffer import Buffer, Route, as_buffer
+from peerlane.channel import Channel
 from peerlane.copies import copy, copy_2d, copy_batch, fill
 from peerlane.descriptor import CopyDescriptor
 from peerlane.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
@@ -29,6 +30,7 @@ from peerlane.errors import (
     WaitTimeout,
 )
 from peerlane.event import Event
+from peerlane.group import Group, Member
 from peerlane.notify import Notify, NotifyKind
 from peerlane.observers import Observer, set_observer
 from peerlane.physical import Physical
@@ -45,6 +47,7 @@ __all__ = [
     "Busy",
     "Cancelled",
     "Caps",
+    "Channel",
     "Closed",
     "CopyDescriptor",
     "Device",
@@ -53,12 +56,14 @@ __all__ = [
     "Error",
     "Event",
     "Fault",
+    "Group",
     "Handle",
     "HandleKind",
     "Host",
     "InvalidValue",
     "Kind",
     "Location",
+    "Member",
     "Notify",
     "NotifyKind",
     "Observer",

@@ -313,8 +313,10 @@ class Offer:
     def part(self) -> tuple[int, int]:
         """(offset, length) of what is meant."""
 
-    def signal(self, ledger: Ledger) -> Signal:
-        """What it shares of a notify or an event; the offer is used up."""
+    def signal(self, ledger: Ledger, bank: int = 0) -> Signal:
+        """
+        What it shares of a notify, an event or, of `bank` lines, a bank; the offer is used up.
+        """
 
     @property
     def detail(self) -> int: ...
@@ -358,10 +360,13 @@ def fill(dst: int, value: int, width: int, count: int) -> None: ...
 
 SHARED_RECORDS: int = 32
 
-class Signal:
-    """What processes share of a notify or an event."""
+MOST_LINES: int = 1024
 
-    def __init__(self, ledger: Ledger) -> None: ...
+class Signal:
+    """What processes share of a notify or an event, or a bank of notifies."""
+
+    def __init__(self, ledger: Ledger, bank: int = 0) -> None:
+        """`bank`: how many lines of a bank."""
 
     def offer(self, kind: int, device: int, detail: int, everyone: bool) -> tuple[int, int]:
         """Return (index, nonce)."""
@@ -391,6 +396,47 @@ class Signal:
 
     def record_of(self, number: int, device: int) -> Notify:
         """What stands for one record of an event."""
+
+class Notify:
+    """A signal line, used by this process."""
+
+    @overload
+    def __init__(self, kind: int, device: int) -> None:
+        """`kind`: 0 binary, 1 fifo, 2 strict."""
+
+    @overload
+    def __init__(self, kind: int, device: int, signal: Signal, index: int = 0) -> None:
+        """One that another process made, or a line of a bank."""
+
+    @property
+    def id(self) -> int: ...
+
+    def _share(self, ledger: Ledger) -> Signal:
+        """Let other processes record it and wait for it."""
+
+    def _withdraw(self) -> None:
+        """This process offers it to nobody any more."""
+
+    @property
+    def recorded(self) -> int: ...
+
+    @property
+    def consumed(self) -> int: ...
+
+    def _record(self) -> None:
+        """Record now, outside of any stream."""
+
+    def _consume(self, spin_ns: int) -> bool:
+        """
+        Consume a record that is there, or comes while this spins; False: none came.
+        """
+
+    def _promise(self) -> None:
+        """
+        Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.
+        """
+
+    def _reset(self) -> None: ...
 
 class Mark:
     """One record of an event."""
@@ -424,42 +470,6 @@ class Group:
     @property
     def is_idle(self) -> bool:
         """Whether all that its streams were given is over."""
-
-class Notify:
-    """A signal line, used by this process."""
-
-    @overload
-    def __init__(self, kind: int, device: int) -> None:
-        """`kind`: 0 binary, 1 fifo, 2 strict."""
-
-    @overload
-    def __init__(self, kind: int, device: int, signal: Signal) -> None:
-        """One that another process made."""
-
-    @property
-    def id(self) -> int: ...
-
-    def _share(self, ledger: Ledger) -> Signal:
-        """Let other processes record it and wait for it."""
-
-    def _withdraw(self) -> None:
-        """This process offers it to nobody any more."""
-
-    @property
-    def recorded(self) -> int: ...
-
-    @property
-    def consumed(self) -> int: ...
-
-    def _record(self) -> None:
-        """Record now, outside of any stream."""
-
-    def _promise(self) -> None:
-        """
-        Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.
-        """
-
-    def _reset(self) -> None: ...
 
 class CallbackQueue:
     """Where callbacks wait for the thread that runs them."""
@@ -543,6 +553,11 @@ def waiting() -> list[tuple[int, int, int, str, int, int, int]]:
 def submit_copy(stream: Stream, dst: Any, src: Any) -> bool:
     """
     Copy all of `src` to `dst`, which must be as large, in stream order; False if one is no Memory, and then nothing happens.
+    """
+
+def copy_part(stream: Stream | None, dst: Any, dst_at: int, src: Any, src_at: int, size: int) -> bool:
+    """
+    Copy `size` bytes from byte `src_at` of `src` to byte `dst_at` of `dst`; False if one is no Memory, and then nothing happens.
     """
 
 def submit_copy_at(stream: Stream, dst: int, src: int, size: int, direct: bool) -> None: ...

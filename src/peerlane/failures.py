@@ -35,8 +35,11 @@ _REFUSALS = frozenset(
 
 _Place: TypeAlias = "sites.Place | None"
 #: (exception, stream, operation, kind, token, cause, device, site, the stream's site, ends), as native code gives it;
-#: the ends are (destination, its allocation, source, its allocation, bytes, rows), 0 for what there is not.
+#: the ends are (destination, its allocation, source, its allocation, bytes, rows, notify), 0 for what there is not.
 Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Place, _Place, tuple[int, ...]]"
+
+#: What the notifies of channels are called, by id.
+notify_names: dict[int, str] = {}
 
 _MOST_SHOWN = 16  # streams that a text names
 _KINDS = {
@@ -143,7 +146,9 @@ def _in_brackets(*texts: str) -> str:
     return f" ({found})" if found else ""
 
 
-def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: int) -> str:
+def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: int, notify: int) -> str:
+    if notify:
+        return _notify(notify) if notify in notify_names else ""
     if not dst:
         return ""
     target = _end(dst, to)
@@ -156,6 +161,11 @@ def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: 
         case "descriptor":
             return f"the copy list at {target}"
     return f"{what} at {target}"
+
+
+def _notify(number: int) -> str:
+    name = notify_names.get(number)
+    return f"notify {number} ({name})" if name else f"notify {number}"
 
 
 def _end(address: int, allocation: int) -> str:
@@ -206,7 +216,7 @@ def _wait(
         case "record":
             reason = f"waits for operation {record} of stream {what}"
         case "notify":
-            reason = f"waits for notify {what}"
+            reason = f"waits for {_notify(what)}"
         case "callback":
             reason = "waits for its callback to return"
         case "value":
@@ -251,7 +261,7 @@ def explain(why: str, *numbers: Any) -> BaseException:
             return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR, device=where)
         case "notify_doubled":
             return Busy(
-                f"notify {allocation} is strict and was recorded again before the record before was consumed",
+                f"{_notify(allocation)} is strict and was recorded again before the record before was consumed",
                 fault=Fault.NOTIFY_DOUBLED,
                 device=where,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from peerlane import _core, observers, origins
 from peerlane.backend.interface import HandleKind
@@ -51,15 +51,24 @@ class Notify(_core.Notify):
     @classmethod
     def _make(cls, device: Device, kind: NotifyKind, opened: _core.Signal | None = None) -> Notify:
         made = cls.__new__(cls)
-        _core.Notify.__init__(
-            made, int(kind), device._native_number(), *(() if opened is None else (opened,))
-        )
-        made.device, made.kind, made._is_closed, made._opened = device, kind, False, opened
-        if observers.active:
-            observers.created(made)
-        if origins.active:
-            origins.made(made)
+        made._begin(device, kind, *(() if opened is None else (opened,)))
+        made._opened = opened
         return made
+
+    @classmethod
+    def _line(cls, device: Device, kind: NotifyKind, bank: _core.Signal, index: int) -> Notify:
+        """Return one of the notifies of a channel's end, whose bank is the channel's to let go of."""
+        made = cls.__new__(cls)
+        made._begin(device, kind, bank, index)
+        return made
+
+    def _begin(self, device: Device, kind: NotifyKind, *where: Any) -> None:
+        _core.Notify.__init__(self, int(kind), device._native_number(), *where)
+        self.device, self.kind, self._is_closed, self._opened = device, kind, False, None
+        if observers.active:
+            observers.created(self)
+        if origins.active:
+            origins.made(self)
 
     @classmethod
     def open(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from peerlane import memory
+from peerlane import _core, memory
 from peerlane.errors import (
     AccessDenied,
     BadHandle,
@@ -18,7 +18,10 @@ from peerlane.errors import (
 )
 from peerlane.node.handles import maker_lost
 
-_KINDS = {1: "physical memory", 2: "a buffer", 3: "an event", 4: "a notify"}
+#: Which ranks the processes are that this one knows, by pid.
+process_names: dict[int, str] = {}
+
+_KINDS = {1: "physical memory", 2: "a buffer", 3: "an event", 4: "a notify", 5: "the notifies of a channel"}
 
 #: Of native code's statuses: what is raised, with which fault, and the text of the numbers that come with it.
 _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
@@ -193,8 +196,11 @@ def explain(why: str, role: str, address: int, size: int, allocation: int, devic
 
 def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
     """Return the exception for a record that only processes which have ended could have made."""
+    name = process_names.get(pid)
+    who = f"{name} (process {pid})" if name else f"process {pid}"
+    what = "has closed its end of the channel" if _core.start_time(pid) else "has ended"
     return PeerLost(
-        f"process {pid} has ended, and no other one could still record what is waited for",
+        f"{who} {what}, and no other one could still record what is waited for",
         call=call,
         device=device,
     )

@@ -37,6 +37,7 @@ class HandleKind(enum.IntEnum):
     BUFFER = 2
     EVENT = 3
     NOTIFY = 4
+    NOTIFIES = 5
 
 
 class Kind(enum.Enum):
@@ -139,6 +140,8 @@ class Backend(Protocol):
         Nobody is listed yet.  Raises ``OutOfMemory`` and ``Unsupported``.
         """
         ...
+
+    node_hash: int  #: what tells this node from others
 
     def offer_signal(
         self, kind: HandleKind, signal: _core.Signal, ordinal: int, detail: int, everyone: bool

@@ -44,7 +44,7 @@ class VirtualBackend:
     def __init__(self, config: NodeConfig) -> None:
         refuse_other_window(config)
         self.config = config
-        self._node_hash = handles.node_hash(config)
+        self.node_hash = handles.node_hash(config)
         self._peers: list[set[int]] = [set() for _ in range(config.devices)]
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self.is_inherited = False
@@ -159,11 +159,11 @@ class VirtualBackend:
     def _serve(self) -> None:
         self._check_open()
         state = self._state
-        _core.serve(state.directory, state.socket_name(state.slot), state.slot, self._node_hash)
+        _core.serve(state.directory, state.socket_name(state.slot), state.slot, self.node_hash)
 
     def _fields(self, kind: HandleKind, ticket: tuple[int, int], nbytes: int) -> HandleFields:
         index, nonce = ticket
-        state, node = self._state, self._node_hash
+        state, node = self._state, self.node_hash
         return HandleFields(
             tag=handles.node_tag(node),
             slot=state.slot,
@@ -217,7 +217,7 @@ class VirtualBackend:
 
     def _decode(self, handle: int | bytes | str) -> HandleFields:
         fields = handles.decode(handle)
-        return fields if handles.is_of(fields, self._node_hash) else handles.decode(handle, self.config)
+        return fields if handles.is_of(fields, self.node_hash) else handles.decode(handle, self.config)
 
     def _ask(
         self, fields: HandleFields, owner: tuple[int, int], kind: HandleKind, timeout: float
@@ -227,7 +227,7 @@ class VirtualBackend:
             state.directory,
             state.socket_name(fields.slot),
             fields.slot,
-            self._node_hash,
+            self.node_hash,
             *owner,
             fields.index,
             fields.nonce,

@@ -131,6 +131,24 @@ class RendezvousServer:
         meeting = self._loop.meeting
         self._loop.post(lambda: (meeting.lose if lost else meeting.end)(rank, fate))
 
+    def linger(self, seconds: float) -> None:
+        """Serve on until every rank has left, then close; returns at once.
+
+        Parameters
+        ----------
+        seconds : float
+            How long the end of this process waits for that.
+        """
+        left = threading.Event()
+        self._loop.post(lambda: self._loop.meeting.when_left(left.set))
+
+        def close_then() -> None:
+            left.wait()
+            self.close()
+
+        threading.Thread(target=close_then, name="peerlane-rendezvous-end", daemon=True).start()
+        atexit.register(_await_end, self._pid, left, seconds)
+
     def close(self) -> None:
         """Stop serving and remove the socket; who waits gets `PeerLost`.  A second time nothing happens.
 
@@ -165,6 +183,11 @@ class RendezvousServer:
     def _check_rank(self, call: str, rank: int) -> None:
         if not 0 <= rank < self.size:
             raise InvalidValue(f"{call}: rank is {rank}; valid are 0 to {self.size - 1}")
+
+
+def _await_end(pid: int, left: threading.Event, seconds: float) -> None:
+    if pid == os.getpid():
+        left.wait(seconds)
 
 
 def _listen(path: Path) -> socket.socket:

@@ -1,0 +1,408 @@
+"""Groups: the ranks of a program that write into each other's memory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from peerlane import _core, sharing_failures
+from peerlane.buffer import Buffer
+from peerlane.channel import WINDOW, Channel, Ends
+from peerlane.device import Device, Host, devices
+from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
+from peerlane.handshake import MAX_TAG, MOST_NOTIFIES, PROTOCOL, Hello
+from peerlane.notify import NotifyKind
+from peerlane.rendezvous.meet import Exchange, Meeting, meet
+from peerlane.timeouts import checked_timeout
+
+if TYPE_CHECKING:
+    from peerlane.rendezvous import Rendezvous
+    from peerlane.sharing import Handle
+
+_LONGEST_NAME = 64
+_KINDS = {kind.name.lower(): kind for kind in NotifyKind}
+_generations: dict[str, int] = {}  # how many groups of a name this process has made
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A rank of a group: its process and its device."""
+
+    rank: int
+    pid: int
+    device: Device
+
+
+class Group:
+    """The ranks of a program, one device each, that write into each other's memory over channels.
+
+    Made by all ranks at about the same time.  Ranks are processes, threads of one process, or both; they are on
+    one node.  A rank that dies ends what others wait for from it with ``PeerLost``.
+
+    Parameters
+    ----------
+    rank, size : int, optional
+        Which rank this is, of how many (at most 1,024); by default what the launcher said.
+    rendezvous : str, callable or Rendezvous, optional
+        How the ranks find one another: ``"tcp://host:port"``, where rank 0 listens until all have come; a callable
+        ``exchange(bytes) -> list[bytes]`` that is called once by all ranks and returns what each of them gave (an
+        all-gather of bytes, by any means); a :class:`peerlane.rendezvous.Rendezvous`; by default what ``peerlane
+        launch``, ``torchrun``, ``mpirun`` or ``srun`` says, else ranks that one process started.
+    device : Device, optional
+        This rank's; by default the one whose number is the rank on this machine, counted round.
+    window : int or Buffer
+        Bytes of the memory that peers write to, or that memory itself, on this rank's device.
+    notifies : str
+        What the notifies of its channels are: ``"binary"``: records count as one until one is consumed; ``"strict"``:
+        doubled and left over ones are failures; ``"fifo"``: each counts.  The same in all ranks.
+    name : str
+        Tells the groups of a program apart that are made at the same time.
+    timeout : float, optional
+        Seconds in which all ranks must come.
+
+    Attributes
+    ----------
+    rank, size : int
+    device : Device
+    window : Buffer
+    members : tuple of Member
+        All ranks.
+
+    Raises
+    ------
+    InvalidValue
+        An argument, or what the launcher said, is impossible; ranks disagree (``BAD_CONFIG``) or are in different nodes
+        (``NODE_MISMATCH``); the text shows both.
+    WaitTimeout, PeerLost
+        A rank did not come in time, or died; the text names it.
+    BadHandle, AccessDenied
+        A rank is of another version of peerlane (``HANDLE_VERSION``), or of another user.
+    """
+
+    def __init__(
+        self,
+        rank: int | None = None,
+        size: int | None = None,
+        *,
+        rendezvous: str | Exchange | Rendezvous | None = None,
+        device: Device | None = None,
+        window: int | Buffer = 1 << 20,
+        notifies: str = "binary",
+        name: str = "world",
+        timeout: float | None = 60.0,
+    ) -> None:
+        call = "Group"
+        kind = _KINDS.get(notifies) if isinstance(notifies, str) else None
+        if kind is None:
+            raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are {', '.join(_KINDS)}", call=call)
+        if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable():
+            raise InvalidValue(
+                f"{call}: name is {name!r}; valid are 1 to {_LONGEST_NAME} printable characters", call=call
+            )
+        if device is not None and not isinstance(device, Device):
+            raise TypeError(f"{call}: device must be a Device or None, not {type(device).__name__}")
+        checked_timeout(call, timeout)
+        with contextlib.ExitStack() as undo:
+            key = f"{name}.{_next_generation(name, rank)}"
+            patience = 1e9 if timeout is None else timeout
+            meeting = meet(call, rank, size, rendezvous, name=key, timeout=patience)
+            undo.callback(meeting.close)
+            self._fill(meeting, key, kind, device, patience)
+            self.window = self._make_window(window, undo)
+            self._registered: dict[str, tuple[Buffer, Handle | None]] = {WINDOW: (self.window, None)}
+            self.members = self._meet_members(patience)
+            undo.pop_all()
+
+    def _fill(
+        self, meeting: Meeting, key: str, kind: NotifyKind, device: Device | None, patience: float
+    ) -> None:
+        self._meeting, self._key, self._kind, self._patience = meeting, key, kind, patience
+        self.rank, self.size = meeting.line.rank, meeting.line.size
+        present = devices()
+        self.device = device if device is not None else present[meeting.local_rank % len(present)]
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._counts: dict[int, int] = {}
+        self._channels: list[Channel] = []
+        self._imported: dict[tuple[int, str], Buffer] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called, or the node was left."""
+        return self._is_closed or self.device.is_closed
+
+    def register(self, buffer: Buffer, tag: str) -> None:
+        """Let peers reach a buffer by a tag, over channels that are made from now on.
+
+        Parameters
+        ----------
+        buffer : Buffer
+            Device memory of this process.
+        tag : str
+            1 to 255 characters; not ``"window"``, which is the window.
+
+        Raises
+        ------
+        InvalidValue, TypeError, Closed
+            The tag is taken or impossible; the buffer is host memory, or closed.
+        """
+        call = "Group.register"
+        self._check_open(call)
+        _check_memory(call, buffer)
+        if not isinstance(tag, str) or not 1 <= len(tag) <= MAX_TAG:
+            raise InvalidValue(f"{call}: the tag is {tag!r}; valid are 1 to {MAX_TAG} characters", call=call)
+        with self._lock:
+            if tag in self._registered:
+                raise InvalidValue(
+                    f"{call}: the tag {tag!r} is taken by {self._registered[tag][0]!r}; choose another one, or "
+                    "deregister that first",
+                    call=call,
+                )
+            self._registered[tag] = (buffer, None)
+
+    def deregister(self, tag: str) -> None:
+        """Offer a buffer to no more channels; peers that have it keep it.
+
+        Raises
+        ------
+        InvalidValue
+            Nothing has this tag, or it is the window.
+        """
+        call = "Group.deregister"
+        with self._lock:
+            if tag == WINDOW or tag not in self._registered:
+                known = ", ".join(repr(each) for each in self._registered if each != WINDOW) or "none"
+                raise InvalidValue(f"{call}: no buffer has the tag {tag!r}; registered: {known}", call=call)
+            _, handle = self._registered.pop(tag)
+        if handle is not None:
+            handle.close()
+
+    def channel(self, peer: int, *, notifies: int = 8, timeout: float | None = None) -> Channel:
+        """Return a new channel to a rank; the other end calls it too, in any order with others.
+
+        The n-th call of one end meets the n-th of the other.
+
+        Parameters
+        ----------
+        peer : int
+            A rank; this one's own is fine.
+        notifies : int
+            How many this end can wait for, 0 to 1,024; the other end may choose another number.
+        timeout : float, optional
+            Seconds for the other end to come; by default those of the group.
+
+        Raises
+        ------
+        InvalidValue
+            No such rank, or that many notifies cannot be.
+        WaitTimeout, PeerLost
+            The other end did not come, or died.
+        Closed
+            The group is closed.
+        """
+        return self.channels([peer], notifies=notifies, timeout=timeout)[0]
+
+    def channels(
+        self, peers: Sequence[int], *, notifies: int = 8, timeout: float | None = None
+    ) -> list[Channel]:
+        """Return new channels to several ranks.
+
+        All invitations are given before the first answer is waited for, so no order in which ranks make their channels
+        can deadlock.  Parameters and errors are those of :meth:`channel`; after an error no channel was made.
+        """
+        call = "Group.channel"
+        self._check_open(call)
+        wanted = [self._checked_peer(call, peer) for peer in peers]
+        if isinstance(notifies, bool) or not isinstance(notifies, int) or not 0 <= notifies <= MOST_NOTIFIES:
+            raise InvalidValue(
+                f"{call}: notifies is {notifies!r}; valid are 0 to {MOST_NOTIFIES:,}", call=call
+            )
+        checked_timeout(call, timeout)
+        patience = self._patience if timeout is None else timeout
+        deadline = time.monotonic() + patience
+        with contextlib.ExitStack() as undo:
+            begun: list[tuple[int, int, Ends]] = []
+            for peer in wanted:
+                with self._lock:
+                    number = self._counts[peer] = self._counts.get(peer, 0) + 1
+                ends = Ends(self, peer, notifies)
+                undo.callback(ends.close)
+                begun.append((peer, number, ends))
+                self._put(f"invite.{number}.{peer}", ends.invitation(self._offered(peer)).encode())
+            made = []
+            for peer, number, ends in begun:
+                said = self._get(call, f"invite.{number}.{self.rank}", peer, deadline)
+                made.append(ends.accept(call, said, patience))
+                undo.callback(made[-1].close)
+                self._put(f"have.{number}.{peer}", b"")
+            for peer, number, _ in begun:
+                # A rank that has ended meanwhile will be missed when somebody waits for it.
+                with contextlib.suppress(PeerLost):
+                    self._get(call, f"have.{number}.{self.rank}", peer, deadline)
+            undo.pop_all()
+        with self._lock:
+            self._channels += made
+        return made
+
+    def close(self) -> None:
+        """End its channels, its window and its end of the rendezvous; idempotent.  What is queued goes on.
+
+        Peers that wait for this rank are told, with ``PeerLost``.  Memory that peers have lives until they let go.
+
+        Raises
+        ------
+        Busy
+            ``NOTIFY_LEFT``: strict notifies were recorded and not consumed; it is closed all the same.
+        """
+        if self._is_closed or self._pid != os.getpid():
+            self._is_closed = True
+            return
+        self._is_closed = True
+        with contextlib.ExitStack() as ends:
+            ends.callback(self._meeting.close)
+            if self._owns_window:
+                ends.callback(self.window.close)
+            for _, handle in self._registered.values():
+                if handle is not None:
+                    ends.callback(handle.close)
+            for buffer in self._imported.values():
+                ends.callback(buffer.close)
+            for channel in self._channels:
+                ends.callback(channel.close)
+
+    def __enter__(self) -> Group:
+        self._check_open("Group")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        with contextlib.suppress(Error):  # what is left over is no news then
+            self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else f"{len(self._channels)} channels"
+        return f"<Group {self._key!r}: rank {self.rank} of {self.size} on {self.device.name}, {state}>"
+
+    def _check_open(self, call: str) -> None:
+        _core.check_usable()
+        if self.is_closed:
+            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+
+    def _checked_peer(self, call: str, peer: object) -> int:
+        if isinstance(peer, bool) or not isinstance(peer, int):
+            raise TypeError(f"{call}: a peer is a rank, an int, not {type(peer).__name__}")
+        if not 0 <= peer < self.size:
+            raise InvalidValue(f"{call}: {peer} is no rank of {self.size}", call=call)
+        return peer
+
+    def _make_window(self, window: int | Buffer, undo: contextlib.ExitStack) -> Buffer:
+        self._owns_window = not isinstance(window, Buffer)
+        if isinstance(window, Buffer):
+            _check_memory("Group", window)
+            return window
+        if isinstance(window, bool) or not isinstance(window, int):
+            raise TypeError(f"Group: window must be bytes or a Buffer, not {type(window).__name__}")
+        made = self.device.allocate(window, peer=True)
+        undo.callback(made.close)
+        return made
+
+    def _meet_members(self, patience: float) -> tuple[Member, ...]:
+        hello = Hello(
+            PROTOCOL, f"{self.device.backend.node_hash:016x}", self._pid, self.device.ordinal, self._kind.name.lower()
+        )
+        deadline = time.monotonic() + patience
+        for peer in range(self.size):
+            self._put(f"hello.{peer}", hello.encode())
+        present = devices()
+        members = []
+        for rank in range(self.size):
+            said = Hello.decode("Group", rank, self._get("Group", f"hello.{self.rank}", rank, deadline))
+            _check_agree(self.rank, hello, rank, said)
+            if said.device >= len(present):
+                raise InvalidValue(f"Group: rank {rank} says device {said.device}, which this node lacks")
+            members.append(Member(rank, said.pid, present[said.device]))
+            sharing_failures.process_names[said.pid] = f"rank {rank}"
+            self._open_route(present[said.device])
+        return tuple(members)
+
+    def _open_route(self, peer: Device) -> None:
+        if peer is not self.device and self.device.can_access(peer):
+            with contextlib.suppress(OutOfMemory):  # as many peers as the profile allows: bytes are staged
+                self.device.peers.add(peer)
+
+    def _offered(self, peer: int) -> dict[str, Buffer | Handle]:
+        """Return what a peer may reach, by tag: handles that let it, or the buffers themselves in one process."""
+        pid = self.members[peer].pid
+        with self._lock:
+            if pid == self._pid:
+                return {tag: buffer for tag, (buffer, _) in self._registered.items()}
+            offered: dict[str, Buffer | Handle] = {}
+            for tag, (buffer, handle) in self._registered.items():
+                if handle is None:
+                    handle = buffer.export()
+                    self._registered[tag] = (buffer, handle)
+                handle.allow.add(pid)
+                offered[tag] = handle
+            return offered
+
+    def _import(self, peer: int, text: str, seconds: float) -> Buffer:
+        """Return a peer's memory by its handle, opened once whatever the number of channels."""
+        with self._lock:
+            found = self._imported.get((peer, text))
+            if found is None:
+                found = self._imported[peer, text] = Buffer.open(text, timeout=seconds)
+            return found
+
+    def _put(self, key: str, value: bytes) -> None:
+        self._meeting.line.put(f"{self._key}/{key}/{self.rank}", value)
+
+    def _get(self, call: str, key: str, peer: int, deadline: float) -> bytes:
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            return self._meeting.line.get(f"{self._key}/{key}/{peer}", timeout=left)
+        except (WaitTimeout, PeerLost) as error:
+            raise error._retold(f"{call}: rank {peer} did not come: {error}") from None
+
+
+def _next_generation(name: str, rank: int | None) -> int:
+    """Count the groups of a name: ranks make them in the same order; threads of one process are told apart."""
+    with _lock:
+        key = f"{name}\0{'' if rank is None else rank}"
+        _generations[key] = _generations.get(key, 0) + 1
+        return _generations[key]
+
+
+def _check_memory(call: str, buffer: object) -> None:
+    if not isinstance(buffer, Buffer):
+        raise TypeError(f"{call}: needs a Buffer, not {type(buffer).__name__}")
+    if isinstance(buffer.device, Host):
+        raise InvalidValue(f"{call}: {buffer!r} is host memory, and peers reach device memory only", call=call)
+    buffer.address  # noqa: B018 - raises the text that names who closed it
+
+
+def _check_agree(mine: int, hello: Hello, rank: int, said: Hello) -> None:
+    if said.node != hello.node:
+        raise InvalidValue(
+            f"Group: rank {rank} is in node {said.node}, rank {mine} in node {hello.node}; give all ranks the same "
+            "PEERLANE_NODE",
+            fault=Fault.NODE_MISMATCH,
+            call="Group",
+        )
+    if said.mode != hello.mode:
+        raise InvalidValue(
+            f"Group: rank {rank} has notifies={said.mode!r}, rank {mine} {hello.mode!r}; they must be the same",
+            fault=Fault.BAD_CONFIG,
+            call="Group",
+        )

@@ -1,0 +1,88 @@
+"""Rank 0 tells the others where the rendezvous is, in a file of the runtime directory that a launcher's words name."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from peerlane import _core
+from peerlane.errors import WaitTimeout
+from peerlane.node.runtime import runtime_directory
+
+_LONGEST = 8192
+_STEP = 0.01
+
+
+class Place:
+    """Where the ranks of one job look.
+
+    Parameters
+    ----------
+    job : sequence of str
+        What tells the job from others; empty: the process that started this one, which has started the others too.
+    name : str
+        Tells the places of one job apart.
+    """
+
+    def __init__(self, job: Sequence[str], name: str) -> None:
+        parent = os.getppid()
+        words = list(job) or [str(parent), str(_core.start_time(parent))]
+        digest = hashlib.sha256("\0".join([*words, name]).encode()).hexdigest()[:32]
+        self._path: Path = runtime_directory() / f"meet-{digest}"
+        self._is_mine = False
+
+    def write(self, message: bytes) -> None:
+        """Let the others find the message, until this is closed or this process ends."""
+        _remove_stale(self._path.parent)
+        head = f"{os.getpid()} {_core.start_time(os.getpid())}\n".encode()
+        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(head + message)
+        os.replace(temporary, self._path)
+        self._is_mine = True
+
+    def read(self, call: str, timeout: float) -> bytes:
+        """Wait for rank 0's message; one of a process that has ended does not count.
+
+        Raises
+        ------
+        WaitTimeout
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(OSError), self._path.open("rb") as file:
+                head, _, message = file.read(_LONGEST).partition(b"\n")
+                if _lives(head):
+                    return message
+            if time.monotonic() >= deadline:
+                raise WaitTimeout(
+                    f"{call}: rank 0 did not come within {timeout:g} s; are all ranks started by one launcher, on one "
+                    "machine, by one user?",
+                    call=call,
+                )
+            time.sleep(_STEP)
+
+    def close(self) -> None:
+        """Take the message back."""
+        if self._is_mine:
+            self._is_mine = False
+            self._path.unlink(missing_ok=True)
+
+
+def _remove_stale(directory: Path) -> None:
+    for path in directory.glob("meet-*"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            if not _lives(file.read(_LONGEST).partition(b"\n")[0]):
+                path.unlink()
+
+
+def _lives(head: bytes) -> bool:
+    pid, _, start = head.partition(b" ")
+    if not (pid.isdigit() and start.isdigit() and len(pid) < 10 and len(start) < 20):
+        return False
+    return bool(_core.start_time(int(pid)) == int(start))

@@ -1,0 +1,248 @@
+"""How the ranks of a program find one another: by a callable, an address, or what a launcher said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from peerlane.errors import BadHandle, Fault, InvalidValue, Unsupported
+from peerlane.rendezvous import by_file, by_tcp
+from peerlane.rendezvous.client import Rendezvous
+from peerlane.rendezvous.server import RendezvousServer
+
+Exchange: TypeAlias = "Callable[[bytes], list[bytes]]"
+
+_MAGIC = b"peerlane rendezvous 1\n"
+_LONGEST = 4096
+_LINGER = 5.0  # others may still be making what needs the rendezvous when rank 0 ends
+#: Names of (rank, size, ranks on this machine, rank on this machine) by launcher, and what tells its jobs apart.
+_LAUNCHERS: tuple[tuple[tuple[str, str, str, str], tuple[str, ...]], ...] = (
+    (
+        ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
+        ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
+    ),
+    (
+        (
+            "OMPI_COMM_WORLD_RANK",
+            "OMPI_COMM_WORLD_SIZE",
+            "OMPI_COMM_WORLD_LOCAL_SIZE",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+        ),
+        ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
+    ),
+    (("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"), ("PMI_ID", "HYDI_CONTROL_FD")),
+    (
+        ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"),
+        ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ),
+)
+
+
+@dataclass
+class Meeting:
+    """A rank's end of a rendezvous, and what has to be closed with it.
+
+    Attributes
+    ----------
+    line : Rendezvous
+    local_rank : int
+        Which of the ranks on this machine this one is.
+    """
+
+    line: Rendezvous
+    local_rank: int
+    owns_line: bool = True
+    server: RendezvousServer | None = None
+    place: by_file.Place | None = None
+
+    def close(self) -> None:
+        """Leave; rank 0 serves until the others have left too."""
+        try:
+            if self.owns_line:
+                self.line.close()
+        finally:
+            if self.place is not None:
+                self.place.close()
+            if self.server is not None:
+                self.server.linger(_LINGER)
+
+
+@dataclass(frozen=True)
+class _Told:
+    rank: int
+    size: int
+    local_rank: int
+    job: tuple[str, ...]
+
+
+def meet(
+    call: str,
+    rank: int | None,
+    size: int | None,
+    how: Rendezvous | str | Exchange | None,
+    *,
+    name: str = "",
+    timeout: float = 60.0,
+    environ: Mapping[str, str] = os.environ,
+) -> Meeting:
+    """Bring the ranks of a program together; called by all of them.
+
+    Parameters
+    ----------
+    call : str
+        For texts.
+    rank, size : int, optional
+        By default what the launcher said.
+    how : Rendezvous, str, callable or None
+        A rendezvous that there is; ``"tcp://host:port"``, where rank 0 listens meanwhile; a callable that is called
+        once, with bytes, by all ranks, and returns what each gave, in the order of ranks; None: ``peerlane launch``,
+        ``torchrun``, ``mpirun`` or ``srun`` on one machine.
+    name : str
+        Tells rendezvous of one program apart that a launcher's words bring together.
+    timeout : float
+        Seconds.
+
+    Raises
+    ------
+    InvalidValue
+        Nothing says which rank this is, or of how many; an address that cannot be; ``BAD_CONFIG``.
+    WaitTimeout
+        Somebody did not come in time.
+    Unsupported
+        The ranks are on several machines.
+    """
+    if isinstance(how, Rendezvous):
+        _check_same(call, rank, size, how.rank, how.size)
+        told = _told(environ)
+        return Meeting(how, told.local_rank if told else how.rank, owns_line=False)
+    if how is None and environ.get("PEERLANE_RENDEZVOUS") and rank is None:
+        line = Rendezvous.from_environment(environ)
+        _check_same(call, rank, size, line.rank, line.size)
+        told = _told(environ)
+        return Meeting(line, told.local_rank if told else line.rank, owns_line=False)
+    me = _who(call, rank, size, environ)
+    if how is None:
+        return _by_launcher(call, me, name, timeout, environ)
+    if isinstance(how, str):
+        return _by_address(call, me, how, timeout)
+    if not callable(how):
+        raise TypeError(
+            f"{call}: rendezvous must be a Rendezvous, an address, a callable or None, not {type(how).__name__}"
+        )
+    return _by_exchange(call, me, how)
+
+
+def _told(environ: Mapping[str, str]) -> _Told | None:
+    """Return what a launcher said of this process, None if there is none."""
+    for (rank, size, local_size, local_rank), job in _LAUNCHERS:
+        values = [environ.get(each, "") for each in (rank, size)]
+        if not all(value.isascii() and value.isdigit() and len(value) < 8 for value in values):
+            continue
+        here, local = (environ.get(each, "") for each in (local_size, local_rank))
+        if here.isdigit() and int(here) != int(values[1]):
+            raise Unsupported(
+                f"Group: {local_size} is {here} and {size} is {values[1]}: the ranks are on several machines, and a "
+                "group is of one"
+            )
+        number = int(local) if local.isdigit() and len(local) < 8 else int(values[0])
+        return _Told(int(values[0]), int(values[1]), number, tuple(environ.get(each, "") for each in job))
+    return None
+
+
+def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, str]) -> _Told:
+    for word, value in (("rank", rank), ("size", size)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise TypeError(f"{call}: {word} must be an int or None, not {type(value).__name__}")
+    told = _told(environ) if rank is None or size is None else None
+    if told is None and (rank is None or size is None):
+        raise InvalidValue(
+            f"{call}: nothing says which rank this is, and of how many: pass rank and size, or start the program "
+            "with `peerlane launch -n N`, torchrun or mpirun",
+            fault=Fault.BAD_CONFIG,
+            call=call,
+        )
+    found_rank = rank if rank is not None else told.rank if told else 0
+    found_size = size if size is not None else told.size if told else 0
+    if not 1 <= found_size <= 1024 or not 0 <= found_rank < found_size:
+        raise InvalidValue(
+            f"{call}: rank is {found_rank} of {found_size}; valid are sizes of 1 to 1,024 and ranks from 0",
+            call=call,
+        )
+    return _Told(found_rank, found_size, told.local_rank if told else found_rank, told.job if told else ())
+
+
+def _check_same(call: str, rank: int | None, size: int | None, has_rank: int, has_size: int) -> None:
+    if rank not in (None, has_rank) or size not in (None, has_size):
+        raise InvalidValue(
+            f"{call}: rank {rank} of {size} was asked for, and the rendezvous is that of rank {has_rank} of "
+            f"{has_size}",
+            call=call,
+        )
+
+
+def _by_exchange(call: str, me: _Told, exchange: Exchange) -> Meeting:
+    server = RendezvousServer(me.size) if me.rank == 0 else None
+    try:
+        mine = _MAGIC + server.address.encode() if server else b""
+        found = exchange(mine)
+        if not isinstance(found, (list, tuple)) or len(found) != me.size:
+            said = f"{len(found)} values" if isinstance(found, (list, tuple)) else type(found).__name__
+            raise InvalidValue(
+                f"{call}: exchange returned {said}, and must return the bytes of all {me.size} ranks, in their order",
+                call=call,
+            )
+        return Meeting(Rendezvous(_address(call, found[0]), me.rank, me.size), me.local_rank, server=server)
+    except BaseException:
+        if server:
+            server.close()
+        raise
+
+
+def _by_address(call: str, me: _Told, address: str, timeout: float) -> Meeting:
+    host, port = by_tcp.parse(call, address)
+    if me.rank != 0:
+        found = by_tcp.ask(call, host, port, me.rank, me.size, timeout)
+        return Meeting(Rendezvous(_address(call, found), me.rank, me.size), me.local_rank)
+    server = RendezvousServer(me.size)
+    try:
+        by_tcp.tell(call, host, port, me.size, _MAGIC + server.address.encode(), timeout)
+        return Meeting(Rendezvous(server.address, 0, me.size), me.local_rank, server=server)
+    except BaseException:
+        server.close()
+        raise
+
+
+def _by_launcher(call: str, me: _Told, name: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
+    elastic = environ.get("TORCHELASTIC_RUN_ID")
+    if me.job and not elastic and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
+        address = f"tcp://{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
+        return _by_address(call, me, address, timeout)
+    place = by_file.Place(me.job if any(me.job) else (), f"{name}\0{me.size}")
+    if me.rank != 0:
+        found = place.read(call, timeout)
+        return Meeting(Rendezvous(_address(call, found), me.rank, me.size), me.local_rank)
+    server = RendezvousServer(me.size)
+    try:
+        place.write(_MAGIC + server.address.encode())
+        line = Rendezvous(server.address, 0, me.size)
+        return Meeting(line, me.local_rank, server=server, place=place)
+    except BaseException:
+        place.close()
+        server.close()
+        raise
+
+
+def _address(call: str, found: object) -> str:
+    """Return the address in what rank 0 gave; it may be anybody's bytes."""
+    if isinstance(found, (bytes, bytearray)) and bytes(found[: len(_MAGIC)]) == _MAGIC:
+        rest = bytes(found[len(_MAGIC) :])
+        if 0 < len(rest) <= _LONGEST and b"\0" not in rest:
+            return os.fsdecode(rest)
+    raise BadHandle(
+        f"{call}: what rank 0 gave is no address of a rendezvous of this version of peerlane",
+        fault=Fault.HANDLE_VERSION,
+        call=call,
+    )
+
