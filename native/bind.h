@@ -14,6 +14,7 @@ void bind_copies(nanobind::module_& m);
 void bind_reference(nanobind::module_& m);
 void bind_streams(nanobind::module_& m);
 void bind_submissions(nanobind::module_& m);
+void bind_channels(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 void bind_sites(nanobind::module_& m);

@@ -19,6 +19,17 @@ inline uint64_t checked_span(const peerlane::Operand& operand, uint64_t pitch, u
     return span;
 }
 
+// What `submit` keeps alive: the ends that are foreign memory.
+nanobind::object kept(nanobind::handle dst, nanobind::handle src);
+// On success the operation owns its pins and keeps `keep` alive; else nothing has happened.
+void submit(const StreamHandle& stream, peerlane::Op& op, nanobind::handle keep);
+// The same, of a copy whose pins the operands have.
+void submit_move(const StreamHandle& stream, peerlane::Op op, peerlane::Operand& dst, peerlane::Operand& src, nanobind::handle keep);
+// Of no bytes: refuses as `submit` does.
+void submit_nothing(const StreamHandle& stream);
+// Complete on return.  `table`: where its list lies, if it has one.
+void run_now(peerlane::Batch& batch, const peerlane::Operand* table);
+
 // Run what gives the GIL away and may be interrupted: then the signal handler's exception is what Python sees.
 template <class Work>
 auto interruptible(const Work& work) {

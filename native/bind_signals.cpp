@@ -17,26 +17,6 @@ std::shared_ptr<SharedSignal> created(const LedgerHandle& ledger, uint32_t bank)
     return SharedSignal::create(ledger.ledger, bank);
 }
 
-// Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
-void record_now(const HeldNotify& self) {
-    Seen seen{.kind = OpKind::notify, .notify = self.shared->id};
-    uint64_t started = 0;
-    if (is_observed()) [[unlikely]] {
-        seen.order = Scheduler::get().next_order();
-        started = Scheduler::get().next_order();
-    }
-    uint64_t number;
-    {
-        const GilReleased gil;
-        number = Scheduler::get().notify_recorded(*self.shared);
-    }
-    if (started == 0 || !is_observed()) return;
-    tell_submitted(seen);
-    seen.order = started;
-    seen.record = number;
-    Scheduler::get().note(std::move(seen));
-}
-
 // A record that comes at once is had without a stream, a lock or a system call.
 bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
     constexpr uint64_t kWithGil = 2'000;   // giving it away and taking it back costs 50 ns, and more if somebody takes it
@@ -58,6 +38,22 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
 }
 
 }  // namespace
+
+// Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
+void record_now(Notify& notify) {
+    Seen seen{.kind = OpKind::notify, .notify = notify.id};
+    uint64_t started = 0;
+    if (is_observed()) [[unlikely]] {
+        seen.order = Scheduler::get().next_order();
+        started = Scheduler::get().next_order();
+    }
+    const uint64_t number = Scheduler::get().notify_recorded(notify);
+    if (started == 0 || !is_observed()) return;
+    tell_submitted(seen);
+    seen.order = started;
+    seen.record = number;
+    Scheduler::get().note(std::move(seen));
+}
 
 std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle& ledger, uint32_t bank) {
     Scheduler::get().use_bell(ledger.ledger);
@@ -141,7 +137,7 @@ void bind_signals(nb::module_& m) {
             "This process offers it to nobody any more.")
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
-        .def("_record", &record_now, "Record now, outside of any stream.")
+        .def("_record", [](const HeldNotify& self) { record_now(*self.shared); }, "Record now, outside of any stream.")
         .def("_consume", &consume_now, "spin_ns"_a,
              "Consume a record that is there, or comes while this spins; False: none came.")
         .def("_promise", [](const HeldNotify& self) { Scheduler::get().promise(*self.shared); },

@@ -27,5 +27,10 @@ struct SignalHandle {
     }
 };
 
+// Outside of any stream; throws Refusal when it is doubled.
+void record_now(peerlane::Notify& notify);
+// In stream order.
+void submit_notify(const StreamHandle& stream, peerlane::Notify& notify);
+
 // The signal of an offer, whose descriptor stays the caller's.
 std::shared_ptr<peerlane::SharedSignal> open_signal(const peerlane::Offer& offer, const LedgerHandle& ledger, uint32_t bank);

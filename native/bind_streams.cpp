@@ -114,6 +114,10 @@ static void note_closing(const StreamHandle& self) {
     if (!self.stream->closing && !self.stream->closed) self.stream->closed_site = call_site();
 }
 
+void submit_notify(const StreamHandle& stream, Notify& notify) {
+    submit_holding(stream, {.kind = OpKind::notify, .notify = &notify}, notify);
+}
+
 static void bind_stream(nb::module_& m) {
     nb::class_<StreamHandle>(m, "Stream", "An ordered queue of operations.")
         .def(
@@ -189,7 +193,7 @@ static void bind_stream(nb::module_& m) {
         .def(
             "_record_notify",
             [](const StreamHandle& self, const HeldNotify& notify) {
-                submit_holding(self, {.kind = OpKind::notify, .notify = notify.shared}, *notify.shared);
+                submit_notify(self, *notify.shared);
             },
             "notify"_a)
         .def(

@@ -56,6 +56,8 @@ void queue_observed(const StreamHandle& stream, Op& op, nb::handle keep) {
     tell_submitted(seen);
 }
 
+}  // namespace
+
 void submit(const StreamHandle& stream, Op& op, nb::handle keep) {
     if (Scheduler::get().has_released()) [[unlikely]] release_kept();
     if (is_observed()) [[unlikely]]
@@ -78,6 +80,21 @@ void submit_move(const StreamHandle& stream, Op op, Operand& dst, Operand& src, 
     dst.hand_over();
     src.hand_over();
 }
+
+void run_now(Batch& batch, const Operand* table) {
+    if (is_observed()) [[unlikely]] {
+        Seen seen{.order = Scheduler::get().next_order(), .kind = table ? OpKind::descriptor : OpKind::batch};
+        if (table) add_host_span(seen.spans, table->host(), table->size, false);
+        add_spans(seen.spans, batch.pieces);
+        tell_submitted(seen);
+        seen.order = Scheduler::get().next_order();
+        Scheduler::get().note(std::move(seen));
+    }
+    const Task task = plan_pieces(batch.pieces);
+    interruptible([&](Poll poll) { run_task(task, nullptr, 0, poll); });
+}
+
+namespace {
 
 void submit_rectangle(const StreamHandle& stream, Operand& dst, uint64_t dst_pitch, Operand& src, uint64_t src_pitch,
                       uint64_t width, uint64_t height, bool direct, nb::handle keep) {
@@ -133,20 +150,6 @@ nb::object gather(Batch& batch, nb::list dsts, nb::list srcs) {
     return nb::len(foreign) != 0 ? nb::object(foreign) : nb::object();
 }
 
-// `table`: where its list lies, if it has one.
-void run_now(Batch& batch, const Operand* table) {
-    if (is_observed()) [[unlikely]] {
-        Seen seen{.order = Scheduler::get().next_order(), .kind = table ? OpKind::descriptor : OpKind::batch};
-        if (table) add_host_span(seen.spans, table->host(), table->size, false);
-        add_spans(seen.spans, batch.pieces);
-        tell_submitted(seen);
-        seen.order = Scheduler::get().next_order();
-        Scheduler::get().note(std::move(seen));
-    }
-    const Task task = plan_pieces(batch.pieces);
-    interruptible([&](Poll poll) { run_task(task, nullptr, 0, poll); });
-}
-
 std::unique_ptr<Launch> launch_of(uint64_t table_size, uint32_t only_device) {
     auto launch = std::make_unique<Launch>();
     launch->table_size = table_size;
@@ -172,30 +175,6 @@ void bind_submissions(nb::module_& m) {
         "stream"_a, "dst"_a.none(), "src"_a.none(),
         nb::sig("def submit_copy(stream: Stream, dst: typing.Any, src: typing.Any) -> bool"),
         "Copy all of `src` to `dst`, which must be as large, in stream order; False if one is no Memory, and then "
-        "nothing happens.");
-    m.def(
-        "copy_part",
-        [](const StreamHandle* stream, nb::handle dst, uint64_t dst_at, nb::handle src, uint64_t src_at, uint64_t size) {
-            if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) return false;
-            Heap::get().check_usable();
-            const Memory to(memory_of(dst), dst_at, size), from(memory_of(src), src_at, size);
-            Operand target = writable(to), source = readable(from);
-            if (stream && size == 0) {
-                submit_nothing(*stream);
-            } else if (stream) {
-                submit_move(*stream, {.kind = OpKind::copy, .size = size}, target, source, kept(dst, src));
-            } else {
-                if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&target}, {&source});
-                if (size <= kBrief)
-                    copy(target, source, size);
-                else
-                    interruptible([&](Poll poll) { copy(target, source, size, false, poll); });
-            }
-            return true;
-        },
-        "stream"_a.none(), "dst"_a.none(), "dst_at"_a, "src"_a.none(), "src_at"_a, "size"_a,
-        nb::sig("def copy_part(stream: Stream | None, dst: typing.Any, dst_at: int, src: typing.Any, src_at: int, size: int) -> bool"),
-        "Copy `size` bytes from byte `src_at` of `src` to byte `dst_at` of `dst`; False if one is no Memory, and then "
         "nothing happens.");
     m.def(
         "submit_copy_at",

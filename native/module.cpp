@@ -13,6 +13,7 @@ NB_MODULE(_core, m) {
     bind_signals(m);
     bind_streams(m);
     bind_submissions(m);
+    bind_channels(m);
     bind_observer(m);
     bind_trace(m);
     bind_sites(m);

@@ -299,11 +299,15 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
 
 uint64_t Scheduler::notify_recorded(Notify& notify) {
     Heap::get().check_usable();
-    Lock lock(mutex_);   // it may be about to be shared
+    const bool is_shared = notify.shared() != nullptr;   // it stays so
+    Lock lock(mutex_, std::defer_lock);
+    if (!is_shared) lock.lock();   // it may be about to be shared
     bool wake;
     const uint64_t number = notify.record(wake);
     if (number == 0) throw Refusal{.why = Why::notify_doubled, .id = notify.id, .device = notify.device};
-    if (wake) wake_waiters(notify);
+    if (!wake) return number;
+    if (is_shared) lock.lock();
+    wake_waiters(notify);
     return number;
 }
 

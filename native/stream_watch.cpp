@@ -74,7 +74,12 @@ void Scheduler::unpark(Stream& stream) {
     if (park != Park::notify) return;
     if (std::exchange(stream.waits_shared, false)) --shared_waits_;
     SignalLine& line = stream.queue.front().notify->line;
-    if (!is_awaited(line)) line.word.fetch_and(~SignalLine::kWaiter, std::memory_order_acq_rel);   // records need not ring any more
+    if (is_awaited(line)) return;
+    line.word.fetch_and(~SignalLine::kWaiter, std::memory_order_acq_rel);   // records need not ring any more
+    // Only this process waits for a line of its own bank.
+    const Notify& notify = *stream.queue.front().notify;
+    const SharedSignal* const bank = notify.shared();
+    if (bank && bank->bank() != 0) notify.signal().word.fetch_and(~SignalLine::kWaiter, std::memory_order_acq_rel);
 }
 
 void Scheduler::count_shared_wait(Stream& stream) {

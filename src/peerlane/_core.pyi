@@ -555,11 +555,6 @@ def submit_copy(stream: Stream, dst: Any, src: Any) -> bool:
     Copy all of `src` to `dst`, which must be as large, in stream order; False if one is no Memory, and then nothing happens.
     """
 
-def copy_part(stream: Stream | None, dst: Any, dst_at: int, src: Any, src_at: int, size: int) -> bool:
-    """
-    Copy `size` bytes from byte `src_at` of `src` to byte `dst_at` of `dst`; False if one is no Memory, and then nothing happens.
-    """
-
 def submit_copy_at(stream: Stream, dst: int, src: int, size: int, direct: bool) -> None: ...
 
 def submit_copy_2d(stream: Stream, dst: Memory, dst_pitch: int, src: Memory, src_pitch: int, width: int, height: int) -> None: ...
@@ -582,6 +577,19 @@ def copy_batch(stream: Stream | None, dsts: list[Any], srcs: list[Any]) -> None:
 
 def launch_descriptor(stream: Stream | None, table: int, size: int, direct: bool, only_device: int) -> None:
     """Run the copy list that lies at `table` when it starts."""
+
+def put(stream: Stream | None, dst: Any, at: int, src: Any, notify: Notify | None = None) -> bool:
+    """
+    Copy all of `src` to byte `at` of `dst`, then record the notify; False if one is no Memory, and then nothing happens.
+    """
+
+def get(stream: Stream | None, dst: Any, src: Any, at: int) -> bool:
+    """Copy to all of `dst` from byte `at` of `src`; as `put`."""
+
+def copy_blocks(stream: Stream | None, dst: Memory, src: Memory, table: Any) -> None:
+    """
+    Copy blocks; an entry of `table` is 3 words: first byte in `dst`, first byte in `src`, bytes.
+    """
 
 def set_observer(hook: Callable[[Any], None] | None) -> None:
     """

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from peerlane import _core, failures
 from peerlane import buffer as buffers
 from peerlane.backend.interface import HandleKind
 from peerlane.buffer import Buffer, Route
-from peerlane.errors import BadAddress, BadHandle, Busy, Closed, Fault, InvalidValue, WaitTimeout
+from peerlane.delivery import Delivery
+from peerlane.errors import BadAddress, BadHandle, Busy, Closed, Fault, InvalidValue
 from peerlane.handshake import Invitation, Shared
+from peerlane.node import schedule
 from peerlane.notify import Notify, NotifyKind
 from peerlane.sharing import Handle, open_offer
 from peerlane.stream import Stream, checked_stream
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 WINDOW = "window"  #: the tag of a rank's window
 
 _SPIN_NS = 50_000  # a futex takes 18 to 31 us to wake somebody
-_copy_part = _core.copy_part
+_put = _core.put
 
 
 class Channel:
@@ -67,7 +70,10 @@ class Channel:
         made.memories = MappingProxyType(dict(memories))
         made.window = memories[WINDOW]
         made._ends, made._opened = ends, opened
+        made._valid_in, made._valid_out = range(len(ends.lines)), range(len(outgoing))
         made._is_closed = False
+        made._deliveries = weakref.WeakKeyDictionary() if schedule.present().startswith("seeded") else None
+        made._is_slow = made._deliveries is not None
         made._lock = threading.Lock()
         made._waiters, made._loose, made._turn = [], [], 0
         return made
@@ -80,7 +86,11 @@ class Channel:
     _outgoing: list[Notify]
     _ends: Ends
     _opened: _core.Signal | None
+    _valid_in: range
+    _valid_out: range
     _is_closed: bool
+    _is_slow: bool
+    _deliveries: weakref.WeakKeyDictionary[Stream, Delivery] | None
     _lock: threading.Lock
     _waiters: list[Stream]  # on which the program waits: one a thread at a time
     _loose: list[Stream]  # of nonblocking operations
@@ -89,12 +99,12 @@ class Channel:
     @property
     def notifies(self) -> int:
         """How many notifies this end can wait for."""
-        return len(self._incoming)
+        return len(self._valid_in)
 
     @property
     def peer_notifies(self) -> int:
         """How many notifies the other end can wait for."""
-        return len(self._outgoing)
+        return len(self._valid_out)
 
     @property
     def is_closed(self) -> bool:
@@ -149,12 +159,12 @@ class Channel:
         if nonblocking:
             stream = self._loose_stream("Channel.write", stream)
         try:
-            if self._is_closed or not _copy_part(stream, target, at, src, 0, src.size):
-                raise TypeError
-        except (TypeError, AttributeError, BadAddress):
-            self._write_slowly(target, at, src, stream)
-        if notify is not None:
-            self._record("Channel.write", notify, stream)
+            line = None if notify is None else self._outgoing[self._valid_out[notify]]
+            is_written = not self._is_slow and _put(stream, target, at, src, line)
+        except (TypeError, IndexError, BadAddress):
+            is_written = False
+        if not is_written:
+            self._write_slowly(target, at, src, notify, stream)
 
     def read(
         self,
@@ -169,14 +179,15 @@ class Channel:
 
         Parameters and errors are those of :meth:`write`; ``dst`` must be writable.
         """
+        call = "Channel.read"
         source = self.window if memory is None else self._memory("read", memory)
         if nonblocking:
-            stream = self._loose_stream("Channel.read", stream)
-        self._check_open("Channel.read")
+            stream = self._loose_stream(call, stream)
+        self._check_open(call)
+        checked_stream(call, stream)
         target = buffers.as_buffer(dst)
-        first = self._checked_at("Channel.read", source, at, target.size)
-        checked_stream("Channel.read", stream)
-        _copy_part(stream, target, 0, source, first, target.size)
+        self._settle(stream)
+        _core.get(stream, target, source, self._checked_at(call, source, at, target.size))
 
     def notify(self, index: int, *, stream: Stream | None = None) -> None:
         """Record a notify of the peer's, when everything that the stream was given before is done.
@@ -198,7 +209,15 @@ class Channel:
         Closed
             The channel or the stream is closed.
         """
-        self._record("Channel.notify", index, stream)
+        call = "Channel.notify"
+        line = self._outgoing[index] if index in self._valid_out else self._no_line(call, index, self._valid_out)
+        if stream is None:
+            line._record()
+        elif not self._is_slow or line.kind is NotifyKind.STRICT:
+            self._settle(stream)
+            stream._record_notify(line)
+        else:
+            self._delivery(stream).notify(stream, line)
 
     def wait(self, index: int, *, stream: Stream | None = None, timeout: float | None = None) -> None:
         """Wait for a notify that the peer records, and consume it.
@@ -225,12 +244,7 @@ class Channel:
         Closed
             The channel or the stream is closed.
         """
-        try:
-            line = self._incoming[index]
-            if index < 0 or self._is_closed:
-                raise IndexError
-        except (IndexError, TypeError):
-            line = self._checked_line("Channel.wait", self._incoming, index, "this end")
+        line = self._incoming[index] if index in self._valid_in else self._no_line("Channel.wait", index, self._valid_in)
         if stream is not None:
             stream.wait(line, timeout=timeout)
         elif not line._consume(_SPIN_NS):
@@ -252,15 +266,18 @@ class Channel:
             Without a stream: the first failure of a ``nonblocking`` operation.
         """
         self._check_open("Channel.fence")
+        checked_stream("Channel.fence", stream)
         with self._lock:
             loose = list(self._loose)
+            delivered = list(self._deliveries.values()) if self._deliveries else []
         if stream is None:
-            for each in loose:
+            for each in [*loose, *(delivery.stream for delivery in delivered)]:
                 each.sync()
             return
+        self._settle(stream)
         events = [each.record() for each in loose]
         for event in events:
-            checked_stream("Channel.fence", stream).wait(event)
+            stream.wait(event)
             for each in loose:
                 each.wait(event)
 
@@ -281,7 +298,8 @@ class Channel:
         self._check_open("Channel.drain")
         with self._lock:
             awaited = list(self._loose)
-        if checked_stream("Channel.drain", stream) is not None:
+        if stream is not None:
+            self._settle(checked_stream("Channel.drain", stream))
             awaited.append(stream)
         for each in awaited:
             each.sync(timeout)
@@ -297,11 +315,15 @@ class Channel:
         with self._lock:
             if self._is_closed:
                 return
-            self._is_closed = True
+            self._is_closed = self._is_slow = True
             streams = [*self._waiters, *self._loose]
+            streams += [each.stream for each in self._deliveries.values()] if self._deliveries else []
+            incoming, self._incoming = self._incoming, []
+            outgoing, self._outgoing = self._outgoing, []
+            self._valid_in = self._valid_out = range(0)
         left = [
             index
-            for index, line in enumerate(self._incoming)
+            for index, line in enumerate(incoming)
             if line.kind is NotifyKind.STRICT and line.recorded > line.consumed
         ]
         with contextlib.ExitStack() as ends:
@@ -309,7 +331,7 @@ class Channel:
             if self._opened is not None:
                 ends.callback(self._opened.let_go)
             if not self._ends.is_own_process:
-                for line in self._outgoing:
+                for line in outgoing:
                     ends.callback(line.close)
             for stream in streams:
                 ends.callback(stream.close)
@@ -340,24 +362,36 @@ class Channel:
         state = "closed" if self.is_closed else f"{self.notifies} notifies in, {self.peer_notifies} out"
         return f"<Channel of rank {self.group.rank} to rank {self.peer}: {state}>"
 
-    def _record(self, call: str, index: int, stream: Stream | None) -> None:
-        try:
-            line = self._outgoing[index]
-            if index < 0 or self._is_closed:
-                raise IndexError
-        except (IndexError, TypeError):
-            line = self._checked_line(call, self._outgoing, index, f"the end of rank {self.peer}")
-        if stream is None:
-            line._record()
-        else:
-            stream._record_notify(line)
-
-    def _write_slowly(self, target: Buffer, at: int, src: Any, stream: Stream | None) -> None:
+    def _write_slowly(
+        self, target: Buffer, at: int, src: Any, notify: int | None, stream: Stream | None
+    ) -> None:
         call = "Channel.write"
         self._check_open(call)
         checked_stream(call, stream)
         source = buffers.as_buffer(src)
-        _copy_part(stream, target, self._checked_at(call, target, at, source.size), source, 0, source.size)
+        first = self._checked_at(call, target, at, source.size)
+        if notify is not None and notify not in self._valid_out:
+            self._no_line(call, notify, self._valid_out)
+        if stream is None or self._deliveries is None:
+            _put(stream, target, first, source, None if notify is None else self._outgoing[notify])
+            return
+        self._delivery(stream).write(stream, target, first, source)
+        if notify is not None:
+            self.notify(notify, stream=stream)
+
+    def _delivery(self, stream: Stream) -> Delivery:
+        with self._lock:
+            assert self._deliveries is not None
+            found = self._deliveries.get(stream)
+            if found is None:
+                found = self._deliveries[stream] = Delivery(self.group.device)
+            return found
+
+    def _settle(self, stream: Stream | None) -> None:
+        """Let a stream wait for what it gave to the channel, where that may be late."""
+        found = self._deliveries.get(stream) if self._deliveries and stream is not None else None
+        if found is not None and stream is not None:
+            found.settle(stream)
 
     def _wait_slowly(self, line: Notify, timeout: float | None) -> None:
         with self._waiter() as stream:
@@ -412,14 +446,13 @@ class Channel:
             )
         return at
 
-    def _checked_line(self, call: str, lines: list[Notify], index: object, whose: str) -> Notify:
+    def _no_line(self, call: str, index: object, valid: range) -> NoReturn:
         self._check_open(call)
-        if isinstance(index, bool) or not isinstance(index, int):
+        if not isinstance(index, int):
             raise TypeError(f"{call}: a notify is an int, not {type(index).__name__}")
-        if not 0 <= index < len(lines):
-            valid = f"valid are 0 to {len(lines) - 1}" if lines else "it has none"
-            raise InvalidValue(f"{call}: {index} is no notify of {whose}; {valid}", call=call)
-        return lines[index]
+        whose = "this end" if valid is self._valid_in else f"the end of rank {self.peer}"
+        known = f"valid are 0 to {len(valid) - 1}" if valid else "it has none"
+        raise InvalidValue(f"{call}: {index} is no notify of {whose}; {known}", call=call)
 
     def _check_open(self, call: str) -> None:
         self.group._check_open(call)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME = 64
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
+_open: weakref.WeakSet[Group] = weakref.WeakSet()
 _generations: dict[str, int] = {}  # how many groups of a name this process has made
 _lock = threading.Lock()
 
@@ -119,6 +122,7 @@ class Group:
             self._registered: dict[str, tuple[Buffer, Handle | None]] = {WINDOW: (self.window, None)}
             self.members = self._meet_members(patience)
             undo.pop_all()
+        _open.add(self)
 
     def _fill(
         self, meeting: Meeting, key: str, kind: NotifyKind, device: Device | None, patience: float
@@ -382,6 +386,16 @@ def _next_generation(name: str, rank: int | None) -> int:
         key = f"{name}\0{'' if rank is None else rank}"
         _generations[key] = _generations.get(key, 0) + 1
         return _generations[key]
+
+
+def _close_all() -> None:
+    """Say goodbye to the others: who ends without is taken for lost."""
+    for group in list(_open):
+        with contextlib.suppress(Error):
+            group.close()
+
+
+atexit.register(_close_all)
 
 
 def _check_memory(call: str, buffer: object) -> None:
