@@ -41,3 +41,8 @@ auto interruptible(const Work& work) {
         throw;
     }
 }
+
+// By the number that Python knows it by; throws std::out_of_range.
+inline const peerlane::Reduction& reduction_of(unsigned number) {
+    return peerlane::reductions().at(number / peerlane::kCombines)[number % peerlane::kCombines];
+}

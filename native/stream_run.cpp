@@ -17,7 +17,7 @@ constexpr uint64_t kMostInARow = 64, kMostBytesInARow = kChunk;
 
 bool is_small(const Op& op) {
     return op.kind == OpKind::free || op.kind == OpKind::write_value ||
-           ((op.kind == OpKind::copy || op.kind == OpKind::fill) && op.size <= kSmall);
+           ((op.kind == OpKind::copy || op.kind == OpKind::fill || op.kind == OpKind::reduce) && op.size <= kSmall);
 }
 
 void store_word(char* at, unsigned width, uint64_t value) {
@@ -25,6 +25,10 @@ void store_word(char* at, unsigned width, uint64_t value) {
         std::atomic_ref(*reinterpret_cast<uint64_t*>(at)).store(value, std::memory_order_release);
     else
         std::atomic_ref(*reinterpret_cast<uint32_t*>(at)).store(static_cast<uint32_t>(value), std::memory_order_release);
+}
+
+void run_steps(const Task& task) {
+    for (uint64_t i = 0; i < task.steps; ++i) task.step(i);
 }
 
 // True: done.  Nothing is released.
@@ -35,7 +39,7 @@ bool run_small_op(const Op& op, Refusal& why) {
             return true;
         }
         FaultGuard guard;
-        if (!op.dst_extent || (op.kind == OpKind::copy && !op.src_extent)) rearm_fault_handlers();
+        if (!op.dst_extent || ((op.kind == OpKind::copy || op.kind == OpKind::reduce) && !op.src_extent)) rearm_fault_handlers();
         if (op.kind == OpKind::write_value) {
             if (guarded(guard, [&] { store_word(op.dst, op.width, op.value); })) return true;
             const Side side = side_at("dst", op.dst, op.size);
@@ -49,10 +53,11 @@ bool run_small_op(const Op& op, Refusal& why) {
             why = explain_fault(guard, &side, 1);
             return false;
         }
-        if (needs_staging(op.dst_range(), op.src_range(), op.direct)) {
-            prepare_staging();
-            const Task task = plan_copy(op.dst, op.src, op.size, true);
-            if (guarded(guard, [&] { task.step(0); })) return true;
+        const bool staged = needs_staging(op.dst_range(), op.src_range(), op.direct);
+        if (staged) prepare_staging();
+        if (staged || op.kind == OpKind::reduce) {
+            const Task task = plan_move(op, staged);
+            if (guarded(guard, [&] { run_steps(task); })) return true;
         } else {
             char* const to = op.dst;
             const char* const from = op.src;

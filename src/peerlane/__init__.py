@@ -10,7 +10,7 @@ from peerlane.address_range import AddressRange
 from peerlane.backend.interface import Caps, DeviceInfo, HandleKind, Kind, Location
 from peerlane.buffer import Buffer, Route, as_buffer
 from peerlane.channel import Channel
-from peerlane.copies import copy, copy_2d, copy_batch, fill
+from peerlane.copies import copy, copy_2d, copy_batch, fill, reduce
 from peerlane.descriptor import CopyDescriptor
 from peerlane.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
 from peerlane.errors import (
@@ -85,6 +85,7 @@ __all__ = [
     "fill",
     "leave_node",
     "raw",
+    "reduce",
     "set_observer",
     "trace",
     "trim",
