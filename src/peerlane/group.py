@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from peerlane import _core, sharing_failures
 from peerlane.buffer import Buffer
-from peerlane.channel import WINDOW, Channel, Ends
+from peerlane.channel import Channel
+from peerlane.channel_ends import WINDOW, Ends
 from peerlane.device import Device, Host, devices
 from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
 from peerlane.handshake import MAX_TAG, MOST_NOTIFIES, PROTOCOL, Hello
@@ -81,8 +82,8 @@ class Group:
     Raises
     ------
     InvalidValue
-        An argument, or what the launcher said, is impossible; ranks disagree (``BAD_CONFIG``) or are in different nodes
-        (``NODE_MISMATCH``); the text shows both.
+        An argument, or what the launcher said, is impossible; ranks disagree (``BAD_CONFIG``), or are in different
+        nodes (``NODE_MISMATCH``); the text shows both.
     WaitTimeout, PeerLost
         A rank did not come in time, or died; the text names it.
     BadHandle, AccessDenied
@@ -219,8 +220,8 @@ class Group:
     ) -> list[Channel]:
         """Return new channels to several ranks.
 
-        All invitations are given before the first answer is waited for, so no order in which ranks make their channels
-        can deadlock.  Parameters and errors are those of :meth:`channel`; after an error no channel was made.
+        All invitations are given before the first answer is waited for, so no order in which ranks make their
+        channels can deadlock.  Parameters and errors are those of :meth:`channel`; after an error none was made.
         """
         call = "Group.channel"
         self._check_open(call)
@@ -244,7 +245,7 @@ class Group:
             made = []
             for peer, number, ends in begun:
                 said = self._get(call, f"invite.{number}.{self.rank}", peer, deadline)
-                made.append(ends.accept(call, said, patience))
+                made.append(Channel._make(ends, *ends.accept(call, said, patience)))
                 undo.callback(made[-1].close)
                 self._put(f"have.{number}.{peer}", b"")
             for peer, number, _ in begun:
@@ -324,7 +325,11 @@ class Group:
 
     def _meet_members(self, patience: float) -> tuple[Member, ...]:
         hello = Hello(
-            PROTOCOL, f"{self.device.backend.node_hash:016x}", self._pid, self.device.ordinal, self._kind.name.lower()
+            PROTOCOL,
+            f"{self.device.backend.node_hash:016x}",
+            self._pid,
+            self.device.ordinal,
+            self._kind.name.lower(),
         )
         deadline = time.monotonic() + patience
         for peer in range(self.size):
@@ -402,7 +407,9 @@ def _check_memory(call: str, buffer: object) -> None:
     if not isinstance(buffer, Buffer):
         raise TypeError(f"{call}: needs a Buffer, not {type(buffer).__name__}")
     if isinstance(buffer.device, Host):
-        raise InvalidValue(f"{call}: {buffer!r} is host memory, and peers reach device memory only", call=call)
+        raise InvalidValue(
+            f"{call}: {buffer!r} is host memory, and peers reach device memory only", call=call
+        )
     buffer.address  # noqa: B018 - raises the text that names who closed it
 
 

@@ -53,8 +53,8 @@ class Hello:
         protocol = found.get("protocol")
         if protocol != PROTOCOL:
             raise BadHandle(
-                f"{call}: rank {rank} speaks version {protocol!r} of the protocol, this one {PROTOCOL}; use one version "
-                "of peerlane in all ranks",
+                f"{call}: rank {rank} speaks version {protocol!r} of the protocol, this one {PROTOCOL}; use one "
+                "version of peerlane in all ranks",
                 fault=Fault.HANDLE_VERSION,
                 call=call,
             )
@@ -120,7 +120,8 @@ class Invitation:
                 raise _no_words(call, rank, "memories")
             entry = {"handle": each[0], "size": each[1]}
             memories[tag] = Shared(
-                _text(call, rank, entry, "handle", TEXT_LENGTH), _number(call, rank, entry, "size", 0, 1 << 62)
+                _text(call, rank, entry, "handle", TEXT_LENGTH),
+                _number(call, rank, entry, "size", 0, 1 << 62),
             )
         return cls(
             _number(call, rank, found, "notifies", 0, MOST_NOTIFIES + 1),

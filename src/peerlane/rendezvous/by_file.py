@@ -1,4 +1,4 @@
-"""Rank 0 tells the others where the rendezvous is, in a file of the runtime directory that a launcher's words name."""
+"""Rank 0 tells the others where the rendezvous is, in a file that is named after a launcher's words."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Place:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(head + message)
-        os.replace(temporary, self._path)
+        temporary.replace(self._path)
         self._is_mine = True
 
     def read(self, call: str, timeout: float) -> bytes:
@@ -61,8 +61,8 @@ class Place:
                     return message
             if time.monotonic() >= deadline:
                 raise WaitTimeout(
-                    f"{call}: rank 0 did not come within {timeout:g} s; are all ranks started by one launcher, on one "
-                    "machine, by one user?",
+                    f"{call}: rank 0 did not come within {timeout:g} s; are all ranks started by one launcher, on "
+                    "one machine, by one user?",
                     call=call,
                 )
             time.sleep(_STEP)

@@ -29,7 +29,9 @@ def parse(call: str, address: str) -> tuple[str, int]:
         parts, port = urlsplit(""), None
     rest = parts.path or parts.query or parts.fragment or parts.username or parts.password
     if parts.scheme != "tcp" or not parts.hostname or not port or rest:
-        raise InvalidValue(f"{call}: the rendezvous is {address[:200]!r}; valid is tcp://host:port", call=call)
+        raise InvalidValue(
+            f"{call}: the rendezvous is {address[:200]!r}; valid is tcp://host:port", call=call
+        )
     return parts.hostname, port
 
 
@@ -71,7 +73,9 @@ def _answer(
     if magic != _MAGIC:
         return  # no rank of ours: anybody may connect
     if says != size:
-        raise InvalidValue(f"{call}: rank {rank} says that it is one of {says:,}, this one of {size:,}", call=call)
+        raise InvalidValue(
+            f"{call}: rank {rank} says that it is one of {says:,}, this one of {size:,}", call=call
+        )
     if rank not in missing:
         known = f"came twice; give each process a rank of its own, 0 to {size - 1}"
         raise InvalidValue(f"{call}: rank {rank} {known}", call=call)
@@ -140,7 +144,7 @@ def _received(line: socket.socket, nbytes: int, deadline: float) -> bytes | None
 def _listen(call: str, host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(where[:2], family=family)  # type: ignore[arg-type]  # of internet families
+        return socket.create_server(where[:2], family=family)
     except OSError as error:
         kind: type[Error] = Busy if error.errno == errno.EADDRINUSE else InvalidValue
         raise kind(

@@ -245,4 +245,3 @@ def _address(call: str, found: object) -> str:
         fault=Fault.HANDLE_VERSION,
         call=call,
     )
-

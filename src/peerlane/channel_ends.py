@@ -1,0 +1,134 @@
+"""The two ends of a channel while it is made: what each offers, and what it makes of the other's offer."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from peerlane import _core, failures
+from peerlane.backend.interface import HandleKind
+from peerlane.buffer import Buffer
+from peerlane.errors import BadHandle, Fault
+from peerlane.handshake import Invitation, Shared
+from peerlane.notify import Notify
+from peerlane.sharing import Handle, open_offer
+
+if TYPE_CHECKING:
+    from peerlane.group import Group
+
+WINDOW = "window"  #: the tag of a rank's window
+
+#: Both ends in one process: objects by token, until the end that offers them is closed.
+_here: dict[int, tuple[list[Notify], dict[str, Buffer]]] = {}
+_tokens = itertools.count(1)
+
+
+#: The peer's memories by tag, its notifies, and what was opened for these.
+Answer: TypeAlias = "tuple[Mapping[str, Buffer], list[Notify], _core.Signal | None]"
+
+
+class Ends:
+    """What one end of a channel holds before it is answered: its notifies, and their handle for the peer.
+
+    Parameters
+    ----------
+    group : Group
+    peer : int
+    notifies : int
+    """
+
+    def __init__(self, group: Group, peer: int, notifies: int) -> None:
+        self.group, self.peer = group, peer
+        self.is_own_process = group.members[peer].pid == group._pid
+        self._bank: _core.Signal | None = None
+        self._handle: Handle | None = None
+        self._token = 0
+        device, kind = group.device, group._kind
+        if self.is_own_process:
+            self.lines = [device.create_notify(kind) for _ in range(notifies)]
+        elif notifies:
+            bank = self._bank = _core.Signal(device.backend.ledger, notifies)
+            self.lines = [Notify._line(device, kind, bank, index) for index in range(notifies)]
+        else:
+            self.lines = []
+        for index, line in enumerate(self.lines):
+            failures.notify_names[line.id] = f"notify {index} from rank {peer} to rank {group.rank}"
+
+    def invitation(self, offered: Mapping[str, Buffer | Handle]) -> Invitation:
+        """Return what the other end needs, made of what this rank offers it."""
+        count = len(self.lines)
+        if self.is_own_process:
+            here = {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}
+            self._token = next(_tokens)
+            _here[self._token] = self.lines, here
+            return Invitation(count, "", {}, self._token)
+        memories = {
+            tag: Shared(bytes(each).decode(), each._fields.size or 0)
+            for tag, each in offered.items()
+            if isinstance(each, Handle)
+        }
+        return Invitation(count, self._offer_bank(), memories)
+
+    def _offer_bank(self) -> str:
+        if self._bank is None:
+            return ""
+        bank, device, pid = self._bank, self.group.device, self.group.members[self.peer].pid
+        detail = len(self.lines)
+
+        def offer(everyone: bool) -> Any:
+            return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)
+
+        self._handle = Handle._make(self, [pid], offer)
+        return bytes(self._handle).decode()
+
+    def accept(self, call: str, answer: bytes, seconds: float) -> Answer:
+        """Open what the other end offers."""
+        said = Invitation.decode(call, self.peer, answer)
+        if self.is_own_process:
+            lines, memories = self._taken(call, said)
+            return memories, lines, None
+        if WINDOW not in said.memories:
+            raise self._false(call, "it offers no window")
+        memories = {
+            tag: self.group._import(self.peer, each.handle, seconds) for tag, each in said.memories.items()
+        }
+        opened = self._open_bank(call, said, seconds) if said.notifies else None
+        device, kind = self.group.device, self.group._kind
+        outgoing = []
+        for index in range(said.notifies):
+            assert opened is not None
+            line = Notify._line(device, kind, opened, index)
+            failures.notify_names[line.id] = f"notify {index} from rank {self.group.rank} to rank {self.peer}"
+            outgoing.append(line)
+        return memories, outgoing, opened
+
+    def _taken(self, call: str, said: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
+        found = _here.get(said.token)
+        if found is None:
+            raise self._false(call, "it names objects of this process that are not there")
+        return found
+
+    def _open_bank(self, call: str, said: Invitation, seconds: float) -> _core.Signal:
+        offer, _ = open_offer(call, said.bank, HandleKind.NOTIFIES, None, seconds, reaches=False)
+        with contextlib.closing(offer):
+            if offer.detail != said.notifies:
+                raise self._false(call, f"it says {said.notifies} notifies, and offers {offer.detail}")
+            return offer.signal(self.group.device.backend.ledger, said.notifies)
+
+    def _false(self, call: str, why: str) -> BadHandle:
+        return BadHandle(
+            f"{call}: what rank {self.peer} said cannot be: {why}", fault=Fault.FALSE_CLAIM, call=call
+        )
+
+    def close(self) -> None:
+        """Let go of everything; idempotent."""
+        _here.pop(self._token, None)
+        for line in self.lines:
+            failures.notify_names.pop(line.id, None)
+            line.close()
+        if self._handle is not None:
+            self._handle.close()
+        if self._bank is not None:
+            self._bank.let_go()

@@ -1,0 +1,153 @@
+"""The notifies of a channel."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+from peerlane.delivery import Delivery
+from peerlane.errors import Closed, InvalidValue
+from peerlane.notify import Notify, NotifyKind
+from peerlane.stream import Stream
+
+if TYPE_CHECKING:
+    from peerlane.group import Group
+
+_SPIN_NS = 50_000  # a futex takes 18 to 31 us to wake somebody
+
+
+class Signalling:
+    """The part of a :class:`peerlane.Channel` that records notifies and waits for them."""
+
+    group: Group
+    peer: int
+    _incoming: list[Notify]
+    _outgoing: list[Notify]
+    _valid_in: range
+    _valid_out: range
+    _is_closed: bool
+    _is_slow: bool  # closed, or bytes may be late: the quick way is not for it
+    _deliveries: weakref.WeakKeyDictionary[Stream, Delivery] | None
+    _waiters: list[Stream]  # on which the program waits: one a thread at a time
+    _lock: threading.Lock
+
+    def notify(self, index: int, *, stream: Stream | None = None) -> None:
+        """Record a notify of the peer's, when everything that the stream was given before is done.
+
+        Parameters
+        ----------
+        index : int
+            0 to ``peer_notifies`` - 1.
+        stream : Stream, optional
+            Where it is queued; without one it is recorded now.
+
+        Raises
+        ------
+        InvalidValue
+            There is no such notify.
+        Busy
+            ``NOTIFY_DOUBLED``: it is strict, and the peer has not consumed the record before; on a stream at the
+            synchronization.
+        Closed
+            The channel or the stream is closed.
+        """
+        call = "Channel.notify"
+        line = (
+            self._outgoing[index] if index in self._valid_out else self._no_line(call, index, self._valid_out)
+        )
+        if stream is None:
+            line._record()
+        elif not self._is_slow or line.kind is NotifyKind.STRICT:
+            self._settle(stream)
+            stream._record_notify(line)
+        else:
+            self._delivery(stream).notify(stream, line)
+
+    def wait(self, index: int, *, stream: Stream | None = None, timeout: float | None = None) -> None:
+        """Wait for a notify that the peer records, and consume it.
+
+        Parameters
+        ----------
+        index : int
+            0 to ``notifies`` - 1.
+        stream : Stream, optional
+            What is submitted there from now on waits, and the program does not; without one the program waits.
+        timeout : float, optional
+            Seconds, from when the stream comes to it; None waits for ever.
+
+        Raises
+        ------
+        InvalidValue
+            There is no such notify.
+        WaitTimeout
+            It was not recorded in time; on a stream at the synchronization, and what is behind it is cancelled.
+        PeerLost
+            The peer has died, or closed its end, and has not recorded it; on a stream at the synchronization.
+        Busy
+            ``DEADLOCK``: this process itself would have to record it, and nothing submitted does.
+        Closed
+            The channel or the stream is closed.
+        """
+        line = (
+            self._incoming[index]
+            if index in self._valid_in
+            else self._no_line("Channel.wait", index, self._valid_in)
+        )
+        if stream is not None:
+            stream.wait(line, timeout=timeout)
+        elif not line._consume(_SPIN_NS):
+            self._wait_slowly(line, timeout)
+
+    def _wait_slowly(self, line: Notify, timeout: float | None) -> None:
+        with self._waiter() as stream:
+            stream.wait(line, timeout=timeout)
+            stream.sync()
+
+    @contextlib.contextmanager
+    def _waiter(self) -> Iterator[Stream]:
+        """Lend a stream to the thread that waits."""
+        with self._lock:
+            stream = self._waiters.pop() if self._waiters else None
+        if stream is None:
+            stream = self.group.device.create_stream()
+        try:
+            yield stream
+        except BaseException:
+            stream.abort(close=True)  # interrupted: it waits still, and would take a record
+            raise
+        with self._lock:
+            self._waiters.append(stream)
+
+    def _check_outgoing(self, call: str, index: int | None) -> None:
+        if index is not None and index not in self._valid_out:
+            self._no_line(call, index, self._valid_out)
+
+    def _delivery(self, stream: Stream) -> Delivery:
+        with self._lock:
+            assert self._deliveries is not None
+            found = self._deliveries.get(stream)
+            if found is None:
+                found = self._deliveries[stream] = Delivery(self.group.device)
+            return found
+
+    def _settle(self, stream: Stream | None) -> None:
+        """Let a stream wait for what it gave to the channel, where that may be late."""
+        found = self._deliveries.get(stream) if self._deliveries and stream is not None else None
+        if found is not None and stream is not None:
+            found.settle(stream)
+
+    def _no_line(self, call: str, index: object, valid: range) -> NoReturn:
+        self._check_open(call)
+        if not isinstance(index, int):
+            raise TypeError(f"{call}: a notify is an int, not {type(index).__name__}")
+        whose = "this end" if valid is self._valid_in else f"the end of rank {self.peer}"
+        known = f"valid are 0 to {len(valid) - 1}" if valid else "it has none"
+        raise InvalidValue(f"{call}: {index} is no notify of {whose}; {known}", call=call)
+
+    def _check_open(self, call: str) -> None:
+        self.group._check_open(call)
+        if self._is_closed:
+            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.group.device.name)
