@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 64
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
-_generations: dict[str, int] = {}  # how many groups of a name this process has made
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,7 @@ class Group:
     window : Buffer
     members : tuple of Member
         All ranks.
+    name : str
 
     Raises
     ------
@@ -114,21 +113,19 @@ class Group:
             raise TypeError(f"{call}: device must be a Device or None, not {type(device).__name__}")
         checked_timeout(call, timeout)
         with contextlib.ExitStack() as undo:
-            key = f"{name}.{_next_generation(name, rank)}"
             patience = 1e9 if timeout is None else timeout
-            meeting = meet(call, rank, size, rendezvous, name=key, timeout=patience)
+            meeting = meet(call, rank, size, rendezvous, name=name, timeout=patience)
             undo.callback(meeting.close)
-            self._fill(meeting, key, kind, device, patience)
+            self.name, self._key = name, f"{name}.{meeting.number}"
+            self._fill(meeting, kind, device, patience)
             self.window = self._make_window(window, undo)
             self._registered: dict[str, tuple[Buffer, Handle | None]] = {WINDOW: (self.window, None)}
             self.members = self._meet_members(patience)
             undo.pop_all()
         _open.add(self)
 
-    def _fill(
-        self, meeting: Meeting, key: str, kind: NotifyKind, device: Device | None, patience: float
-    ) -> None:
-        self._meeting, self._key, self._kind, self._patience = meeting, key, kind, patience
+    def _fill(self, meeting: Meeting, kind: NotifyKind, device: Device | None, patience: float) -> None:
+        self._meeting, self._kind, self._patience = meeting, kind, patience
         self.rank, self.size = meeting.line.rank, meeting.line.size
         present = devices()
         self.device = device if device is not None else present[meeting.local_rank % len(present)]
@@ -298,7 +295,7 @@ class Group:
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else f"{len(self._channels)} channels"
-        return f"<Group {self._key!r}: rank {self.rank} of {self.size} on {self.device.name}, {state}>"
+        return f"<Group {self.name!r}: rank {self.rank} of {self.size} on {self.device.name}, {state}>"
 
     def _check_open(self, call: str) -> None:
         _core.check_usable()
@@ -383,14 +380,6 @@ class Group:
             return self._meeting.line.get(f"{self._key}/{key}/{peer}", timeout=left)
         except (WaitTimeout, PeerLost) as error:
             raise error._retold(f"{call}: rank {peer} did not come: {error}") from None
-
-
-def _next_generation(name: str, rank: int | None) -> int:
-    """Count the groups of a name: ranks make them in the same order; threads of one process are told apart."""
-    with _lock:
-        key = f"{name}\0{'' if rank is None else rank}"
-        _generations[key] = _generations.get(key, 0) + 1
-        return _generations[key]
 
 
 def _close_all() -> None:
