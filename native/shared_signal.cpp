@@ -95,7 +95,8 @@ void SharedSignal::ring() {
 }
 
 uint64_t SharedSignal::lost_to() const {
-    uint64_t dead = 0;
+    uint64_t dead = members_ ? members_->lost() : 0;
+    if (dead != 0) return dead;
     for (uint32_t i = 0; i < kMembers; ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
         if (owner == 0 || is_mine(owner)) continue;

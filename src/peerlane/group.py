@@ -17,6 +17,7 @@ from peerlane import _core, sharing_failures
 from peerlane.buffer import Buffer
 from peerlane.channel import Channel
 from peerlane.channel_ends import WINDOW, Ends
+from peerlane.departures import Departures
 from peerlane.device import Device, Host, devices
 from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
 from peerlane.handshake import MAX_TAG, MOST_NOTIFIES, PROTOCOL, Hello
@@ -131,6 +132,7 @@ class Group:
         self.device = device if device is not None else present[meeting.local_rank % len(present)]
         self._pid = os.getpid()
         self._is_closed = False
+        self._departures: Departures | None = None
         self._counts: dict[int, int] = {}
         self._channels: list[Channel] = []
         self._imported: dict[tuple[int, str], Buffer] = {}
@@ -270,6 +272,8 @@ class Group:
         self._is_closed = True
         with contextlib.ExitStack() as ends:
             ends.callback(self._meeting.close)
+            if self._departures is not None:
+                ends.callback(self._departures.close)
             if self._owns_window:
                 ends.callback(self.window.close)
             for _, handle in self._registered.values():
@@ -325,23 +329,38 @@ class Group:
             PROTOCOL,
             f"{self.device.backend.node_hash:016x}",
             self._pid,
+            _core.start_time(self._pid),
             self.device.ordinal,
             self._kind.name.lower(),
         )
         deadline = time.monotonic() + patience
-        for peer in range(self.size):
-            self._put(f"hello.{peer}", hello.encode())
+        self._put("hello", hello.encode())
         present = devices()
-        members = []
+        members, hellos = [], []
         for rank in range(self.size):
-            said = Hello.decode("Group", rank, self._get("Group", f"hello.{self.rank}", rank, deadline))
+            said = Hello.decode("Group", rank, self._get("Group", "hello", rank, deadline))
             _check_agree(self.rank, hello, rank, said)
+            hellos.append(said)
             if said.device >= len(present):
                 raise InvalidValue(f"Group: rank {rank} says device {said.device}, which this node lacks")
             members.append(Member(rank, said.pid, present[said.device]))
             sharing_failures.process_names[said.pid] = f"rank {rank}"
             self._open_route(present[said.device])
+        if self.size > 1:
+            self._watch(hellos, patience, deadline)
         return tuple(members)
+
+    def _watch(self, hellos: list[Hello], patience: float, deadline: float) -> None:
+        if self.rank != 0:
+            text = self._get("Group", "departures", 0, deadline).decode("ascii", "replace")
+            self._departures = Departures.open(self.device, self.rank, hellos, text, patience)
+            self._put("watching", b"")
+            return
+        self._departures = Departures(self.device, hellos)
+        with self._departures.offered(self.device, hellos) as text:
+            self._put("departures", text.encode())
+            for rank in range(1, self.size):
+                self._get("Group", "watching", rank, deadline)
 
     def _open_route(self, peer: Device) -> None:
         if peer is not self.device and self.device.can_access(peer):
