@@ -109,6 +109,7 @@ uint64_t SharedSignal::lost_to() const {
 }
 
 bool SharedSignal::others_live() const {
+    if (members_ && members_->lost() != 0) return false;
     for (uint32_t i = 0; i < kMembers; ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
         if (owner != 0 && !is_mine(owner) && !(owner & SignalMember::kLetGo) && is_there(owner)) return true;

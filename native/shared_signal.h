@@ -53,7 +53,7 @@ class SharedSignal {
     void ring();
     // The process whose end leaves nobody who could record; 0: somebody else lives, or nobody else ever had it.
     uint64_t lost_to() const;
-    bool others_live() const;
+    bool others_live() const;   // and may record still
     // A wait here ends too when one of these is lost, whoever would have recorded.  Before anybody waits.
     void belong_to(std::shared_ptr<const Members> members) { members_ = std::move(members); }
 
