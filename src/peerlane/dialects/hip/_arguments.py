@@ -159,13 +159,24 @@ class Shape:
     blanks: tuple[Callable[[], Any], ...]
     older: tuple[str, ...] | None
 
+    def is_filling(self, args: Sequence[Any], given: Mapping[str, Any]) -> bool:
+        """Tell whether these are the arguments of hip-python 7.2, a struct to fill first."""
+        older = self.older
+        return (
+            older is not None
+            and older[0] not in self.names
+            and len(args) + len(given) == len(older)
+            and set(older[len(args) :]) == set(given)
+        )
+
     def bind(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments in their order; TypeError if there are others, too few or too many."""
-        count = len(self.names)
-        unknown = [name for name in given if name not in self.names]
+        """Return all arguments in their order, those of hip-python 7.2 too; TypeError if they are others."""
+        names = self.older if self.older and self.is_filling(args, given) else self.names
+        count = len(names)
+        unknown = [name for name in given if name not in names]
         if unknown:
             raise TypeError(f"{self.call}() got an unexpected keyword argument '{unknown[0]}'")
-        twice = [name for name in self.names[: len(args)] if name in given]
+        twice = [name for name in names[: len(args)] if name in given]
         if twice:
             raise TypeError(f"{self.call}() got multiple values for keyword argument '{twice[0]}'")
         if len(args) + len(given) != count:
@@ -175,15 +186,11 @@ class Shape:
             raise TypeError(
                 f"{self.call}() takes exactly {count} positional argument{'s' * (count != 1)} ({total} given)"
             )
-        return (*args, *(given[name] for name in self.names[len(args) :]))
+        return (*args, *(given[name] for name in names[len(args) :]))
 
     def blank(self) -> tuple[Any, ...]:
         """Return the outputs of a call that failed."""
         return tuple(make() for make in self.blanks)
-
-    def fill(self, given: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Copy the struct that came back into the one that a program of hip-python 7.2 passed."""
-        return _results.fill_older(given, found)
 
     def pair(self, values: Sequence[object]) -> tuple[tuple[str, object, bool | None], ...]:
         """Return each argument with its name, and whether it is an address."""

@@ -14,10 +14,11 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from peerlane.dialects._call import Declared, Failure, Refusal
-from peerlane.dialects.hip import _arguments
+from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import FAULTS, REMEDIES
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._structs import TooShort
 from peerlane.errors import Error, Fault
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
@@ -177,22 +178,23 @@ class Calls:
         self, name: str, shape: _arguments.Shape, body: Callable[..., Any], *, keeps_last: bool = False
     ) -> Callable[..., Any]:
         readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
-        names, older = set(shape.names), shape.older
 
         def wrapper(*args: Any, **given: Any) -> Any:
-            filled, is_missing = None, False
+            target = None
             if given or len(args) != count:
-                if older is not None and not given and len(args) == len(older) and older[0] not in names:
-                    filled, args = args[0], args[1:]
-                    is_missing = filled is None
-                else:
-                    args = shape.bind(args, given)
-            values = [read(each) for read, each in zip(readers, args, strict=True)]
+                fills = shape.is_filling(args, given)
+                args = shape.bind(args, given)
+                if fills:
+                    target, args = _results.struct(shape.outputs[0][1]).fromObj(args[0]), args[1:]
+            values: Sequence[object] = args
             try:
-                if is_missing:
+                values = [read(each) for read, each in zip(readers, args, strict=True)]
+                if target is not None and not int(target):
                     raise refusal("hipErrorInvalidValue", "what to fill is NULL", "pass a struct")
                 result = body(*values)
-            except (Refusal, Error) as error:
+                if target is not None:
+                    _results.fill(target, result)
+            except (Refusal, Error, TooShort) as error:
                 code = self._fail(name, shape, error, values, keeps_last=keeps_last)
                 result = error.outputs if isinstance(error, Stopped) else shape.blank()
                 found = (code, *result)
@@ -200,9 +202,7 @@ class Calls:
                 if not keeps_last:
                     self.succeeded()
                 found = _DONE if not outputs else (SUCCESS, result) if outputs == 1 else (SUCCESS, *result)
-            if filled is not None:
-                return shape.fill(filled, found)
-            return found
+            return found[:1] if target is not None and policy.version < _results.STRUCTS_RETURNED else found
 
         return wrapper
 
@@ -253,11 +253,13 @@ class Calls:
         self,
         name: str,
         shape: _arguments.Shape,
-        error: Refusal | Error,
+        error: Refusal | Error | TooShort,
         values: Sequence[object],
         *,
         keeps_last: bool,
     ) -> Any:
+        if isinstance(error, TooShort):
+            error = refusal("hipErrorInvalidValue", str(error), "pass the struct itself, or all of its bytes")
         if isinstance(error, Refusal):
             code, cause, remedy = hipError_t(error.code), str(error), error.remedy
         else:
