@@ -134,6 +134,11 @@ def test_attributes(hip: ModuleType) -> None:
             hip.hipError_t.hipSuccess,
             value,
         )
+    properties = hip.hipGetDeviceProperties(1)[1]
+    # Each is a second name of a member, and the member's own name is that of no field.
+    for name, field in (("EccEnabled", "ECCEnabled"), ("ClockInstructionRate", "clockInstructionRate")):
+        found = hip.hipDeviceGetAttribute(kinds.__members__[f"hipDeviceAttribute{name}"], 1)
+        assert found == (hip.hipError_t.hipSuccess, getattr(properties, field))
     assert code(hip.hipDeviceGetAttribute(kinds.hipDeviceAttributeUnused1, 0)) == "hipErrorInvalidValue"
 
 

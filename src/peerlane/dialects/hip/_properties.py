@@ -130,10 +130,17 @@ def _packed(kind: str, value: Any) -> bytes:
 
 @functools.cache
 def _fields() -> dict[str, str]:
-    """Return the field of each attribute that has one, whatever the case of its letters."""
+    """Return the field of each attribute that has one, whatever the case of its letters.
+
+    An attribute of two names may be known as the one without a field: EccEnabled is CudaCompatibleBegin.
+    """
     fields = {field[0].lower(): field[0] for field in facts()["structs"]["hipDeviceProp_t"]["fields"]}
-    names = (name.removeprefix(_PREFIX) for name in facts()["enums"]["hipDeviceAttribute_t"]["members"])
-    return {name: fields[name.lower()] for name in names if name.lower() in fields}
+    members = facts()["enums"]["hipDeviceAttribute_t"]["members"]
+    shorts = {name: name.removeprefix(_PREFIX) for name in members}
+    by_number = {
+        members[name]: fields[short.lower()] for name, short in shorts.items() if short.lower() in fields
+    }
+    return {short: by_number[members[name]] for name, short in shorts.items() if members[name] in by_number}
 
 
 def attribute(device: Device, name: str) -> int | None:
