@@ -65,12 +65,13 @@ def hipDeviceEnablePeerAccess(peerDeviceId: int, flags: int) -> None:
             "hipErrorInvalidValue", f"flags are {flags:#x}; they are reserved and must be 0", "pass 0"
         )
     device, peer = _pair(peerDeviceId)
+    its, other = machine.ids(device, peer)
     with machine.lock:
         enabled = machine.peers.setdefault(device.ordinal, set())
         if peer.ordinal in enabled:
             raise refusal(
                 "hipErrorPeerAccessAlreadyEnabled",
-                f"access from device {device.ordinal} to device {peer.ordinal} is enabled already",
+                f"access from device {its} to device {other} is enabled already",
                 "enable it once, or ignore this code",
             )
         device.peers.add(peer)
@@ -85,13 +86,14 @@ def hipDeviceDisablePeerAccess(peerDeviceId: int) -> None:
     Basis: S
     """
     device, peer = _pair(peerDeviceId)
+    its, other = machine.ids(device, peer)
     with machine.lock:
         enabled = machine.peers.setdefault(device.ordinal, set())
         if peer.ordinal not in enabled:
             raise refusal(
                 "hipErrorPeerAccessNotEnabled",
-                f"access from device {device.ordinal} to device {peer.ordinal} is not enabled",
-                f"enable it with hipSetDevice({device.ordinal}) and hipDeviceEnablePeerAccess({peer.ordinal}, 0)",
+                f"access from device {its} to device {other} is not enabled",
+                f"enable it with hipSetDevice({its}) and hipDeviceEnablePeerAccess({other}, 0)",
             )
         device.peers.discard(peer)
         enabled.discard(peer.ordinal)
@@ -123,9 +125,10 @@ def _pair(peer_id: int) -> tuple[Device, Device]:
     device, peer = machine.context().device, device_of(peer_id)
     why = "a device is not its own peer" if device is peer else device.why_not(peer)
     if why:
+        its, other = machine.ids(device, peer)
         raise refusal(
             "hipErrorInvalidDevice",
-            f"device {device.ordinal} cannot access device {peer.ordinal}: {why}",
+            f"device {its} cannot access device {other}: {why}",
             "choose a device for which hipDeviceCanAccessPeer gives 1",
         )
     return device, peer

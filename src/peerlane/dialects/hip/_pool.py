@@ -255,7 +255,7 @@ def hipMemPoolDestroy(mem_pool: int) -> None:
     if pool.is_primary:
         raise refusal(
             "hipErrorInvalidValue",
-            f"this is the default pool of device {pool.device.ordinal}",
+            f"this is the default pool of device {machine.id_of(pool.device.ordinal)}",
             "destroy what hipMemPoolCreate returned",
         )
     with machine.lock:
@@ -330,9 +330,10 @@ def hipMemPoolSetAccess(mem_pool: int, desc_list: Any, count: int) -> None:
         if not why and device is not pool.device:
             why = pool.device.why_not(device)
         if why:
+            its, own = machine.ids(device, pool.device)
             raise refusal(
                 "hipErrorInvalidDevice",
-                f"device {device.ordinal} cannot have {rights!r} of the pool of device {pool.device.ordinal}: {why}",
+                f"device {its} cannot have {rights!r} of the pool of device {own}: {why}",
                 "name devices that reach it, with hipMemAccessFlagsProtReadWrite",
             )
         found[device] = rights
@@ -387,10 +388,11 @@ def hipDeviceSetMemPool(device: int, mem_pool: int) -> None:
 
 def _use(device: Device, pool: Pool) -> None:
     if pool.device is not device:
+        own, wanted = machine.ids(pool.device, device)
         raise refusal(
             "hipErrorInvalidDevice",
-            f"the pool is of device {pool.device.ordinal}, not of device {device.ordinal}",
-            f"create one with location.id {device.ordinal}",
+            f"the pool is of device {own}, not of device {wanted}",
+            f"create one with location.id {wanted}",
         )
     machine.table(Pools).current[device] = pool
 
