@@ -100,6 +100,7 @@ class Calls:
         self._functions: dict[str, Callable[..., Any]] = {}
         self._bodies: dict[str, Callable[..., Any]] = {}
         self._table: dict[str, Declared] = {}
+        self._others: dict[str, list[_arguments.Shape]] = {}
         self._told: set[str] = set()
         self.last = LastError()
 
@@ -117,6 +118,10 @@ class Calls:
     def table(self) -> Mapping[str, Declared]:
         """What was declared, by name, in its order."""
         return MappingProxyType(self._table)
+
+    def others(self, name: str) -> tuple[_arguments.Shape, ...]:
+        """Return the shapes of a call besides that of the vendor's table."""
+        return tuple(self._others.get(name, ()))
 
     def forget(self) -> None:
         """Be as in a new process."""
@@ -160,6 +165,8 @@ class Calls:
             C types of what comes back behind the code.
         """
         shape, first = _arguments.made_shape(name, parameters, outputs), self._functions[name]
+
+        self._others.setdefault(name, []).append(shape)
 
         def declare(body: _Body) -> _Body:
             other = self._answering(name, shape, body)
