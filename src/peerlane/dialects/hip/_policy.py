@@ -44,7 +44,7 @@ class Policy:
     own_handles : {"code", "open"}
         An IPC handle that its maker opens gives hipErrorInvalidContext; or the memory itself.
     is_plain : bool
-        A copy that works has nothing to note and nothing to ask for.
+        A copy that works has nothing to note, and nothing to ask or wait for besides its stream.
     """
 
     CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -99,7 +99,11 @@ class Policy:
                 )
             chosen[name] = value
         vars(self).update(chosen, version=VERSIONS[named])
-        self.is_plain = VERSIONS[named] >= (7, 0) and chosen["peer_copies"] == "pass"
+        self.is_plain = (
+            VERSIONS[named] >= (7, 0)
+            and chosen["peer_copies"] == "pass"
+            and chosen["device_copies"] == "code"
+        )
 
 
 policy = Policy()
