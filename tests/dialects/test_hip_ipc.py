@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import ctypes
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
@@ -9,6 +11,7 @@ import pytest
 
 from helpers.hip_memory import G, code, hip_peer, mapped, ok, read, spec, write
 from helpers.peers import Peer
+from peerlane.dialects.hip import explain
 
 Enter = Callable[..., ModuleType]
 LAZY = 1
@@ -61,14 +64,30 @@ def test_a_handle_is_64_bytes_and_none_is_0(shared: tuple[ModuleType, Peer]) -> 
     handle = ok(hip.hipIpcGetMemHandle(ok(hip.hipMalloc(64))))
     assert type(handle) is hip.hipIpcMemHandle_t
     assert len(handle.reserved) == hip.HIP_IPC_HANDLE_SIZE == 64
-    assert 0 not in bytes(handle.reserved)
+    assert 0 in bytes(handle.reserved)
 
 
-def test_older_bindings_pass_it_whole(hip_on: Enter) -> None:
-    hip = hip_on(VERSION="7.2")
+@pytest.mark.parametrize("version", ["7.2", "6.4"])
+def test_older_bindings_end_it_at_the_first_nul(hip_on: Enter, version: str) -> None:
+    hip = hip_on(VERSION=version)
     handle = ok(hip.hipIpcGetMemHandle(ok(hip.hipMalloc(64))))
-    assert isinstance(handle.reserved, bytes)
-    assert len(handle.reserved) == 64
+    whole = ctypes.string_at(int(handle), 64)
+    assert handle.reserved == whole[: whole.index(0)]
+    explain()
+    assert code(hip.hipIpcOpenMemHandle(handle.reserved, LAZY)) == "hipErrorInvalidValue"
+    told = explain()
+    assert f"has {len(handle.reserved)} bytes" in told
+    assert "ctypes.string_at(int(handle), 64)" in told
+    assert code(hip.hipIpcOpenMemHandle(whole, LAZY)) == "hipErrorInvalidContext"
+    assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidContext"
+
+
+def test_the_neutral_handle_opens_as_well(shared: tuple[ModuleType, Peer]) -> None:
+    hip, other = shared
+    whole = given(other, 64)
+    text = base64.urlsafe_b64encode(whole[:48])
+    assert len(text) == 64
+    assert read(hip, ok(hip.hipIpcOpenMemHandle(text, LAZY)), 64) == pattern(64)
 
 
 def test_handles_of_two_allocations_differ(hip: ModuleType) -> None:

@@ -1,10 +1,12 @@
 """``hip``: IPC memory (spec hip 3.5).
 
-A handle is ASCII without NUL, so that hip-python 7.2, which cuts it at the first NUL, passes it on whole.
+A handle is what the neutral one says, as bytes and not as text: like the vendor's it has NULs, at the first of which
+hip-python before 10.0 ends it, so that a program that would lose the rest on hardware loses it here.
 """
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 from peerlane import Buffer, Device, Handle, Kind, raw
@@ -19,6 +21,7 @@ from peerlane.errors import AccessDenied, BadHandle, Fault, PeerLost, WaitTimeou
 
 HANDLE_SIZE = 64
 _LAZY_PEER_ACCESS = 1
+_SAID = 48  # bytes of a handle that say something; the others are 0
 _KEPT = 64
 
 
@@ -114,9 +117,18 @@ def exported(address: int) -> bytes:
             known = ipc.given.get(address)
             if known is None or known[0] is not buffer:
                 ipc.give(address, buffer, handle)
-                return bytes(handle)
+                return _as_bytes(handle)
         handle.close()  # another thread was quicker
-    return bytes(known[1])
+    return _as_bytes(known[1])
+
+
+def _as_bytes(handle: Handle) -> bytes:
+    return base64.urlsafe_b64decode(bytes(handle)).ljust(HANDLE_SIZE, b"\0")
+
+
+def _as_text(given: bytes) -> bytes:
+    """Return what the neutral API opens; that itself is taken as well."""
+    return given if any(given[_SAID:]) else base64.urlsafe_b64encode(given[:_SAID])
 
 
 def _allocated(address: int) -> Buffer:
@@ -133,18 +145,21 @@ def _allocated(address: int) -> Buffer:
 
 
 def bytes_of(made: Any, name: str) -> bytes:
-    """Return the bytes that a struct holds a handle in; hipErrorInvalidValue for NULL, too few, and all 0."""
+    """Return the neutral handle that a struct holds; hipErrorInvalidValue for NULL, too few bytes, and all 0."""
     try:
         found = b"" if made is None else made._read(0, 0, HANDLE_SIZE)
     except IndexError:
         found = made._read(0, 0, made._nbytes or 0)
     if len(found) == HANDLE_SIZE and any(found):
-        return bytes(found)
+        return _as_text(bytes(found))
     what = (
         "is NULL" if made is None else f"has {len(found)} bytes" if len(found) < HANDLE_SIZE else "is all 0"
     )
     raise refusal(
-        "hipErrorInvalidValue", f"{name} {what}", f"pass the {HANDLE_SIZE} bytes that the other process got"
+        "hipErrorInvalidValue",
+        f"{name} {what}",
+        f"pass all {HANDLE_SIZE} bytes that the other process got; hip-python before 10.0 ends `reserved` at the "
+        f"first NUL: send ctypes.string_at(int(handle), {HANDLE_SIZE})",
     )
 
 
