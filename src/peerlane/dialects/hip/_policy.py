@@ -43,6 +43,8 @@ class Policy:
         hipPointerGetAttributes of ordinary host memory says unregistered; or gives hipErrorInvalidValue.
     own_handles : {"code", "open"}
         An IPC handle that its maker opens gives hipErrorInvalidContext; or the memory itself.
+    context_calls : {"code", "document"}
+        hipCtxSynchronize, hipCtxGetFlags and hipCtxSetCacheConfig give hipErrorNotSupported; or what is documented.
     is_plain : bool
         A copy that works has nothing to note, and nothing to ask or wait for besides its stream.
     """
@@ -58,6 +60,7 @@ class Policy:
             "access_violation": ("code", "test"),
             "host_attributes": ("code", "document"),
             "own_handles": ("code", "open"),
+            "context_calls": ("code", "document"),
         }
     )
 
@@ -71,6 +74,7 @@ class Policy:
     access_violation: str
     host_attributes: str
     own_handles: str
+    context_calls: str
     is_plain: bool
 
     def __init__(self) -> None:
