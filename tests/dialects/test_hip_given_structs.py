@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -82,6 +83,26 @@ def test_structs_of_too_few_bytes(
     assert result[0].name == "hipErrorInvalidValue"
     assert len(result) == 1 + len(_facts.facts()["functions"][call]["outputs"])
     assert "3 bytes" in explain()
+
+
+def test_fields_that_are_no_members(hip: ModuleType) -> None:
+    _, array = hip.hipMalloc(64)
+    box = hip.hipMemcpy3DParms()
+    box.srcPtr.ptr = box.dstPtr.ptr = array
+    at = int(box) + next(
+        field[3] for field in _facts.facts()["structs"]["hipMemcpy3DParms"]["fields"] if field[0] == "kind"
+    )
+    ctypes.c_int.from_address(at).value = 77
+    with pytest.raises(ValueError, match="77 is not a valid hipMemcpyKind"):
+        _ = box.kind
+    one = hip.hipMemcpy3DBatchOp()
+    one.extent.width = one.extent.height = one.extent.depth = 1
+    for result in (
+        hip.hipMemcpy3D(box),
+        hip.hipMemcpy3DBatchAsync(1, one, 0, hip.hipStreamCreate()[1]),
+    ):
+        assert result[0].name == "hipErrorInvalidValue"
+    assert explain().count("is not a valid hipMemcpy") == 2
 
 
 def test_a_text_at_an_address_of_nothing(hip: ModuleType) -> None:

@@ -7,7 +7,15 @@ from typing import Any
 
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hip._boxes import Side, prepared, refuse_arrays
-from peerlane.dialects.hip._convention import Stopped, code_of, hipError_t, refusal, refuse_fewer, remedy_of
+from peerlane.dialects.hip._convention import (
+    Stopped,
+    code_of,
+    hipError_t,
+    member,
+    refusal,
+    refuse_fewer,
+    remedy_of,
+)
 from peerlane.dialects.hip._copy import copy_on, move_on
 from peerlane.dialects.hip._pointers import write
 from peerlane.dialects.hip._state import calls
@@ -158,7 +166,7 @@ def _submit_box(boxes: Any, at: int, stream: AnyStream) -> None:
 
 
 def _operand(operand: Any) -> Side:
-    if operand.type.name == "hipMemcpyOperandTypeArray":
+    if member(operand, "type").name == "hipMemcpyOperandTypeArray":
         refuse_arrays(operand.op.array.array)
     memory = operand.op.ptr
     return Side(int(memory.ptr), memory.rowLength, memory.layerHeight)

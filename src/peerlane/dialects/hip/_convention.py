@@ -74,6 +74,14 @@ def refuse_fewer(name: str, structs: Any, count: int) -> None:
         )
 
 
+def member(made: Any, name: str) -> Any:
+    """Return a struct's field that is a member of an enumeration: hipErrorInvalidValue for a number that is none."""
+    try:
+        return getattr(made, name)
+    except ValueError as error:
+        raise refusal("hipErrorInvalidValue", f"{name}: {error}", f"set {name} to a member") from None
+
+
 class Calls:
     """The table of calls.
 

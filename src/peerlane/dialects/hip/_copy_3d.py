@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects.hip._boxes import Side, must_be_known, prepared, refuse_arrays, side_of_memory
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import member, refusal
 from peerlane.dialects.hip._copy import Ends, Move, move_now, move_on
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of, refuse_strict
@@ -98,7 +98,7 @@ def hipDrvMemcpy3DAsync(pCopy: Any, stream: int) -> None:
 
 def _box(p: Any) -> _Prepared | None:
     refuse_null(p=p is not None)
-    return pitched(p, p.kind)
+    return pitched(p, member(p, "kind"))
 
 
 def pitched(p: Any, kind: Any) -> _Prepared | None:
