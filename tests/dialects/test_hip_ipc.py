@@ -324,3 +324,21 @@ def test_handles_of_freed_memory_are_forgotten(hip: ModuleType) -> None:
         ok(hip.hipIpcGetMemHandle(pointer))
         ok(hip.hipFree(pointer))
     assert len(machine.table(_ipc.Ipc).given) < 200
+
+
+def test_the_codes_of_the_documentation(hip_on: Enter) -> None:
+    hip = hip_on(POLICY="ipc_errors=document")
+    pointer = ok(hip.hipMalloc(64))
+    handle = ok(hip.hipIpcGetMemHandle(pointer))
+    whole = bytearray(handle.reserved)
+    explain()
+    assert code(hip.hipIpcOpenMemHandle(handle, 0)) == "hipErrorInvalidValue"
+    assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidHandle"
+    for given_handle in (None, bytes(64), b"short"):
+        assert code(hip.hipIpcOpenMemHandle(given_handle, LAZY)) == "hipErrorInvalidHandle"
+    whole[-20] ^= 1
+    assert code(hip.hipIpcOpenMemHandle(bytes(whole), LAZY)) == "hipErrorMapFailed"
+    assert code(hip.hipIpcCloseMemHandle(pointer)) == "hipErrorInvalidHandle"
+    for nothing in (None, 8, int(pointer) + 64):
+        assert code(hip.hipIpcGetMemHandle(nothing)) == "hipErrorInvalidHandle"
+    assert "Remedy: " in explain()

@@ -7,22 +7,31 @@ hip-python before 10.0 ends it, so that a program that would lose the rest on ha
 from __future__ import annotations
 
 import base64
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from peerlane import Buffer, Device, Handle, Kind, raw
+from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context, Thing
-from peerlane.dialects.hip._convention import refusal, remedy_of
+from peerlane.dialects.hip._convention import code_of, hipError_t, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, put, struct
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import null_stream
 from peerlane.dialects.hip._types import Pointer
-from peerlane.errors import AccessDenied, BadHandle, Fault, PeerLost, WaitTimeout
+from peerlane.errors import AccessDenied, BadHandle, Error, Fault, PeerLost, WaitTimeout
 
 HANDLE_SIZE = 64
 _LAZY_PEER_ACCESS = 1
 _SAID = 48  # bytes of a handle that say something; the others are 0
 _KEPT = 64
+# With ipc_errors=document, by what the runtime's code gives.
+_DOCUMENTED = {
+    "hipErrorInvalidValue": "hipErrorInvalidHandle",
+    "hipErrorInvalidContext": "hipErrorInvalidHandle",
+    "hipErrorInvalidDevicePointer": "hipErrorMapFailed",
+}
 
 
 class _Opened(Thing):
@@ -96,13 +105,30 @@ def hipIpcGetMemHandle(devPtr: int) -> Any:
     memory is freed.  Memory below 2 MiB moves first, at the same address, to have no neighbours.
 
     Gives: hipIpcMemHandle_t
-    Refuses: hipErrorInvalidValue NULL, freed, not from hipMalloc; hipErrorIllegalState it has to move and a view of
-        it lives
+    Refuses: hipErrorInvalidValue NULL, freed, not from hipMalloc (`ipc_errors=document`: hipErrorInvalidHandle);
+        hipErrorIllegalState it has to move and a view of it lives
     Basis: S; C for the same bytes and hipErrorIllegalState
     """
     made = struct("hipIpcMemHandle_st")()
-    put(made, "reserved", exported(devPtr))
+    with _documented():
+        put(made, "reserved", exported(devPtr))
     return made
+
+
+@contextlib.contextmanager
+def _documented() -> Iterator[None]:
+    """Give the codes of the documentation, if the policy says so."""
+    try:
+        yield
+    except (Refusal, Error) as error:
+        if policy.ipc_errors == "code":
+            raise
+        code, remedy = (
+            (hipError_t(error.code).name, error.remedy)
+            if isinstance(error, Refusal)
+            else (code_of(error), remedy_of(error))
+        )
+        raise refusal(_DOCUMENTED.get(code, code), str(error), remedy) from None
 
 
 def exported(address: int) -> bytes:
@@ -173,7 +199,8 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
     Gives: Pointer
     Refuses: hipErrorInvalidValue `flags` other than 1, NULL, all 0; hipErrorInvalidContext made by this process,
         unless `own_handles=open`; hipErrorInvalidDevicePointer no handle, over, of memory that was freed, out of the
-        current device's reach, its maker has ended or does not answer
+        current device's reach, its maker has ended or does not answer.  With `ipc_errors=document`
+        hipErrorInvalidHandle for NULL, all 0 and an own one, hipErrorMapFailed for hipErrorInvalidDevicePointer
     Basis: S
     """
     if flags != _LAZY_PEER_ACCESS:
@@ -182,7 +209,11 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
             f"flags are {flags:#x}; the only valid value is hipIpcMemLazyEnablePeerAccess, 1",
             "pass hipIpcMemLazyEnablePeerAccess",
         )
-    key = bytes_of(handle, "handle")
+    with _documented():
+        return _open(bytes_of(handle, "handle"))
+
+
+def _open(key: bytes) -> Pointer | None:
     ipc, context = machine.table(Ipc), machine.context()
     known = _once_more(ipc, key)
     if known is not None:
@@ -236,9 +267,15 @@ def hipIpcCloseMemHandle(devPtr: int) -> None:
 
     The memory of the process that made it goes on.
 
-    Refuses: hipErrorInvalidValue NULL, memory of this process, closed as often as opened
+    Refuses: hipErrorInvalidValue NULL, memory of this process, closed as often as opened (`ipc_errors=document`:
+        hipErrorInvalidHandle)
     Basis: S
     """
+    with _documented():
+        _close(devPtr)
+
+
+def _close(devPtr: int) -> None:
     ipc = machine.table(Ipc)
     with machine.lock:
         found = ipc.by_address.get(devPtr)

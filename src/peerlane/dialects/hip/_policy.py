@@ -43,6 +43,9 @@ class Policy:
         hipPointerGetAttributes of ordinary host memory says unregistered; or gives hipErrorInvalidValue.
     own_handles : {"code", "open"}
         An IPC handle that its maker opens gives hipErrorInvalidContext; or the memory itself.
+    ipc_errors : {"code", "document"}
+        The calls for IPC memory give the runtime's codes; or hipErrorInvalidHandle for what is no handle or has none,
+        and hipErrorMapFailed for what cannot be had.
     context_calls : {"code", "document"}
         hipCtxSynchronize, hipCtxGetFlags and hipCtxSetCacheConfig give hipErrorNotSupported; or what is documented.
     is_plain : bool
@@ -60,6 +63,7 @@ class Policy:
             "access_violation": ("code", "test"),
             "host_attributes": ("code", "document"),
             "own_handles": ("code", "open"),
+            "ipc_errors": ("code", "document"),
             "context_calls": ("code", "document"),
         }
     )
@@ -74,6 +78,7 @@ class Policy:
     access_violation: str
     host_attributes: str
     own_handles: str
+    ipc_errors: str
     context_calls: str
     is_plain: bool
 
