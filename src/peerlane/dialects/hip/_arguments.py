@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from peerlane.dialects.hip import _results, _types
@@ -149,6 +150,8 @@ class Shape:
         Each makes the output of a call that failed.
     older : tuple of str or None
         The parameters of hip-python 7.2, where those are others.
+    others : list of tuple of str
+        The parameters that are taken instead, told apart by their number.
     """
 
     call: str
@@ -158,24 +161,41 @@ class Shape:
     outputs: tuple[tuple[str, str], ...]
     blanks: tuple[Callable[[], Any], ...]
     older: tuple[str, ...] | None
+    others: list[tuple[str, ...]] = field(default_factory=list)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """What help() shows of the call: the names, as in the wheel."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in self.names])
+
+    def takes_older(self, count: int) -> bool:
+        """Tell whether that many arguments are hip-python 7.2's, a struct to fill before the others."""
+        return self.older is not None and count == len(self.older) and self.older[0] not in self.names
 
     def bind(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return all arguments in their order; TypeError if there are others, too few or too many."""
         count = len(self.names)
         unknown = [name for name in given if name not in self.names]
+        if unknown and not count:
+            raise TypeError(f"{self.call}() takes no keyword arguments")
         if unknown:
             raise TypeError(f"{self.call}() got an unexpected keyword argument '{unknown[0]}'")
         twice = [name for name in self.names[: len(args)] if name in given]
         if twice:
             raise TypeError(f"{self.call}() got multiple values for keyword argument '{twice[0]}'")
         if len(args) + len(given) != count:
-            total = len(args) + len(given)
-            if not count:
-                raise TypeError(f"{self.call}() takes no arguments ({total} given)")
-            raise TypeError(
-                f"{self.call}() takes exactly {count} positional argument{'s' * (count != 1)} ({total} given)"
-            )
+            raise TypeError(self._wrong_number(len(args) + len(given)))
         return (*args, *(given[name] for name in self.names[len(args) :]))
+
+    def _wrong_number(self, given: int) -> str:
+        count = len(self.names)
+        if not count:
+            return f"{self.call}() takes no arguments ({given} given)"
+        older = [self.older] if self.older and self.takes_older(len(self.older)) else []
+        others = "".join(f", or ({', '.join(names)})" for names in dict.fromkeys([*self.others, *older]))
+        plural = "s" * (count != 1)
+        return f"{self.call}() takes exactly {count} positional argument{plural} ({given} given){others}"
 
     def blank(self) -> tuple[Any, ...]:
         """Return the outputs of a call that failed."""

@@ -159,6 +159,7 @@ class Calls:
             C types of what comes back behind the code.
         """
         shape, first = _arguments.made_shape(name, parameters, outputs), self._functions[name]
+        _arguments.shape_of(name).others.append(shape.names)
 
         def declare(body: _Body) -> _Body:
             other = self._answering(name, shape, body)
@@ -177,12 +178,11 @@ class Calls:
         self, name: str, shape: _arguments.Shape, body: Callable[..., Any], *, keeps_last: bool = False
     ) -> Callable[..., Any]:
         readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
-        names, older = set(shape.names), shape.older
 
         def wrapper(*args: Any, **given: Any) -> Any:
             filled, is_missing = None, False
             if given or len(args) != count:
-                if older is not None and not given and len(args) == len(older) and older[0] not in names:
+                if not given and shape.takes_older(len(args)):
                     filled, args = args[0], args[1:]
                     is_missing = filled is None
                 else:
@@ -221,6 +221,7 @@ class Calls:
             functools.update_wrapper(function, body)
             del function.__wrapped__  # type: ignore[attr-defined]  # inspect would show the body's types
             function.__annotations__ = {}
+        function.__signature__ = _arguments.shape_of(name).signature  # type: ignore[attr-defined]
         function.__name__ = function.__qualname__ = name
         self._functions[name] = function
         return function
