@@ -176,7 +176,9 @@ def test_opened_twice_it_is_counted(shared: tuple[ModuleType, Peer]) -> None:
     assert int(first) == int(second)
     ok(hip.hipIpcCloseMemHandle(first))
     assert read(hip, second, 4096) == pattern(4096)
+    assert int(ok(hip.hipPointerGetAttributes(second)).devicePointer) == int(second)
     ok(hip.hipIpcCloseMemHandle(second))
+    assert code(hip.hipPointerGetAttributes(first)) == "hipErrorInvalidValue"
     assert code(hip.hipMemcpy(bytearray(1), second, 1, hip.hipMemcpyKind(4))) == "hipErrorInvalidValue"
     assert code(hip.hipIpcCloseMemHandle(second)) == "hipErrorInvalidValue"
 
