@@ -23,9 +23,15 @@ _KEPT = 64
 
 
 class _Opened(Thing):
-    """Memory of another process, or with ``own_handles=open`` of this one; closed with its device's reset."""
+    """Memory of another process, or with ``own_handles=open`` of this one; closed with its device's reset.
 
-    __slots__ = ("address", "buffer", "key", "references")
+    Attributes
+    ----------
+    devices : set of Device
+        Those that were current when it was opened: hipIpcMemLazyEnablePeerAccess gives them access.
+    """
+
+    __slots__ = ("address", "buffer", "devices", "key", "references")
 
     name = "memory of another process"
     is_counted = False
@@ -34,6 +40,7 @@ class _Opened(Thing):
     def __init__(self, context: Context, key: bytes, address: int, buffer: Buffer | None) -> None:
         super().__init__(context)
         self.key, self.address, self.buffer, self.references = key, address, buffer, 1
+        self.devices = {context.device}
 
     def abandon(self) -> None:
         """Let go of it."""
@@ -76,6 +83,10 @@ class Ipc:
             self.given = {at: each for at, each in self.given.items() if not each[0].is_closed}
             self._next_look = 2 * len(self.given) + _KEPT
         self.given[address] = buffer, handle
+
+    def has_opened(self, device: Device, memory: range) -> bool:
+        """Tell whether this device was current when something in a range of addresses was opened."""
+        return any(address in memory and device in each.devices for address, each in self.by_address.items())
 
     def own(self, key: bytes) -> int:
         """Return where the memory of a handle of this process is; 0: it was freed."""
@@ -198,6 +209,7 @@ def _once_more(ipc: Ipc, key: bytes) -> Pointer | None:
         if found is None:
             return None
         found.references += 1
+        found.devices.add(machine.context().device)
         return pointer(found.address)
 
 

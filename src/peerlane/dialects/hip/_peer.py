@@ -104,20 +104,6 @@ def forget_peers(ordinal: int) -> None:
             machine.device(ordinal).peers.discard(machine.device(peer))
 
 
-def refuse_strict(dst: Device, src: Device) -> None:
-    """Refuse a copy between two devices of which none has access to the other, if ``peer_copies=strict``."""
-    if policy.peer_copies != "strict" or dst is src:
-        return
-    enabled = machine.peers
-    if src.ordinal in enabled.get(dst.ordinal, ()) or dst.ordinal in enabled.get(src.ordinal, ()):
-        return
-    raise refusal(
-        "hipErrorPeerAccessNotEnabled",
-        f"devices {dst.ordinal} and {src.ordinal} have no peer access enabled, and peer_copies=strict asks for it",
-        f"call hipDeviceEnablePeerAccess({src.ordinal}, 0) while device {dst.ordinal} is current, or the reverse",
-    )
-
-
 def _pair(peer_id: int) -> tuple[Device, Device]:
     """Return the current device and the one meant: hipErrorInvalidDevice if it is none or cannot be reached."""
     device, peer = machine.context().device, device_of(peer_id)

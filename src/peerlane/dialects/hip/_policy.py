@@ -26,7 +26,8 @@ class Policy:
         7.0 each call overwrites the last error.
     peer_copies : {"pass", "strict"}
         The copy between two devices does not ask for peer access; or it fails without it, with
-        hipErrorPeerAccessNotEnabled.
+        hipErrorPeerAccessNotEnabled.  Access of one of the two to the other's memory is enough, given by
+        hipDeviceEnablePeerAccess, hipMemSetAccess, hipMemPoolSetAccess or hipIpcOpenMemHandle.
     memcpy_peer : {"both", "current"}
         hipMemcpyPeer follows earlier work of both devices; or of the current device only.
     device_copies : {"code", "wait"}
