@@ -6,7 +6,7 @@ import enum
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from peerlane.dialects.hip import _results, _types
@@ -161,17 +161,13 @@ class Shape:
     outputs: tuple[tuple[str, str], ...]
     blanks: tuple[Callable[[], Any], ...]
     older: tuple[str, ...] | None
-    others: list[tuple[str, ...]] = field(default_factory=list)
+    others: list[tuple[str, ...]]
 
     @property
     def signature(self) -> inspect.Signature:
         """What help() shows of the call: the names, as in the wheel."""
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Signature([inspect.Parameter(name, kind) for name in self.names])
-
-    def takes_older(self, count: int) -> bool:
-        """Tell whether that many arguments are hip-python 7.2's, a struct to fill before the others."""
-        return self.older is not None and count == len(self.older) and self.older[0] not in self.names
 
     def bind(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return all arguments in their order; TypeError if there are others, too few or too many."""
@@ -192,8 +188,7 @@ class Shape:
         count = len(self.names)
         if not count:
             return f"{self.call}() takes no arguments ({given} given)"
-        older = [self.older] if self.older and self.takes_older(len(self.older)) else []
-        others = "".join(f", or ({', '.join(names)})" for names in dict.fromkeys([*self.others, *older]))
+        others = "".join(f", or ({', '.join(names)})" for names in dict.fromkeys(self.others))
         plural = "s" * (count != 1)
         return f"{self.call}() takes exactly {count} positional argument{plural} ({given} given){others}"
 
@@ -218,14 +213,17 @@ def shape_of(call: str) -> Shape:
     """Return the shape of a call of the vendor's table."""
     table, older = facts()["functions"][call], facts()["older"]["parameters"].get(call)
     parameters, outputs = table["parameters"], table["outputs"]
+    names = tuple(name for name, _ in parameters)
+    filling = tuple(name for name, _ in older) if older else None
     return Shape(
         call,
-        tuple(name for name, _ in parameters),
+        names,
         tuple(kind for _, kind in parameters),
         tuple(_reader(kind, name) for name, kind in parameters),
         tuple((each[0], each[1]) for each in outputs),
         tuple(_blank(each[1], len(each) > 2) for each in outputs),
-        tuple(name for name, _ in older) if older else None,
+        filling,
+        [filling] if filling and filling[0] not in names else [],
     )
 
 
@@ -239,4 +237,5 @@ def made_shape(call: str, parameters: Sequence[tuple[str, str]], outputs: Sequen
         tuple((kind, kind) for kind in outputs),
         tuple(_blank(kind, False) for kind in outputs),
         None,
+        [],
     )

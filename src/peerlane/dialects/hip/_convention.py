@@ -178,11 +178,12 @@ class Calls:
         self, name: str, shape: _arguments.Shape, body: Callable[..., Any], *, keeps_last: bool = False
     ) -> Callable[..., Any]:
         readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
+        names, older = set(shape.names), shape.older
 
         def wrapper(*args: Any, **given: Any) -> Any:
             filled, is_missing = None, False
             if given or len(args) != count:
-                if not given and shape.takes_older(len(args)):
+                if older is not None and not given and len(args) == len(older) and older[0] not in names:
                     filled, args = args[0], args[1:]
                     is_missing = filled is None
                 else:
