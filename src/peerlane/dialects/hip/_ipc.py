@@ -9,6 +9,7 @@ from typing import Any
 
 from peerlane import Buffer, Device, Handle, Kind, raw
 from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects.hip._context import is_pushed
 from peerlane.dialects.hip._convention import refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, put, struct
@@ -29,9 +30,11 @@ class _Opened(Thing):
     ----------
     devices : set of Device
         Those that were current when it was opened: hipIpcMemLazyEnablePeerAccess gives them access.
+    is_of_pushed : bool
+        Whether a context that was made or pushed was current when it was opened first.
     """
 
-    __slots__ = ("address", "buffer", "devices", "key", "references")
+    __slots__ = ("address", "buffer", "devices", "is_of_pushed", "key", "references")
 
     name = "memory of another process"
     is_counted = False
@@ -41,6 +44,7 @@ class _Opened(Thing):
         super().__init__(context)
         self.key, self.address, self.buffer, self.references = key, address, buffer, 1
         self.devices = {context.device}
+        self.is_of_pushed = is_pushed()
 
     def abandon(self) -> None:
         """Let go of it."""
@@ -168,7 +172,8 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue `flags` other than 1, NULL, all 0; hipErrorInvalidContext made by this process,
-        unless `own_handles=open`; hipErrorInvalidDevicePointer no handle, over, of memory that was freed, out of the
+        unless `own_handles=open`; hipErrorInvalidHandle open in another context, with `open_again=test`;
+        hipErrorInvalidDevicePointer no handle, over, of memory that was freed, out of the
         current device's reach, its maker has ended or does not answer
     Basis: S
     """
@@ -208,6 +213,12 @@ def _once_more(ipc: Ipc, key: bytes) -> Pointer | None:
         found = ipc.by_key.get(key)
         if found is None:
             return None
+        if policy.open_again == "test" and is_pushed() is not found.is_of_pushed:
+            raise refusal(
+                "hipErrorInvalidHandle",
+                "the memory is open in another context of this process, and open_again=test refuses that",
+                "open it once, or in one context",
+            )
         found.references += 1
         found.devices.add(machine.context().device)
         return pointer(found.address)

@@ -44,6 +44,9 @@ class Policy:
         hipPointerGetAttributes of ordinary host memory says unregistered; or gives hipErrorInvalidValue.
     own_handles : {"code", "open"}
         An IPC handle that its maker opens gives hipErrorInvalidContext; or the memory itself.
+    open_again : {"code", "test"}
+        IPC memory that is open is opened again under a context of hipCtxCreate, as a context is its device; or
+        that gives hipErrorInvalidHandle.
     is_plain : bool
         A copy that works has nothing to note and nothing to ask for.
     """
@@ -59,6 +62,7 @@ class Policy:
             "access_violation": ("code", "test"),
             "host_attributes": ("code", "document"),
             "own_handles": ("code", "open"),
+            "open_again": ("code", "test"),
         }
     )
 
@@ -72,6 +76,7 @@ class Policy:
     access_violation: str
     host_attributes: str
     own_handles: str
+    open_again: str
     is_plain: bool
 
     def __init__(self) -> None:
