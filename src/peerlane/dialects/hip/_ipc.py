@@ -11,10 +11,12 @@ from peerlane import Buffer, Device, Handle, Kind, raw
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.hip._context import is_pushed
 from peerlane.dialects.hip._convention import refusal, remedy_of
+from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, put, struct
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import null_stream
+from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import AccessDenied, BadHandle, Fault, PeerLost, WaitTimeout
 
@@ -88,16 +90,19 @@ class Ipc:
             self._next_look = 2 * len(self.given) + _KEPT
         self.given[address] = buffer, handle
 
-    def has_opened(self, device: Device, memory: range) -> bool:
-        """Tell whether this device was current when something in a range of addresses was opened."""
-        return any(address in memory and device in each.devices for address, each in self.by_address.items())
-
     def own(self, key: bytes) -> int:
         """Return where the memory of a handle of this process is; 0: it was freed."""
         for address, (buffer, handle) in self.given.items():
             if bytes(handle) == key and not buffer.is_closed:
                 return address
         return 0
+
+
+@grants
+def _opened(device: Device, address: int, place: Place) -> str:
+    memory = range(place.base, place.base + place.size)
+    known = machine.table(Ipc).by_address.items()
+    return "rw" if any(at in memory and device in each.devices for at, each in known) else "none"
 
 
 @calls.call("hipIpcGetMemHandle")

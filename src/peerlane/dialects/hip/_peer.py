@@ -6,8 +6,10 @@ from typing import Any
 
 from peerlane import Device
 from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._strict import grants
 
 USE_PEER_NON_UNIFIED = 1  # a macro of the C header, which the wheel lacks
 
@@ -102,6 +104,11 @@ def forget_peers(ordinal: int) -> None:
     with machine.lock:
         for peer in machine.peers.pop(ordinal, ()):
             machine.device(ordinal).peers.discard(machine.device(peer))
+
+
+@grants
+def _enabled(device: Device, address: int, place: Place) -> str:
+    return "rw" if place.ordinal in machine.peers.get(device.ordinal, ()) else "none"
 
 
 def _pair(peer_id: int) -> tuple[Device, Device]:

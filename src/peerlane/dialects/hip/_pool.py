@@ -15,11 +15,13 @@ from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._physical import ON_DEVICE, device_at, location_of, refuse_zero
+from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._results import device_array
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
+from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import DeviceArray
 from peerlane.dialects.hip._virtual import descriptions
 
@@ -351,6 +353,13 @@ def hipMemPoolSetAccess(mem_pool: int, desc_list: Any, count: int) -> None:
             )
         found[device] = rights
     pool.access.update(found)
+
+
+@grants
+def _given(device: Device, address: int, place: Place) -> str:
+    buffer = machine.owned(place.base, host=False)
+    pool = None if buffer is None else machine.table(Pools).holding(buffer)
+    return "none" if pool is None else pool.access.get(device, "none")
 
 
 @calls.call("hipMemPoolGetAccess")
