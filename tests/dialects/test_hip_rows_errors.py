@@ -115,7 +115,9 @@ CASES: dict[str, dict[str, Callable[[ModuleType], Result]]] = {
         "hipMemPrefetchAsync_v2": lambda hip: prefetched(hip, (2, "Device")),
     },
     "hipErrorOutOfMemory": {
+        "hipExtMallocWithFlags": lambda hip: hip.hipExtMallocWithFlags(HUGE, 0),
         "hipHostMalloc": lambda hip: hip.hipHostMalloc(HUGE, 0),
+        "hipMallocManaged": lambda hip: hip.hipMallocManaged(HUGE, 1),
         "hipMallocHost": lambda hip: hip.hipMallocHost(HUGE),
         "hipMalloc3D": lambda hip: hip.hipMalloc3D(hip.hipExtent(1 << 20, 1 << 10, 1 << 10)),
     },
