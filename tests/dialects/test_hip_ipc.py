@@ -110,6 +110,7 @@ def test_a_new_allocation_at_the_same_address_has_another(hip: ModuleType) -> No
         assert handle not in seen.values()
         seen[int(pointer)] = handle
         ok(hip.hipFree(pointer))
+    assert len(seen) < 4  # the address came again
 
 
 @pytest.mark.parametrize("what", ["NULL", "freed", "one past the end", "host", "pinned", "mapped", "opened"])
@@ -195,7 +196,9 @@ def test_opened_twice_it_is_counted(shared: tuple[ModuleType, Peer]) -> None:
     assert int(first) == int(second)
     ok(hip.hipIpcCloseMemHandle(first))
     assert read(hip, second, 4096) == pattern(4096)
+    assert int(ok(hip.hipPointerGetAttributes(second)).devicePointer) == int(second)
     ok(hip.hipIpcCloseMemHandle(second))
+    assert code(hip.hipPointerGetAttributes(first)) == "hipErrorInvalidValue"
     assert code(hip.hipMemcpy(bytearray(1), second, 1, hip.hipMemcpyKind(4))) == "hipErrorInvalidValue"
     assert code(hip.hipIpcCloseMemHandle(second)) == "hipErrorInvalidValue"
 

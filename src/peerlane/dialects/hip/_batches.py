@@ -143,7 +143,7 @@ def hipMemcpy3DBatchAsync(numOps: int, opList: Any, flags: int, stream: int) -> 
     Row lengths are bytes; 0 means that rows, or slices, lie side by side.
 
     Gives: failIdx, 2**64 - 1 when none failed
-    Refuses: hipErrorInvalidValue flags, NULL, no boxes, as `hipMemcpy3D`; hipErrorInvalidResourceHandle the stream;
+    Refuses: hipErrorInvalidValue flags, no boxes, as `hipMemcpyParam2D`; hipErrorInvalidResourceHandle the stream;
         hipErrorNotSupported arrays
     Basis: S, D
     """

@@ -36,6 +36,11 @@ def _pushed() -> list[Device]:
     return _stack.devices
 
 
+def is_pushed() -> bool:
+    """Tell whether the current context of this thread is one that it made or pushed."""
+    return bool(_pushed())
+
+
 def context_handle(ordinal: int) -> int:
     """Return the number by which programs know a device's context."""
     return _FIRST + _STEP * ordinal

@@ -173,6 +173,7 @@ class Calls:
             C types of what comes back behind the code.
         """
         shape, first = _arguments.made_shape(name, parameters, outputs), self._functions[name]
+        _arguments.shape_of(name).others.append(shape.names)
 
         self._others.setdefault(name, []).append(shape)
 
@@ -236,6 +237,7 @@ class Calls:
             functools.update_wrapper(function, body)
             del function.__wrapped__  # type: ignore[attr-defined]  # inspect would show the body's types
             function.__annotations__ = {}
+        function.__signature__ = _arguments.shape_of(name).signature  # type: ignore[attr-defined]
         function.__name__ = function.__qualname__ = name
         self._functions[name] = function
         return function

@@ -13,11 +13,11 @@ from peerlane import raw
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hip._convention import SUCCESS, refusal
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._peer import refuse_strict
 from peerlane.dialects.hip._places import Place, place_of, refuse_beyond, refuse_null
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import AnyStream, null_stream, stream_of, submits
+from peerlane.dialects.hip._strict import refuse_strict
 from peerlane.dialects.hip._types import DeviceArray, Pointer
 from peerlane.errors import AccessDenied, Error, Fault
 from peerlane.raw import _copy, find
@@ -123,20 +123,8 @@ def check(dst: int, src: int, nbytes: int, kind: Any = None) -> Ends:
             f"kind is {kind.name}, and both ends are ordinary memory of the host, which devices do not reach",
             "pass hipMemcpyHostToHost or hipMemcpyDefault",
         )
-    _refuse_strict(*ends)
+    refuse_strict(dst, src, nbytes)
     return ends
-
-
-def _refuse_strict(dst: Place | None, src: Place | None) -> None:
-    if (
-        policy.peer_copies == "strict"
-        and dst is not None
-        and src is not None
-        and dst.is_device
-        and src.is_device
-    ):
-        devices = machine.devices()
-        refuse_strict(devices[dst.ordinal], devices[src.ordinal])
 
 
 @calls.call("hipMemcpy")

@@ -8,7 +8,7 @@ from peerlane.dialects.hip._boxes import Side, must_be_known, prepared, refuse_a
 from peerlane.dialects.hip._convention import member, refusal
 from peerlane.dialects.hip._copy import Ends, Move, move_now, move_on
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._peer import device_of, refuse_strict
+from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._peer_copies import move_between
 from peerlane.dialects.hip._places import refuse_null
 from peerlane.dialects.hip._state import calls
@@ -66,7 +66,8 @@ def hipMemcpy3DPeerAsync(p: Any, stream: int) -> None:
     Basis: S
     """
     refuse_null(p=p is not None)
-    refuse_strict(device_of(p.dstDevice), device_of(p.srcDevice))
+    device_of(p.dstDevice)
+    device_of(p.srcDevice)
     found, on = pitched(p, _DEFAULT), stream_of(stream)
     if found is not None:
         move_on(*found, on)

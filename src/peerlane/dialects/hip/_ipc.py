@@ -14,11 +14,14 @@ from typing import Any
 from peerlane import Buffer, Device, Handle, Kind, raw
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects.hip._context import is_pushed
 from peerlane.dialects.hip._convention import code_of, hipError_t, refusal, remedy_of
+from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, put, struct
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import null_stream
+from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import AccessDenied, BadHandle, Error, Fault, PeerLost, WaitTimeout
 
@@ -35,9 +38,17 @@ _DOCUMENTED = {
 
 
 class _Opened(Thing):
-    """Memory of another process, or with ``own_handles=open`` of this one; closed with its device's reset."""
+    """Memory of another process, or with ``own_handles=open`` of this one; closed with its device's reset.
 
-    __slots__ = ("address", "buffer", "key", "references")
+    Attributes
+    ----------
+    devices : set of Device
+        Those that were current when it was opened: hipIpcMemLazyEnablePeerAccess gives them access.
+    is_of_pushed : bool
+        Whether a context that was made or pushed was current when it was opened first.
+    """
+
+    __slots__ = ("address", "buffer", "devices", "is_of_pushed", "key", "references")
 
     name = "memory of another process"
     is_counted = False
@@ -46,6 +57,8 @@ class _Opened(Thing):
     def __init__(self, context: Context, key: bytes, address: int, buffer: Buffer | None) -> None:
         super().__init__(context)
         self.key, self.address, self.buffer, self.references = key, address, buffer, 1
+        self.devices = {context.device}
+        self.is_of_pushed = is_pushed()
 
     def abandon(self) -> None:
         """Let go of it."""
@@ -95,6 +108,13 @@ class Ipc:
             if bytes(handle) == key and not buffer.is_closed:
                 return address
         return 0
+
+
+@grants
+def _opened(device: Device, address: int, place: Place) -> str:
+    memory = range(place.base, place.base + place.size)
+    known = machine.table(Ipc).by_address.items()
+    return "rw" if any(at in memory and device in each.devices for at, each in known) else "none"
 
 
 @calls.call("hipIpcGetMemHandle")
@@ -198,7 +218,8 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue `flags` other than 1, NULL, all 0; hipErrorInvalidContext made by this process,
-        unless `own_handles=open`; hipErrorInvalidDevicePointer no handle, over, of memory that was freed, out of the
+        unless `own_handles=open`; hipErrorInvalidHandle open in another context, with `open_again=test`;
+        hipErrorInvalidDevicePointer no handle, over, of memory that was freed, out of the
         current device's reach, its maker has ended or does not answer.  With `ipc_errors=document`
         hipErrorInvalidHandle for NULL, all 0 and an own one, hipErrorMapFailed for hipErrorInvalidDevicePointer
     Basis: S
@@ -243,7 +264,14 @@ def _once_more(ipc: Ipc, key: bytes) -> Pointer | None:
         found = ipc.by_key.get(key)
         if found is None:
             return None
+        if policy.open_again == "test" and is_pushed() is not found.is_of_pushed:
+            raise refusal(
+                "hipErrorInvalidHandle",
+                "the memory is open in another context of this process, and open_again=test refuses that",
+                "open it once, or in one context",
+            )
         found.references += 1
+        found.devices.add(machine.context().device)
         return pointer(found.address)
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 from peerlane import Device
 from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._strict import grants
 
 USE_PEER_NON_UNIFIED = 1  # a macro of the C header, which the wheel lacks
 
@@ -106,18 +108,9 @@ def forget_peers(ordinal: int) -> None:
             machine.device(ordinal).peers.discard(machine.device(peer))
 
 
-def refuse_strict(dst: Device, src: Device) -> None:
-    """Refuse a copy between two devices of which none has access to the other, if ``peer_copies=strict``."""
-    if policy.peer_copies != "strict" or dst is src:
-        return
-    enabled = machine.peers
-    if src.ordinal in enabled.get(dst.ordinal, ()) or dst.ordinal in enabled.get(src.ordinal, ()):
-        return
-    raise refusal(
-        "hipErrorPeerAccessNotEnabled",
-        f"devices {dst.ordinal} and {src.ordinal} have no peer access enabled, and peer_copies=strict asks for it",
-        f"call hipDeviceEnablePeerAccess({src.ordinal}, 0) while device {dst.ordinal} is current, or the reverse",
-    )
+@grants
+def _enabled(device: Device, address: int, place: Place) -> str:
+    return "rw" if place.ordinal in machine.peers.get(device.ordinal, ()) else "none"
 
 
 def _pair(peer_id: int) -> tuple[Device, Device]:

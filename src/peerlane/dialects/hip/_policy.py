@@ -26,7 +26,8 @@ class Policy:
         7.0 each call overwrites the last error.
     peer_copies : {"pass", "strict"}
         The copy between two devices does not ask for peer access; or it fails without it, with
-        hipErrorPeerAccessNotEnabled.
+        hipErrorPeerAccessNotEnabled.  Access of one of the two to the other's memory is enough, given by
+        hipDeviceEnablePeerAccess, hipMemSetAccess, hipMemPoolSetAccess or hipIpcOpenMemHandle.
     memcpy_peer : {"both", "current"}
         hipMemcpyPeer follows earlier work of both devices; or of the current device only.
     device_copies : {"code", "wait"}
@@ -48,6 +49,9 @@ class Policy:
         and hipErrorMapFailed for what cannot be had.
     context_calls : {"code", "document"}
         hipCtxSynchronize, hipCtxGetFlags and hipCtxSetCacheConfig give hipErrorNotSupported; or what is documented.
+    open_again : {"code", "test"}
+        IPC memory that is open is opened again under a context of hipCtxCreate, as a context is its device; or
+        that gives hipErrorInvalidHandle.
     is_plain : bool
         A copy that works has nothing to note, and nothing to ask or wait for besides its stream.
     """
@@ -65,6 +69,7 @@ class Policy:
             "own_handles": ("code", "open"),
             "ipc_errors": ("code", "document"),
             "context_calls": ("code", "document"),
+            "open_again": ("code", "test"),
         }
     )
 
@@ -80,6 +85,7 @@ class Policy:
     own_handles: str
     ipc_errors: str
     context_calls: str
+    open_again: str
     is_plain: bool
 
     def __init__(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from peerlane import Device
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._results import put, struct
+from peerlane.dialects.hip._visible import uuid_of
 
 _ARCHITECTURE = "gfx942:sramecc+:xnack-"
 _PREFIX = "hipDeviceAttribute"
@@ -116,7 +117,7 @@ def properties(device: Device) -> Any:
     kinds = {field[0]: field[1] for field in facts()["structs"]["hipDeviceProp_t"]["fields"]}
     for name, value in _values(device).items():
         put(made, name, _packed(kinds[name], value))
-    put(made, "uuid", device.uuid)
+    put(made, "uuid", uuid_of(device))
     return made
 
 

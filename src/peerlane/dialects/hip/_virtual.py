@@ -19,9 +19,11 @@ from peerlane.dialects.hip._physical import (
     refuse_zero,
     retained,
 )
+from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import Busy, InvalidValue
 
@@ -250,6 +252,12 @@ def descriptions(
     if len(found) != count:
         raise refusal(code, f"count is {count:,}, more than there are devices", remedy)
     return found
+
+
+@grants
+def _mapped(device: Device, address: int, place: Place) -> str:
+    reserved = machine.table(Ranges).all.around(address)
+    return "none" if reserved is None else reserved.addresses.access(device, address - reserved.start)
 
 
 @calls.call("hipMemGetAccess")
