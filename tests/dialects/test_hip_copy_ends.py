@@ -132,3 +132,21 @@ def test_waiting_within_a_device_is_a_policy(hip_on: Enter) -> None:
     done(hip.hipMemcpy(b, a, N, hip.hipMemcpyKind.hipMemcpyDeviceToDevice))
     assert code(hip.hipStreamQuery(None)) == "hipSuccess"
     assert take(b) == b"\7" * N
+
+
+@pytest.mark.timeout(60)
+def test_between_two_devices_the_current_one_s_order_holds(hip: ModuleType) -> None:
+    from helpers.hip_client import held
+
+    here, there, new = on(hip, 0, N), on(hip, 1, N, 1), on(hip, 1, N, 2)
+    kind = hip.hipMemcpyKind.hipMemcpyDefault
+    done(hip.hipDeviceSynchronize())
+    stream = done(hip.hipStreamCreate())
+    with held(stream):
+        done(hip.hipMemcpyAsync(there, new, N, kind, stream))
+        done(hip.hipSetDevice(0))
+        done(hip.hipMemcpy(here, there, N, kind))
+        assert take(here) == b"\1" * N
+    found = bytearray(N)
+    done(hip.hipMemcpy(found, there, N, kind))  # follows the work of that device, which is another
+    assert found == b"\2" * N

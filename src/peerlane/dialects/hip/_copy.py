@@ -132,7 +132,8 @@ def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
     """Copy ``sizeBytes`` in the order of the null stream (spec hip 1.4, 3.4); complete on return.
 
     A copy within one device follows earlier work of the stream, and returns while that runs [D: the code];
-    ``device_copies=wait`` waits for it.  Memory of another device is also in the order of that device's null stream.
+    ``device_copies=wait`` waits for it.  What touches one other device alone is in the order of its null stream too;
+    between two devices only that of the current one holds.
 
     Refuses: hipErrorInvalidValue NULL, addresses where nothing is, more than an allocation has from there on, a kind
         with a device for two ends in ordinary host memory
