@@ -13,10 +13,7 @@ using namespace streams;
 
 namespace {
 
-const Reduction& of(Element element, Combine op) {
-    return reductions()[static_cast<unsigned>(element)][static_cast<unsigned>(op)];
-}
-const Reduction& sums_of_words() { return of(Element::uint32, Combine::sum); }
+const Reduction& sums_of_words() { return reduction_of(Element::uint32, Combine::sum); }
 
 uint64_t address(const void* host) { return reinterpret_cast<uint64_t>(host); }
 
@@ -177,7 +174,7 @@ void rounding_is_the_standards(uint32_t device) {
     auto* const b = reinterpret_cast<float*>(from.host);
     CHECK(fesetround(FE_UPWARD) == 0);
     for (unsigned i = 0; i < 16; ++i) a[i] = 1, b[i] = 0x1p-30f;
-    reduce(to.address, from.address, 16, of(Element::float32, Combine::sum));
+    reduce(to.address, from.address, 16, reduction_of(Element::float32, Combine::sum));
     CHECK(fegetround() == FE_UPWARD);
     fesetround(FE_TONEAREST);
     for (unsigned i = 0; i < 16; ++i) CHECK(a[i] == 1);
