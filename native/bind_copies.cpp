@@ -18,6 +18,12 @@ void released(uint64_t size, const Work& work) {
     interruptible(work);
 }
 
+void reduce_now(const Operand& to, const Operand& from, const Reduction& reduction, bool direct) {
+    check_reduced(to, from, reduction);
+    if (is_observed()) [[unlikely]] tell_complete(OpKind::reduce, {&to}, {&to, &from});
+    released(to.size, [&](Poll poll) { reduce(to, from, reduction, direct, poll); });
+}
+
 }  // namespace
 
 void bind_copies(nb::module_& m) {
@@ -99,4 +105,26 @@ void bind_copies(nb::module_& m) {
             released(size, [=](Poll poll) { fill(dst, value, width, count, poll); });
         },
         "dst"_a, "value"_a, "width"_a, "count"_a);
+    m.def(
+        "reduce",
+        [](uint64_t dst, uint64_t src, uint64_t count, unsigned number, bool direct) {
+            const Reduction& reduction = reduction_numbered(number);
+            Heap::get().check_usable();
+            const uint64_t size = reduced_size(dst, src, count, reduction);
+            if (size == 0) return;
+            const Operand to("dst", dst, size), from("src", src, size);
+            reduce_now(to, from, reduction, direct);
+        },
+        "dst"_a, "src"_a, "count"_a, "number"_a, "direct"_a = false, "`number`: four times the type, plus the operation.");
+    m.def(
+        "reduce_memory",
+        [](nb::handle dst, nb::handle src, unsigned number) {
+            if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) return false;
+            const Operand to = writable(*nb::inst_ptr<Memory>(dst)), from = readable(*nb::inst_ptr<Memory>(src));
+            reduce_now(to, from, reduction_numbered(number), false);
+            return true;
+        },
+        "dst"_a.none(), "src"_a.none(), "number"_a,
+        nb::sig("def reduce_memory(dst: typing.Any, src: typing.Any, number: int) -> bool"),
+        "As `reduce`, all of `src` into `dst`; False if one is no Memory, and then nothing happens.");
 }

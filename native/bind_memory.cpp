@@ -20,7 +20,7 @@ constexpr const char* kWhyNames[] = {
     "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
     "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "no_access", "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks", "pending_writes",
-    "handle", "waits_for_lost", "peer_lost"};
+    "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost"};
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 

@@ -26,6 +26,7 @@ bool may_fail(const Op& op, nb::handle keep) {
     switch (op.kind) {
         case OpKind::copy:
         case OpKind::copy_2d:
+        case OpKind::reduce:
             return !op.dst_extent || !op.src_extent || (op.direct && op.dst_extent->device != op.src_extent->device);
         case OpKind::fill:
         case OpKind::write_value:
@@ -77,6 +78,12 @@ void submit_move(const StreamHandle& stream, Op op, Operand& dst, Operand& src, 
     submit(stream, op, keep);
     dst.hand_over();
     src.hand_over();
+}
+
+void submit_reduction(const StreamHandle& stream, Operand& dst, Operand& src, const Reduction& reduction, bool direct,
+                      nb::handle keep) {
+    check_reduced(dst, src, reduction);
+    submit_move(stream, {.kind = OpKind::reduce, .direct = direct, .size = dst.size, .reduction = &reduction}, dst, src, keep);
 }
 
 void submit_rectangle(const StreamHandle& stream, Operand& dst, uint64_t dst_pitch, Operand& src, uint64_t src_pitch,
@@ -233,6 +240,28 @@ void bind_submissions(nb::module_& m) {
             target.hand_over();
         },
         "stream"_a, "dst"_a, "value"_a, "width"_a, "count"_a);
+    m.def(
+        "submit_reduce",
+        [](const StreamHandle& stream, nb::handle dst, nb::handle src, unsigned number) {
+            if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) return false;
+            Operand target = writable(memory_of(dst)), source = readable(memory_of(src));
+            submit_reduction(stream, target, source, reduction_numbered(number), false, kept(dst, src));
+            return true;
+        },
+        "stream"_a, "dst"_a.none(), "src"_a.none(), "number"_a,
+        nb::sig("def submit_reduce(stream: Stream, dst: typing.Any, src: typing.Any, number: int) -> bool"),
+        "As reduce_memory, on a stream.");
+    m.def(
+        "submit_reduce_at",
+        [](const StreamHandle& stream, uint64_t dst, uint64_t src, uint64_t count, unsigned number, bool direct) {
+            Heap::get().check_usable();
+            const Reduction& reduction = reduction_numbered(number);
+            const uint64_t size = reduced_size(dst, src, count, reduction);
+            if (size == 0) return submit_nothing(stream);
+            Operand target("dst", dst, size), source("src", src, size);
+            submit_reduction(stream, target, source, reduction, direct, nb::handle());
+        },
+        "stream"_a, "dst"_a, "src"_a, "count"_a, "number"_a, "direct"_a);
     m.def(
         "submit_write_value",
         [](const StreamHandle& stream, uint64_t address, uint64_t value, unsigned width) {

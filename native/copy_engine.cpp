@@ -167,4 +167,90 @@ void fill(uint64_t dst, uint64_t value, unsigned width, uint64_t count, Poll pol
     fill({"dst", dst, size}, value, width, count, poll);
 }
 
+uint64_t reduced_size(uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction) {
+    for (const auto& [role, address] : {std::pair{"dst", dst}, std::pair{"src", src}})
+        if (address % reduction.width != 0)
+            throw Refusal{.why = Why::misaligned, .role = role, .address = address, .size = reduction.width};
+    uint64_t size;
+    if (__builtin_mul_overflow(count, uint64_t{reduction.width}, &size))
+        throw Refusal{.why = Why::overflow, .role = "dst", .address = dst, .size = count};
+    return size;
+}
+
+namespace {
+
+struct Part {
+    Spot spot;
+    uint64_t size, at;   // of the operand
+
+    void check(const Part& from, const Operand& dst, const Operand& src) const {
+        if (spot.block != from.spot.block || spot.offset - at == from.spot.offset - from.at) return;
+        if (spot.offset - from.spot.offset < from.size || from.spot.offset - spot.offset < size)
+            throw Refusal{.why = Why::partly_overlapping, .address = dst.address, .size = dst.size, .base = src.address};
+    }
+};
+
+Part part_at(const Operand& operand, uint64_t at) {
+    const Spot spot = Heap::get().spot_of(operand.host() + at);
+    return {spot, std::min(spot.left, operand.size - at), at};
+}
+
+template <class Visit>
+void each_part(const Operand& operand, const Visit& visit) {
+    for (uint64_t at = 0; at < operand.size;) {
+        const Part part = part_at(operand, at);
+        if (part.size == 0) return;
+        visit(part);
+        at += part.size;
+    }
+}
+
+// The same bytes may be mapped twice, and each operand lie in thousands of blocks.
+void refuse_partial_overlap(const Operand& dst, const Operand& src) {
+    if (dst.size == 0) return;
+    const Part to = part_at(dst, 0), from = part_at(src, 0);
+    if (to.size == dst.size && from.size == src.size) return to.check(from, dst, src);
+    std::vector<Part> parts;
+    each_part(src, [&](const Part& part) { parts.push_back(part); });
+    const auto is_before = [](const Part& a, const Part& b) { return a.spot.block < b.spot.block; };
+    std::sort(parts.begin(), parts.end(), is_before);
+    each_part(dst, [&](const Part& part) {
+        const auto [first, last] = std::equal_range(parts.begin(), parts.end(), part, is_before);
+        for (auto at = first; at != last; ++at) part.check(*at, dst, src);
+    });
+}
+
+}  // namespace
+
+void check_reduced(const Operand& dst, const Operand& src, const Reduction& reduction) {
+    if (dst.size != src.size)
+        throw Refusal{.why = Why::size_mismatch, .role = "reduce", .size = src.size, .extent_size = dst.size};
+    if (dst.size % reduction.width != 0)
+        throw Refusal{.why = Why::no_whole_elements, .size = dst.size, .extent_size = reduction.width};
+    reduced_size(dst.address, src.address, 0, reduction);
+    refuse_partial_overlap(dst, src);
+}
+
+void reduce(const Operand& dst, const Operand& src, const Reduction& reduction, bool direct, Poll poll) {
+    if (dst.size == 0) return;
+    Heap::get().check_access(dst.range(), src.range(), kHost);
+    const Side sides[] = {dst.side(), src.side()};
+    const bool staged = needs_staging(dst.range(), src.range(), direct);
+    const Task task = plan_reduce(dst.host(), src.host(), dst.size, reduction, staged);
+    if (dst.size > kBrief) return run_task(task, sides, 2, poll);
+    if (staged) prepare_staging();
+    if (dst.is_pageable() || src.is_pageable()) rearm_fault_handlers();
+    FaultGuard guard;
+    if (!guarded(guard, [&] { task.run(); })) throw explain_fault(guard, sides, 2);
+}
+
+void reduce(uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction, bool direct, Poll poll) {
+    Heap::get().check_usable();
+    const uint64_t size = reduced_size(dst, src, count, reduction);
+    if (size == 0) return;
+    const Operand to("dst", dst, size), from("src", src, size);
+    check_reduced(to, from, reduction);
+    reduce(to, from, reduction, direct, poll);
+}
+
 }  // namespace peerlane

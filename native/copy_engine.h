@@ -45,11 +45,18 @@ void copy(const Operand& dst, const Operand& src, uint64_t size, bool direct = f
 void copy_2d(const Operand& dst, uint64_t dst_pitch, const Operand& src, uint64_t src_pitch, uint64_t width,
              uint64_t height, bool direct = false, Poll poll = {});
 void fill(const Operand& dst, uint64_t value, unsigned width, uint64_t count, Poll poll = {});
+// check_reduced() has let them pass.
+void reduce(const Operand& dst, const Operand& src, const Reduction& reduction, bool direct = false, Poll poll = {});
 
 void copy(uint64_t dst, uint64_t src, uint64_t size, bool direct = false, Poll poll = {});
 void copy_2d(uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch, uint64_t width, uint64_t height,
              bool direct = false, Poll poll = {});
 void fill(uint64_t dst, uint64_t value, unsigned width, uint64_t count, Poll poll = {});
+void reduce(uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction, bool direct = false, Poll poll = {});
+
+// What a reduction refuses, before and after its operands are known.
+uint64_t reduced_size(uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction);
+void check_reduced(const Operand& dst, const Operand& src, const Reduction& reduction);
 
 // Run a task to its end on this thread, and on all cores when that pays.
 void run_task(const Task& task, const Side* sides, unsigned count, Poll poll);

@@ -3,6 +3,8 @@
 #include <csetjmp>
 #include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <utility>
 
 namespace peerlane {
 
@@ -15,6 +17,12 @@ struct Fault {
 struct FaultGuard : Fault {
     sigjmp_buf landing;
     FaultGuard* outer = nullptr;
+    std::mutex* held[2] = {};   // by what is run, which may be abandoned
+
+    void let_go() {
+        for (std::mutex*& mutex : held)
+            if (mutex) std::exchange(mutex, nullptr)->unlock();
+    }
 };
 
 extern thread_local FaultGuard* active_guard __attribute__((tls_model("initial-exec")));
@@ -28,7 +36,7 @@ void rearm_fault_handlers();
 void explain_faults_in(uintptr_t base, uint64_t size);
 
 // Run `touch`; false when it faulted, and then `guard` says where.  `touch` is abandoned in the middle:
-// it must own nothing and hold no lock.
+// it must own nothing, and hold no lock but those that the guard names.
 template <class Touch>
 __attribute__((noinline)) bool guarded(FaultGuard& guard, Touch&& touch) {
     guard.outer = active_guard;
@@ -41,6 +49,7 @@ __attribute__((noinline)) bool guarded(FaultGuard& guard, Touch&& touch) {
         return true;
     }
     active_guard = guard.outer;
+    guard.let_go();
     return false;
 }
 

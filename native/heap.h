@@ -47,6 +47,12 @@ struct Range {
     uint32_t device = kHost;
 };
 
+// Where a byte lies, whatever addresses it is mapped at: in a block, or, where that is 0, at this address of the host.
+struct Spot {
+    uint64_t block = 0, offset = 0;
+    uint64_t left = UINT64_MAX;   // bytes from there on that lie behind one another; 0: nothing lives there
+};
+
 // Reserved addresses, into which blocks are mapped side by side.
 struct Place {
     const uint64_t id, offset;
@@ -143,6 +149,7 @@ class Heap {
         return within < extent->size ? extent : nullptr;
     }
 
+    Spot spot_of(const char* host) const;   // of memory that is pinned
     Range resolve(const char* role, uint64_t address, uint64_t size);   // throws Refusal
     void unpin(const Range& range);
     // Each extent of a pinned range.

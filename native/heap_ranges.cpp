@@ -106,4 +106,16 @@ Neighbour Heap::nearest(uint64_t address) {
     return best;
 }
 
+Spot Heap::spot_of(const char* host) const {
+    const auto at = reinterpret_cast<uint64_t>(host);
+    const uint64_t offset = at - space_.shadow_base();
+    if (!space_.is_open() || offset >= space_.window()) return {.offset = at};
+    uint64_t within;
+    const Extent* extent = extent_of_host(offset, within);
+    if (!extent) return {.left = 0};
+    const bool in_slab = extent->slab && !extent->moved;
+    const uint64_t before = in_slab ? extent->offset - extent->slab->offset.load(std::memory_order_acquire) : 0;
+    return {extent->block->id, before + within, extent->size - within};
+}
+
 }  // namespace peerlane

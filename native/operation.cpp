@@ -7,7 +7,7 @@ constexpr uint64_t kMostSpares = 4096;   // 16 MiB
 }
 
 const char* name_of(OpKind kind) {
-    constexpr const char* kNames[] = {"copy", "copy_2d", "write_value", "fill", "free", "batch", "descriptor",
+    constexpr const char* kNames[] = {"copy", "copy_2d", "write_value", "fill", "reduce", "free", "batch", "descriptor",
                                       "record", "wait", "notify", "wait_notify", "callback", "wait_value"};
     return kNames[static_cast<int>(kind)];
 }
@@ -29,6 +29,11 @@ bool ValueWait::is_satisfied(uint64_t word, unsigned width) const {
     }
 }
 
+Task plan_move(const Op& op, bool staged) {
+    if (op.kind == OpKind::reduce) return plan_reduce(op.dst, op.src, op.size, *op.reduction, staged);
+    return plan_copy(op.dst, op.src, op.size, staged);
+}
+
 Ends ends_of(const Op& op) {
     const auto address = [](const char* host, const Extent* extent) {
         const auto at = reinterpret_cast<uintptr_t>(host);
@@ -37,10 +42,10 @@ Ends ends_of(const Op& op) {
         return heap.address_of(extent) + (at - reinterpret_cast<uintptr_t>(heap.host_of(extent, 0)));
     };
     const auto id = [](const Extent* extent) { return extent ? extent->id.load(std::memory_order_relaxed) : 0; };
-    const bool names_memory = op.kind <= OpKind::fill || op.kind == OpKind::descriptor || op.kind == OpKind::wait_value;
+    const bool names_memory = op.kind <= OpKind::reduce || op.kind == OpKind::descriptor || op.kind == OpKind::wait_value;
     if (!names_memory) return {};
     Ends ends{.dst = address(op.dst, op.dst_extent), .dst_id = id(op.dst_extent), .size = op.size};
-    if (op.kind == OpKind::copy || op.kind == OpKind::copy_2d) {
+    if (op.kind == OpKind::copy || op.kind == OpKind::copy_2d || op.kind == OpKind::reduce) {
         ends.src = address(op.src, op.src_extent);
         ends.src_id = id(op.src_extent);
     }

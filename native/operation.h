@@ -9,7 +9,7 @@
 namespace peerlane {
 
 enum class OpKind : uint8_t {
-    copy, copy_2d, write_value, fill, free, batch, descriptor, record, wait, notify, wait_notify, callback, wait_value
+    copy, copy_2d, write_value, fill, reduce, free, batch, descriptor, record, wait, notify, wait_notify, callback, wait_value
 };
 
 const char* name_of(OpKind kind);
@@ -74,6 +74,7 @@ struct Op {
     union {
         uint64_t value = 0;         // fill, write_value; free: the allocation's id; callback: its token
         Extra* extra;               // owned
+        const Reduction* reduction; // reduce: for ever
         Mark* mark;                 // held
         Op* previous;               // notify: as next
     };
@@ -82,7 +83,7 @@ struct Op {
     bool owns_extra() const {
         return kind == OpKind::copy_2d || kind == OpKind::batch || kind == OpKind::descriptor || kind == OpKind::wait_value;
     }
-    bool moves_bytes() const { return kind <= OpKind::fill || kind == OpKind::batch || kind == OpKind::descriptor; }
+    bool moves_bytes() const { return kind <= OpKind::reduce || kind == OpKind::batch || kind == OpKind::descriptor; }
     Range dst_range() const { return range(dst, dst_extent, size); }
     Range src_range() const { return range(src, src_extent, src_size()); }
     // A rectangle's two spans differ: unpinned by the wrong one, other memory's pins would go.
@@ -103,6 +104,9 @@ struct Op {
 };
 
 static_assert(sizeof(Op) == 64);
+
+// A copy or a reduction.
+Task plan_move(const Op& op, bool staged);
 
 // What a failure tells of the memory that an operation works on: addresses as the program knows them, and allocations.
 struct Ends {

@@ -22,7 +22,7 @@ enum class Why : int {
     overlap,           // a mapping is already there
     no_route,          // two devices without an open route, and staging was not wanted
     not_peer_memory,   // the device routes only memory allocated for it
-    size_mismatch,     // `size` bytes are to go where `extent_size` are
+    size_mismatch,     // `size` bytes are to go where `extent_size` are; `role`: by which call, if not by a copy
     node_file,         // the node's shared file has no page to give
     stream_closed,     // the stream takes no more operations
     cancelled,         // given up because of an earlier failure, an abort or a close
@@ -42,6 +42,9 @@ enum class Why : int {
     pending_writes,    // a host view of memory that operation `size` of stream `id` will write, and it cannot run
     handle,            // a shareable handle was refused: `error` is a Status, see refuse_handle() in frames.h
     waits_for_lost,    // process `id` ended, and nobody else could record what is waited for
+    misaligned,        // no multiple of an element's `size` bytes
+    partly_overlapping,   // a reduction's operands share bytes and are not the same place; the source is at `base`
+    no_whole_elements,    // `size` bytes of elements of `extent_size`
     peer_lost,         // process `id` ended, or no longer serves its handles (`error`: errno, 0 when it ended)
 };
 

@@ -118,7 +118,7 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
     Submitted result{.sequence = stream.submitted.load(std::memory_order_relaxed) + 1};
     if (observing.load(std::memory_order_relaxed)) [[unlikely]] result.order = next_order();
     const bool idle = stream.is_idle() && !stream.cause && (!stream.group || stream.group->may_run(op.phase));
-    if (schedule == Schedule::eager && idle && op.kind <= OpKind::fill && op.kind != OpKind::copy_2d &&
+    if (schedule == Schedule::eager && idle && op.kind <= OpKind::reduce && op.kind != OpKind::copy_2d &&
         op.size <= kAtOnce) {
         stream.submitted.store(result.sequence, std::memory_order_relaxed);
         run_at_once(stream, op, site);

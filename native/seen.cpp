@@ -9,24 +9,13 @@ constexpr size_t kTraceLength = 1 << 14;
 }
 
 void add_host_span(std::vector<Seen::Span>& spans, const char* host, uint64_t size, bool written) {
-    if (size == 0) return;
-    const AddressSpace& space = Heap::get().space();
-    const auto at = reinterpret_cast<uint64_t>(host);
-    uint64_t offset = at - space.shadow_base();
-    if (!space.is_open() || offset >= space.window()) {
-        spans.push_back({0, at, size, written});
-        return;
-    }
     // Two mappings of one block are the same bytes: spans are told by block.
     while (size != 0) {
-        uint64_t within;
-        const Extent* extent = Heap::get().extent_of_host(offset, within);
-        if (!extent) return;
-        const bool in_slab = extent->slab && !extent->moved;
-        const uint64_t before = in_slab ? extent->offset - extent->slab->offset.load(std::memory_order_acquire) : 0;
-        const uint64_t part = std::min(size, extent->size - within);
-        spans.push_back({extent->block->id, before + within, part, written});
-        offset += part;
+        const Spot spot = Heap::get().spot_of(host);
+        const uint64_t part = std::min(size, spot.left);
+        if (part == 0) return;
+        spans.push_back({spot.block, spot.offset, part, written});
+        host += part;
         size -= part;
     }
 }
@@ -44,6 +33,11 @@ void add_spans(std::vector<Seen::Span>& spans, const Op& op) {
         case OpKind::copy_2d:
             add_host_span(spans, op.dst, op.size, true);
             add_host_span(spans, op.src, op.src_size(), false);
+            return;
+        case OpKind::reduce:
+            add_host_span(spans, op.dst, op.size, true);
+            add_host_span(spans, op.dst, op.size, false);
+            add_host_span(spans, op.src, op.size, false);
             return;
         case OpKind::fill:
         case OpKind::write_value:

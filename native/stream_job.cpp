@@ -36,8 +36,9 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
         };
         switch (op.kind) {
             case OpKind::copy:
+            case OpKind::reduce:
                 sides(op.size);
-                job->task = plan_copy(op.dst, op.src, op.size, needs_staging(op.dst_range(), op.src_range(), op.direct));
+                job->task = plan_move(op, needs_staging(op.dst_range(), op.src_range(), op.direct));
                 break;
             case OpKind::copy_2d: {
                 const auto& shape = static_cast<const Rectangle&>(*op.extra);

@@ -17,7 +17,7 @@ constexpr uint64_t kMostInARow = 64, kMostBytesInARow = kChunk;
 
 bool is_small(const Op& op) {
     return op.kind == OpKind::free || op.kind == OpKind::write_value ||
-           ((op.kind == OpKind::copy || op.kind == OpKind::fill) && op.size <= kSmall);
+           ((op.kind == OpKind::copy || op.kind == OpKind::fill || op.kind == OpKind::reduce) && op.size <= kSmall);
 }
 
 void store_word(char* at, unsigned width, uint64_t value) {
@@ -35,7 +35,7 @@ bool run_small_op(const Op& op, Refusal& why) {
             return true;
         }
         FaultGuard guard;
-        if (!op.dst_extent || (op.kind == OpKind::copy && !op.src_extent)) rearm_fault_handlers();
+        if (!op.dst_extent || ((op.kind == OpKind::copy || op.kind == OpKind::reduce) && !op.src_extent)) rearm_fault_handlers();
         if (op.kind == OpKind::write_value) {
             if (guarded(guard, [&] { store_word(op.dst, op.width, op.value); })) return true;
             const Side side = side_at("dst", op.dst, op.size);
@@ -49,10 +49,11 @@ bool run_small_op(const Op& op, Refusal& why) {
             why = explain_fault(guard, &side, 1);
             return false;
         }
-        if (needs_staging(op.dst_range(), op.src_range(), op.direct)) {
-            prepare_staging();
-            const Task task = plan_copy(op.dst, op.src, op.size, true);
-            if (guarded(guard, [&] { task.step(0); })) return true;
+        const bool staged = needs_staging(op.dst_range(), op.src_range(), op.direct);
+        if (staged) prepare_staging();
+        if (staged || op.kind == OpKind::reduce) {
+            const Task task = plan_move(op, staged);
+            if (guarded(guard, [&] { task.run(); })) return true;
         } else {
             char* const to = op.dst;
             const char* const from = op.src;

@@ -194,6 +194,7 @@ bool writes(const Op& op, const Extent* extent) {
         case OpKind::copy_2d:
         case OpKind::write_value:
         case OpKind::fill:
+        case OpKind::reduce:
             return shares_bytes(op.dst_range(), extent);
         case OpKind::batch: {   // its pieces may just be cut by who runs it; what it only reads counts too
             const auto& pins = static_cast<const Batch&>(*op.extra).pins;

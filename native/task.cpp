@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kernels.h"
+#include "reduction.h"
 
 namespace peerlane {
 
@@ -83,6 +84,9 @@ void Task::step(uint64_t i) const {
         case Kind::pieces:
             step_pieces(i);
             return;
+        case Kind::reduce:
+            step_reduction(i);
+            return;
         case Kind::rows:
         case Kind::long_rows:
             step_rows(i);
@@ -118,6 +122,28 @@ void Task::step_pieces(uint64_t i) const {
             memmove(piece.dst, piece.src, piece.size);
         }
     }
+}
+
+// Steps end where chunks of host addresses do: so those into the same bytes meet in few locks, and neighbours in none.
+void Task::step_reduction(uint64_t i) const {
+    const uint64_t before = reinterpret_cast<uintptr_t>(dst) % kChunk;
+    const uint64_t begin = i == 0 ? 0 : i * kChunk - before, end = std::min((i + 1) * kChunk - before, size);
+    const char* from = src + begin;
+    if (staged) from = static_cast<const char*>(memcpy(staging.get(), from, end - begin));
+    reduce_alone(*reduction, dst + begin, from, end - begin);
+}
+
+Task plan_reduce(char* dst, const char* src, uint64_t size, const Reduction& reduction, bool staged) {
+    Task task;
+    task.kind = size ? Task::Kind::reduce : Task::Kind::none;
+    task.dst = dst;
+    task.src = src;
+    task.size = size;
+    task.steps = chunks(reinterpret_cast<uintptr_t>(dst) % kChunk + size);
+    task.staged = staged;
+    task.parallel = size >= kTeamFrom;
+    task.reduction = &reduction;
+    return task;
 }
 
 Task plan_copy(char* dst, const char* src, uint64_t size, bool staged) {

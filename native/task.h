@@ -5,6 +5,7 @@
 
 #include "fault_guard.h"
 #include "heap.h"
+#include "reduce_kernels.h"
 
 namespace peerlane {
 
@@ -32,7 +33,7 @@ struct Piece {
 // Steps 0 to `steps` - 1; each touches at most about kChunk bytes.  A step runs under a fault guard, owns nothing
 // and may be run by any thread: by several at a time if `parallel`, else in order.
 struct Task {
-    enum class Kind : uint8_t { none, bytes, rows, long_rows, fill, pieces };
+    enum class Kind : uint8_t { none, bytes, rows, long_rows, fill, pieces, reduce };
 
     Kind kind = Kind::none;
     bool parallel = false;
@@ -47,13 +48,18 @@ struct Task {
     uint64_t height = 1, dst_pitch = 0, src_pitch = 0;
     uint64_t per_step = 1;    // rows, pieces
     const std::vector<Piece>* pieces = nullptr;
+    const Reduction* reduction = nullptr;
 
     void step(uint64_t i) const;
+    void run() const {   // all steps
+        for (uint64_t i = 0; i < steps; ++i) step(i);
+    }
 
   private:
     void move(char* to, const char* from, uint64_t n) const;
     void step_rows(uint64_t i) const;
     void step_pieces(uint64_t i) const;
+    void step_reduction(uint64_t i) const;
 };
 
 // Make the calling thread able to run a staged task; throws std::bad_alloc.
@@ -66,6 +72,7 @@ Task plan_copy(char* dst, const char* src, uint64_t size, bool staged);
 Task plan_copy_2d(char* dst, uint64_t dst_pitch, const char* src, uint64_t src_pitch, uint64_t width, uint64_t height,
                   bool staged);
 Task plan_fill(char* dst, uint64_t value, unsigned width, uint64_t size);
+Task plan_reduce(char* dst, const char* src, uint64_t size, const Reduction& reduction, bool staged);
 // Cuts pieces that are longer than a step.  Pieces must not overlap one another.
 Task plan_pieces(std::vector<Piece>& pieces);
 

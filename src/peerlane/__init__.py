@@ -9,7 +9,7 @@ from peerlane import raw, trace
 from peerlane.address_range import AddressRange
 from peerlane.backend.interface import Caps, DeviceInfo, HandleKind, Kind, Location
 from peerlane.buffer import Buffer, Route, as_buffer
-from peerlane.copies import copy, copy_2d, copy_batch, fill
+from peerlane.copies import copy, copy_2d, copy_batch, fill, reduce
 from peerlane.descriptor import CopyDescriptor
 from peerlane.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
 from peerlane.errors import (
@@ -80,6 +80,7 @@ __all__ = [
     "fill",
     "leave_node",
     "raw",
+    "reduce",
     "set_observer",
     "trace",
     "trim",

@@ -356,6 +356,14 @@ def copy_2d(dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, heig
 
 def fill(dst: int, value: int, width: int, count: int) -> None: ...
 
+def reduce(dst: int, src: int, count: int, number: int, direct: bool = False) -> None:
+    """`number`: four times the type, plus the operation."""
+
+def reduce_memory(dst: Any, src: Any, number: int) -> bool:
+    """
+    As `reduce`, all of `src` into `dst`; False if one is no Memory, and then nothing happens.
+    """
+
 SHARED_RECORDS: int = 32
 
 class Signal:
@@ -554,6 +562,11 @@ def submit_copy_2d_at(stream: Stream, dst: int, dst_pitch: int, src: int, src_pi
 def submit_fill(stream: Stream, dst: Memory, value: int, width: int) -> None: ...
 
 def submit_fill_at(stream: Stream, dst: int, value: int, width: int, count: int) -> None: ...
+
+def submit_reduce(stream: Stream, dst: Any, src: Any, number: int) -> bool:
+    """As reduce_memory, on a stream."""
+
+def submit_reduce_at(stream: Stream, dst: int, src: int, count: int, number: int, direct: bool) -> None: ...
 
 def submit_write_value(stream: Stream, address: int, value: int, width: int) -> None: ...
 

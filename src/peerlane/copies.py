@@ -1,17 +1,21 @@
-"""Copies and fills between buffers.  No stream given: complete on return; a stream makes them asynchronous."""
+"""Copies, fills and reductions of buffers.  Without a stream complete on return; a stream makes them asynchronous."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from peerlane import _core, raw
+import numpy.typing as npt
+
+from peerlane import _core, raw, reductions
 from peerlane import buffer as buffers
 from peerlane.errors import InvalidValue
 from peerlane.stream import Stream, checked_stream
 
 _copy_memory = _core.copy_memory
 _submit_copy = _core.submit_copy
+_reduce_memory = _core.reduce_memory
+_submit_reduce = _core.submit_reduce
 
 
 def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
@@ -44,6 +48,55 @@ def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
             _submit_copy(stream, buffers.as_buffer(dst), buffers.as_buffer(src))
     except TypeError:
         checked_stream("copy", stream)
+        raise
+
+
+def reduce(
+    dst: Any, src: Any, *, dtype: npt.DTypeLike, op: str = "sum", stream: Stream | None = None
+) -> None:
+    """Combine all of ``src`` into ``dst``, element by element: ``dst[i] = dst[i] OP src[i]``.
+
+    Parameters
+    ----------
+    dst, src : Buffer or host object
+        Anything :func:`as_buffer` takes; both of the same size in bytes, a whole number of elements, and at addresses
+        that are multiples of an element's size.  They may be the same place, and must not overlap otherwise.
+    dtype : str or numpy dtype
+        Of the elements: ``"int8"`` to ``"int64"``, ``"uint8"`` to ``"uint64"``, ``"float16"``, ``"bfloat16"``,
+        ``"float32"`` or ``"float64"``, or what ``numpy.dtype()`` makes one of these.
+    op : {"sum", "prod", "max", "min"}
+        Integers wrap.  float16 and bfloat16 are computed in float32 and rounded once, to the nearest even.  Maxima
+        and minima of what is no number are no number, as those of ``numpy.maximum``.  Where both are none, that of
+        ``dst`` counts.
+    stream : Stream, optional
+        Where it is queued; without one it is complete on return.  Both ends are kept until it is over; host memory
+        must not be changed before.
+
+    Raises
+    ------
+    InvalidValue
+        The sizes differ or are no whole number of elements, an address is misaligned, the ends overlap in part;
+        an unknown type or operation.  Nothing was written or queued.
+    Closed, AccessDenied, BadAddress
+        As :func:`copy`.
+    KeyboardInterrupt
+        Ctrl-C during a long one (seen within 0.1 s): some elements have been combined, others not.
+
+    Notes
+    -----
+    Reductions of one process into the same elements, from whatever threads and streams, take turns: none is lost, in
+    an order that only streams and events determine.  Those of several processes do not.
+    """
+    number = reductions.number_of("reduce", dtype, op)
+    if stream is None:
+        if not _reduce_memory(dst, src, number):
+            _reduce_memory(buffers.as_buffer(dst), buffers.as_buffer(src), number)
+        return
+    try:
+        if not _submit_reduce(stream, dst, src, number):
+            _submit_reduce(stream, buffers.as_buffer(dst), buffers.as_buffer(src), number)
+    except TypeError:
+        checked_stream("reduce", stream)
         raise
 
 

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from peerlane import _core, callbacks, memory, sharing_failures, sites
+from peerlane import _core, callbacks, memory, reductions, sharing_failures, sites
 from peerlane.errors import (
     Busy,
     Cancelled,
@@ -41,6 +41,7 @@ Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Pla
 _MOST_SHOWN = 16  # streams that a text names
 _KINDS = {
     "copy_2d": "2D copy",
+    "reduce": "reduction",
     "wait_notify": "wait for a notify",
     "wait_value": "wait for a value",
     "descriptor": "descriptor launch",
@@ -151,6 +152,8 @@ def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: 
     match kind:
         case "copy" | "copy_2d":
             return f"{what} from {_end(src, source)} to {target}"
+        case "reduce":
+            return f"{what} of {_end(src, source)} into {target}"
         case "wait_value":
             return f"the word at {target}"
         case "descriptor":
@@ -225,6 +228,8 @@ def explain(why: str, *numbers: Any) -> BaseException:
         return sharing_failures.explain_handle(why, *numbers)
     if why in sharing_failures.REFUSALS:
         return _in_list(entry, sharing_failures.explain(why, role, address, size, allocation, device, other))
+    if why in reductions.REFUSALS:
+        return reductions.explain(why, role, address, size, base, extent_size)
     if why not in _REFUSALS:
         return _in_list(entry, memory.explain(why, *numbers))
     where = memory.label(device)

@@ -280,10 +280,11 @@ def explain(
             )
         case "size_mismatch":
             which = f"pair {entry - 1} of the batch: " if entry else ""
+            call = role or "copy"
             return InvalidValue(
-                f"copy: {which}the source has {size:,} bytes, the destination {extent_size:,}; take equal parts, "
+                f"{call}: {which}the source has {size:,} bytes, the destination {extent_size:,}; take equal parts, "
                 f"for instance [:{min(size, extent_size)}]",
-                call="copy_batch" if entry else "copy",
+                call="copy_batch" if entry else call,
             )
         case "no_route" | "not_peer_memory":
             return _no_route(why, device, other_device)

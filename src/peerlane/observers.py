@@ -41,7 +41,7 @@ class Operation:
     process, stream, sequence : int
         Which operation it is; ``stream`` 0 is a call that was complete on return.
     kind : str
-        ``copy``, ``copy_2d``, ``fill``, ``write_value``, ``free``, ``batch``, ``descriptor``, ``record``,
+        ``copy``, ``copy_2d``, ``fill``, ``reduce``, ``write_value``, ``free``, ``batch``, ``descriptor``, ``record``,
         ``wait``, ``notify``, ``wait_notify``, ``wait_value`` or ``callback``.
     spans : tuple of Span
         What is read and written, as far as it is known at that moment: a descriptor names its copies when it

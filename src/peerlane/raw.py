@@ -14,7 +14,9 @@ import operator
 import struct
 from typing import TYPE_CHECKING
 
-from peerlane import _core
+import numpy.typing as npt
+
+from peerlane import _core, reductions
 from peerlane.backend import registry
 from peerlane.backend.interface import Kind, Location
 from peerlane.errors import BadAddress, Fault, InvalidValue
@@ -144,6 +146,47 @@ def fill(address: int, value: int, *, count: int, width: int = 1, stream: Stream
         _core.fill(address, value, width, count)
     else:
         _core.submit_fill_at(stream, address, value, width, count)
+
+
+def reduce(
+    dst: int,
+    src: int,
+    count: int,
+    *,
+    dtype: npt.DTypeLike,
+    op: str = "sum",
+    stream: Stream | None = None,
+    direct: bool = False,
+) -> None:
+    """Combine ``count`` elements at address ``src`` into those at ``dst``; see :func:`peerlane.reduce`.
+
+    Parameters
+    ----------
+    dst, src : int
+        Device addresses, pinned or pageable host addresses; multiples of an element's size, the same or apart.
+    count : int
+        Elements, not bytes; 0 is a no-op.
+    dtype, op
+        As :func:`peerlane.reduce`.
+    stream, direct
+        As :func:`copy`.
+
+    Raises
+    ------
+    BadAddress, AccessDenied, Closed, InvalidValue, TypeError
+        As :func:`copy` and :func:`peerlane.reduce`.  After a fault half-way some elements have been combined, others
+        not.
+    """
+    number = reductions.number_of("raw.reduce", dtype, op)
+    try:
+        if stream is None:
+            _core.reduce(dst, src, count, number, direct)
+        else:
+            _core.submit_reduce_at(stream, dst, src, count, number, direct)
+    except TypeError:
+        checked_stream("raw.reduce", stream)
+        to, source, n = _checked("raw.reduce", dst=dst, src=src, count=count)
+        reduce(to, source, n, dtype=dtype, op=op, stream=stream, direct=bool(direct))
 
 
 def write_value(address: int, value: int, *, stream: Stream, width: int = 8) -> None:

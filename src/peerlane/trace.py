@@ -45,7 +45,7 @@ class TracedOperation:
     stream, sequence : int
         Which operation it is.
     kind : str
-        ``copy``, ``copy_2d``, ``fill``, ``free``, ``batch`` or ``descriptor``.
+        ``copy``, ``copy_2d``, ``fill``, ``reduce``, ``free``, ``batch`` or ``descriptor``.
     nbytes : int
         Bytes moved, those between the rows of a rectangle included; 0 for ``free``.
     start_ns, end_ns : int

@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("sites", "graves", "memory", "pointees", "timeouts", "observers", "callbacks", "failures"),
         *("notify", "event", "trace", "stream"),
         *("origins", "address_range", "physical", "sharing", "sharing_failures"),
-        *("device", "buffer", "copies", "descriptor", "raw", "rendezvous", ""),
+        *("device", "buffer", "copies", "descriptor", "raw", "reductions", "rendezvous", ""),
     ),
     ("dialects", "cli", "testing", "__main__"),
 )
