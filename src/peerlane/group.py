@@ -18,7 +18,7 @@ from peerlane.buffer import Buffer
 from peerlane.channel import Channel
 from peerlane.channel_ends import WINDOW, Ends
 from peerlane.departures import Departures
-from peerlane.device import Device, Host, devices
+from peerlane.device import Device, Host, before_leaving, devices
 from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
 from peerlane.handshake import MAX_TAG, MOST_NOTIFIES, PROTOCOL, Hello
 from peerlane.notify import NotifyKind
@@ -124,6 +124,9 @@ class Group:
             self.members = self._meet_members(patience)
             undo.pop_all()
         _open.add(self)
+        # At the exit before the rendezvous, which was made just now, closes.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
 
     def _fill(self, meeting: Meeting, kind: NotifyKind, device: Device | None, patience: float) -> None:
         self._meeting, self._kind, self._patience = meeting, kind, patience
@@ -408,7 +411,7 @@ def _close_all() -> None:
             group.close()
 
 
-atexit.register(_close_all)
+before_leaving.append(_close_all)
 
 
 def _check_memory(call: str, buffer: object) -> None:

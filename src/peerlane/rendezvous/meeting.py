@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -63,7 +63,6 @@ class Meeting:
         self._values: dict[str, tuple[int, bytes]] = {}
         self._wanted: dict[str, list[Waiter]] = {}
         self._rounds: dict[tuple[Operation, str], _Round] = {}
-        self._when_left: list[Callable[[], None]] = []
 
     def charge(self, rank: int, nbytes: int) -> bool:
         """Charge a rank, or return False if it has no room left; a negative number gives back."""
@@ -155,7 +154,6 @@ class Meeting:
         if one.presence is _Presence.LOST:
             return
         one.presence, one.fate = _Presence.ENDED, fate
-        self._tell_if_left()
         for place, waits in list(self._rounds.items()):
             if rank not in waits:
                 del self._rounds[place]
@@ -169,7 +167,6 @@ class Meeting:
     def lose(self, rank: int, fate: str) -> None:
         """Note that a rank was lost: all who wait fail."""
         self._ranks[rank].presence, self._ranks[rank].fate = _Presence.LOST, fate
-        self._tell_if_left()
         rounds, self._rounds = self._rounds, {}
         wanted, self._wanted = self._wanted, {}
         for one in rounds.values():
@@ -177,16 +174,9 @@ class Meeting:
         for waiter in (waiter for waiting in wanted.values() for waiter in waiting):
             waiter.answer(Status.LOST, [fate.encode()])
 
-    def when_left(self, told: Callable[[], None]) -> None:
-        """Call ``told`` once no rank is here, or will come, any more."""
-        self._when_left.append(told)
-        self._tell_if_left()
-
-    def _tell_if_left(self) -> None:
-        if all(one.presence is not _Presence.EXPECTED for one in self._ranks):
-            told, self._when_left = self._when_left, []
-            for each in told:
-                each()
+    def is_over(self, rank: int) -> bool:
+        """Tell whether the process of a rank has ended."""
+        return self._ranks[rank].presence is not _Presence.EXPECTED
 
     def _lost(self) -> str:
         return next((one.fate for one in self._ranks if one.presence is _Presence.LOST), "")

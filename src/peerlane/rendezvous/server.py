@@ -140,7 +140,9 @@ class RendezvousServer:
             How long the end of this process waits for that.
         """
         left = threading.Event()
-        self._loop.post(lambda: self._loop.meeting.when_left(left.set))
+        if self._is_closing:
+            return
+        self._loop.post(lambda: self._loop.when_left(left.set))
 
         def close_then() -> None:
             left.wait()
