@@ -22,11 +22,11 @@ from peerlane.device import Device, Host, before_leaving, devices
 from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
 from peerlane.handshake import MAX_TAG, MOST_NOTIFIES, PROTOCOL, Hello
 from peerlane.notify import NotifyKind
-from peerlane.rendezvous.meet import Exchange, Meeting, meet
 from peerlane.timeouts import checked_timeout
 
 if TYPE_CHECKING:
     from peerlane.rendezvous import Rendezvous
+    from peerlane.rendezvous.meet import Exchange, Meeting
     from peerlane.sharing import Handle
 
 _LONGEST_NAME = 64
@@ -102,6 +102,8 @@ class Group:
         name: str = "world",
         timeout: float | None = 60.0,
     ) -> None:
+        from peerlane.rendezvous.meet import meet
+
         call = "Group"
         kind = _KINDS.get(notifies) if isinstance(notifies, str) else None
         if kind is None:

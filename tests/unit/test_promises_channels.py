@@ -287,7 +287,7 @@ def test_channel_enter_closed(alone: pl.Channel) -> None:
 
 
 def test_wait_for_the_lost(shared: Shared) -> None:
-    """In one process; tests/processes/test_channels.py has all that can become of the others."""
+    """In one process; tests/processes/test_channels_lost.py has all that can become of the others."""
     _, _, other = shared
     with RendezvousServer(2) as server:
         line = f"pl.rendezvous.Rendezvous({server.address!r}, 1, 2)"
