@@ -150,7 +150,7 @@ class Meeting:
         return f"{_named(absent)} of {self.size} did not come to {waiter.key!r}"
 
     def end(self, rank: int, fate: str) -> None:
-        """Note that a rank has ended as it should: who waits for it, or is left alone, fails."""
+        """Note that a rank has ended as it should: who waits for it, is left alone, or is it, fails."""
         one = self._ranks[rank]
         if one.presence is _Presence.LOST:
             return
@@ -161,9 +161,9 @@ class Meeting:
                 del self._rounds[place]
                 self._end(waits, Status.LOST, [fate.encode()])
         for key, waiting in list(self._wanted.items()):
-            for waiter in [waiter for waiter in waiting if self._left_alone(waiter)]:
+            for waiter in [each for each in waiting if each.rank == rank or self._left_alone(each)]:
                 self.withdraw(waiter)
-                text = f"{self._left_alone(waiter)}; {key!r} is not there"
+                text = f"{fate if waiter.rank == rank else self._left_alone(waiter)}; {key!r} is not there"
                 waiter.answer(Status.LOST, [text.encode()])
 
     def lose(self, rank: int, fate: str) -> None:
