@@ -1,4 +1,4 @@
-"""One-sided writes: rank 0 writes its communication buffer into that of every other rank, over channels with notifies.
+"""One-sided writes: rank 0 writes its communication buffer into that of every other rank, over channels.
 
 The program of the vendor's page of HcommWriteOnThread, completed: root info, communicator, streams, threads and
 channels, then for each peer a handshake in three notifies.  On virtual devices, one process a rank::
@@ -71,9 +71,7 @@ def main():
         desc.remoteRank, desc.channelProtocol, desc.notifyNum = peer, COMM_PROTOCOL_HCCS, 3
     channels = call("HcclChannelAcquire", comm, COMM_ENGINE_CPU_TS, descs, len(descs))
     streams = [call("create_stream") for _ in peers]
-    threads = [
-        call("HcclThreadAcquireWithStream", comm, COMM_ENGINE_CPU_TS, stream, 2) for stream in streams
-    ]
+    threads = [call("HcclThreadAcquireWithStream", comm, COMM_ENGINE_CPU_TS, stream, 2) for stream in streams]
 
     address, size = call("HcclGetHcclBuffer", comm)
     words = np.arange(size // 8, dtype=np.uint64) * 0x9E3779B97F4A7C15
@@ -88,7 +86,9 @@ def main():
     call("memcpy", found.ctypes.data, size, address, size, DEVICE_TO_HOST)
     if not np.array_equal(found, words):
         raise HcommError(f"rank {rank} has other bytes than rank 0 wrote")
-    print(f"rank {rank} of {ranks}: {size} bytes {'written' if rank == 0 else 'received'}, every byte verified")
+    print(
+        f"rank {rank} of {ranks}: {size} bytes {'written' if rank == 0 else 'received'}, every byte verified"
+    )
     call("HcclCommDestroy", comm)
     for stream in streams:
         call("destroy_stream", stream)

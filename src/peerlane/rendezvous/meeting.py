@@ -38,6 +38,7 @@ class _Rank:
     presence: _Presence = _Presence.EXPECTED
     fate: str = ""
     charged: int = 0
+    has_left: bool = False  # and may come again
 
 
 _Round: TypeAlias = "dict[int, Waiter]"  # one barrier or gather: the ranks that have come
@@ -77,7 +78,7 @@ class Meeting:
         one = self._ranks[rank]
         if one.presence is _Presence.LOST:
             return f"{one.fate} and stays lost; start all ranks anew with a new rendezvous"
-        one.presence = _Presence.EXPECTED
+        one.presence, one.has_left = _Presence.EXPECTED, False
         return ""
 
     def put(self, rank: int, key: str, value: bytes) -> None:
@@ -150,7 +151,7 @@ class Meeting:
         return f"{_named(absent)} of {self.size} did not come to {waiter.key!r}"
 
     def end(self, rank: int, fate: str) -> None:
-        """Note that a rank has ended as it should: who waits for it, is left alone, or is it, fails."""
+        """Note that a rank has ended as it should: who waits for it, or is left alone, fails."""
         one = self._ranks[rank]
         if one.presence is _Presence.LOST:
             return
@@ -161,10 +162,22 @@ class Meeting:
                 del self._rounds[place]
                 self._end(waits, Status.LOST, [fate.encode()])
         for key, waiting in list(self._wanted.items()):
-            for waiter in [each for each in waiting if each.rank == rank or self._left_alone(each)]:
+            for waiter in [waiter for waiter in waiting if self._left_alone(waiter)]:
                 self.withdraw(waiter)
-                text = f"{fate if waiter.rank == rank else self._left_alone(waiter)}; {key!r} is not there"
+                text = f"{self._left_alone(waiter)}; {key!r} is not there"
                 waiter.answer(Status.LOST, [text.encode()])
+
+    def leave(self, rank: int) -> None:
+        """Note that nobody has the rendezvous open as this rank: its own waits for values fail; it may come again."""
+        self._ranks[rank].has_left = True
+        for key, waiting in list(self._wanted.items()):
+            for waiter in [waiter for waiter in waiting if waiter.rank == rank]:
+                self.withdraw(waiter)
+                waiter.answer(
+                    Status.LOST,
+                    [f"rank {rank} closed this rendezvous meanwhile; {key!r} is not there".encode()],
+                )
+        self._tell_if_left()
 
     def lose(self, rank: int, fate: str) -> None:
         """Note that a rank was lost: all who wait fail."""
@@ -178,12 +191,12 @@ class Meeting:
             waiter.answer(Status.LOST, [fate.encode()])
 
     def when_left(self, told: Callable[[], None]) -> None:
-        """Call ``told`` once no rank is here, or will come, any more."""
+        """Call ``told`` once every rank was here, and has closed or ended."""
         self._when_left.append(told)
         self._tell_if_left()
 
     def _tell_if_left(self) -> None:
-        if all(one.presence is not _Presence.EXPECTED for one in self._ranks):
+        if all(one.has_left or one.presence is not _Presence.EXPECTED for one in self._ranks):
             told, self._when_left = self._when_left, []
             for each in told:
                 each()

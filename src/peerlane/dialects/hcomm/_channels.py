@@ -36,25 +36,45 @@ class HcommChannel(Thing):
     ----------
     comm : Comm or None
         None for one of the basic layer.
-    neutral : Channel
     engine, protocol : int
     remote : Regions
         The peer's memory that it reaches.
-    own : Regions
-        This rank's registered memory.
+    own, imported : Regions
+        This rank's registered memory; the peer's that the program imported.
+    why : str
+        Why it is not connected.
     """
 
-    __slots__ = ("comm", "engine", "neutral", "own", "protocol", "remote")
+    __slots__ = ("_neutral", "comm", "engine", "imported", "own", "protocol", "remote", "why")
 
     name = "channel"
     is_counted = False
 
     def __init__(
-        self, context: Context, comm: Comm | None, neutral: Channel, engine: int, protocol: int, own: Regions
+        self, context: Context, comm: Comm | None, engine: int, protocol: int, own: Regions, imported: Regions
     ) -> None:
         super().__init__(context)
-        self.comm, self.neutral, self.engine, self.protocol, self.own = comm, neutral, engine, protocol, own
+        self.comm, self.engine, self.protocol, self.own, self.imported = comm, engine, protocol, own, imported
+        self.remote = Regions({})
+        self._neutral: Channel | None = None
+        self.why = "is connecting"
+
+    def connect(self, neutral: Channel) -> None:
+        """Be ready."""
         self.remote = Regions({tag: each for tag, each in neutral.memories.items() if tag != _WINDOW})
+        self._neutral = neutral
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is connected."""
+        return self._neutral is not None
+
+    @property
+    def neutral(self) -> Channel:
+        """The channel itself: HCCL_E_AGAIN as long as it is not connected."""
+        if self._neutral is None:
+            raise Refusal(AGAIN, f"{self} {self.why}", "ask HcommChannelGetStatus until it gives 0")
+        return self._neutral
 
     @property
     def is_given(self) -> bool:  # type: ignore[override]
@@ -76,9 +96,9 @@ class HcommChannel(Thing):
         """Seconds that a call may block, None for ever."""
         return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
 
-    def theirs(self, name: str, address: int, nbytes: int) -> tuple[str, int]:
-        """Return the tag of the peer's memory, and the first byte there: HCCL_E_NOT_FOUND."""
-        found = self.remote.place(address, nbytes)
+    def theirs(self, name: str, address: int, nbytes: int) -> tuple[Buffer, int]:
+        """Return the peer's memory, and the first byte there: HCCL_E_NOT_FOUND."""
+        found = self.remote.place(address, nbytes) or self.imported.place(address, nbytes)
         if found is None:
             whose = f"rank {self.neutral.peer} that the channel reaches"
             raise unregistered(name, address, nbytes, self.remote, whose)
@@ -95,7 +115,8 @@ class HcommChannel(Thing):
 
     def end(self) -> None:
         """Close this end."""
-        self.neutral.close()
+        if self._neutral is not None:
+            self._neutral.close()
 
     def abandon(self) -> None:
         """Close this end; strict notifies that are left are no news."""
@@ -185,7 +206,8 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
                 each.close()
             raise _destroyed(comm)
         for key, neutral in zip(wanted, made, strict=True):
-            channel = HcommChannel(comm.context, comm, neutral, key[0], key[2], comm.regions)
+            channel = HcommChannel(comm.context, comm, key[0], key[2], comm.regions, Regions({}))
+            channel.connect(neutral)
             keep(channel)
             comm.channels[key] = channel
 

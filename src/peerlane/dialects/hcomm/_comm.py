@@ -12,7 +12,7 @@ from peerlane import Buffer, Group
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA, RUNTIME
+from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA, RUNTIME, SUSPENDING
 from peerlane.dialects.hcomm._meeting import Meeting
 from peerlane.dialects.hcomm._regions import Regions
 from peerlane.dialects.hcomm._settings import Settings
@@ -53,13 +53,14 @@ class Comm(Thing):
         Held while channels are made.
     owner : int or None
         The thread that has locked it.
+    is_suspended : bool
     made_of : object
         What tells the rank table that it was made of; None without one.
     """
 
     __slots__ = (
         *("_busy", "_meeting", "acquiring", "buffer", "channels", "group", "guard", "memories", "notifies"),
-        *("comm_name", "made_of", "owner", "regions", "settings", "streams", "threads"),
+        *("comm_name", "is_suspended", "made_of", "owner", "regions", "settings", "streams", "threads"),
     )
 
     name = "communicator"
@@ -81,6 +82,7 @@ class Comm(Thing):
         self.guard, self.acquiring = threading.RLock(), threading.Lock()
         self.owner: int | None = None
         self.made_of: object = None
+        self.is_suspended = False
         self._busy = 0
 
     @property
@@ -152,6 +154,12 @@ def current_context() -> Context:
         raise Refusal(RUNTIME, str(error), error.remedy) from None
 
 
+def refuse_suspended(comm: Comm | None) -> None:
+    """Refuse operations of a suspended communicator: HCCL_E_SUSPENDING."""
+    if comm is not None and comm.is_suspended:
+        raise Refusal(SUSPENDING, f"{comm} is suspended", "call HcclCommResume first")
+
+
 def refuse_rank(rank: int, size: int, *, most: int = 1024) -> None:
     """Refuse a rank of no communicator: HCCL_E_PARA."""
     if not 1 <= size <= most or rank >= size:
@@ -210,16 +218,19 @@ def comm_named(name: str) -> Comm:
     return found
 
 
+def refuse_busy(comm: Comm) -> None:
+    """Refuse while operations are under way: HCCL_E_AGAIN."""
+    why = comm.why_busy()
+    if why:
+        raise Refusal(
+            AGAIN, f"{comm} is busy: {why}", "synchronize the streams of its threads, then destroy it"
+        )
+
+
 def destroy(comm: Comm, call: str) -> None:
-    """End a communicator: HCCL_E_AGAIN while operations are under way, or a thread has locked it."""
+    """End a communicator: HCCL_E_AGAIN while operations are under way."""
     with comm.guard:
-        why = comm.why_busy()
-        if why:
-            raise Refusal(
-                AGAIN,
-                f"{comm} is busy: {why}",
-                "synchronize the streams of its threads, then destroy it",
-            )
+        refuse_busy(comm)
         if not machine.drop(comm, call):
             thing(comm.handle, Comm)  # somebody else was quicker
     comm.end()

@@ -185,6 +185,16 @@ class HcclCommStatus(enum.IntEnum):
     HCCL_COMM_STATUS_RESERVED = 255
 
 
+class HcclCommStatePhase(enum.IntEnum):
+    """What happens to a communicator."""
+
+    HCCL_COMM_STATE_PHASE_INVALID = -1
+    HCCL_COMM_STATE_PHASE_DESTROY_PRE = 0
+    HCCL_COMM_STATE_PHASE_DESTROY_POST = 1
+    HCCL_COMM_STATE_PHASE_RESUME_PRE = 2
+    HCCL_COMM_STATE_PHASE_RESUME_POST = 3
+
+
 class HcclCommConfigCapability(enum.IntEnum):
     """Which fields of HcclCommConfig a version knows."""
 
@@ -276,7 +286,7 @@ ENUMS: tuple[type[enum.IntEnum], ...] = (
         ThreadType,
         ThreadResType,
     ),
-    *(HcclDedicatedThreadType, HcclConfig),
+    *(HcclDedicatedThreadType, HcclConfig, HcclCommStatePhase),
 )
 
 CONSTANTS: dict[str, int] = {

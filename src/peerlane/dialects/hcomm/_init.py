@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm import _meeting, _rank_table
+from peerlane.dialects.hcomm import _meeting, _rank_table, _states
 from peerlane.dialects.hcomm._arguments import (
     CBytes,
     Config,
@@ -28,8 +28,10 @@ from peerlane.dialects.hcomm._comm import (
     current_context,
     destroy,
     give,
+    refuse_busy,
     refuse_rank,
 )
+from peerlane.dialects.hcomm._enums import HcclCommStatePhase
 from peerlane.dialects.hcomm._settings import Settings, settings_of
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._structs import HcclCommConfig
@@ -252,7 +254,11 @@ def HcclCommDestroy(comm: Handle) -> None:
     Refuses: 2 NULL; 6 destroyed; 20 operations of its threads are under way
     Basis: D
     """
-    destroy(comm_of(comm), "HcclCommDestroy")
+    found = comm_of(comm)
+    refuse_busy(found)
+    _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_PRE)
+    destroy(found, "HcclCommDestroy")
+    _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
 
 
 def _nothing() -> None:

@@ -11,6 +11,7 @@ from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import Enum, Float, Handle, Pointer, UInt32, UInt64
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_FOUND, PARA
+from peerlane.dialects.hcomm._comm import refuse_suspended
 from peerlane.dialects.hcomm._enums import HcclDataType, HcclReduceOp
 from peerlane.dialects.hcomm._regions import refuse_null
 from peerlane.dialects.hcomm._settings import chosen, notify_timeout, whole_seconds
@@ -39,6 +40,13 @@ _OPS = {
     int(HcclReduceOp.HCCL_REDUCE_MIN): "min",
 }
 Run = Callable[[], None]
+
+
+def worker_of(handle: int) -> HcommThread:
+    """Return the thread that a handle means, of a communicator that is not suspended."""
+    found = thread_of(handle)
+    refuse_suspended(found.comm)
+    return found
 
 
 def checked_reduction(types: dict[int, tuple[str, int]], dtype: int, op: int) -> tuple[str, int, str]:
@@ -80,7 +88,7 @@ def HcommLocalCopyOnThread(thread: Handle, dst: Pointer, src: Pointer, len: UInt
     Refuses: 2 NULL; 6 the thread, addresses that no engine reaches
     Basis: D, S; C for 6
     """
-    worker = thread_of(thread)
+    worker = worker_of(thread)
     refuse_null(dst=dst, src=src)
     if len:
         _refuse_unreachable("dst", dst, len)
@@ -103,7 +111,7 @@ def HcommLocalReduceOnThread(
         bfp16, PROD, addresses that are no multiple of an element
     Basis: D, S; C for 6, and for odd addresses
     """
-    worker = thread_of(thread)
+    worker = worker_of(thread)
     refuse_null(dst=dst, src=src)
     name, width, op = checked_reduction(LOCAL_TYPES, dataType, reduceOp)
     if count:
@@ -124,7 +132,7 @@ def HcommThreadNotifyRecordOnThread(thread: Handle, dstThread: Handle, dstNotify
     Refuses: 2 NULL; 6 a thread; 1 no notify of `dstThread`
     Basis: D
     """
-    return _record(thread_of(thread), thread_of(dstThread).line(dstNotifyIdx, "HcclThreadAcquire"))
+    return _record(worker_of(thread), worker_of(dstThread).line(dstNotifyIdx, "HcclThreadAcquire"))
 
 
 @operation("hcomm.HcommThreadNotifyWaitOnThread")
@@ -136,7 +144,7 @@ def HcommThreadNotifyWaitOnThread(thread: Handle, notifyIdx: UInt32, timeOut: UI
     Refuses: 2 NULL; 6 the thread; 1 no notify, `timeOut` 0 for engine CPU; 9 for engine CPU
     Basis: D
     """
-    worker = thread_of(thread)
+    worker = worker_of(thread)
     return _wait(worker, worker.line(notifyIdx, "HcclThreadAcquire"), timeOut)
 
 
@@ -147,7 +155,7 @@ def HcommThreadNotifyWaitOnThreadWithDefaultTimeout(thread: Handle, notifyIdx: U
     Refuses: as `HcommThreadNotifyWaitOnThread`
     Basis: D
     """
-    worker = thread_of(thread)
+    worker = worker_of(thread)
     return _wait_for(worker, worker.line(notifyIdx, "HcclThreadAcquire"), notify_timeout())
 
 
@@ -158,7 +166,7 @@ def HcommAclrtNotifyRecordOnThread(thread: Handle, dstNotifyId: UInt64) -> Run:
     Refuses: 2 NULL; 6 the thread, no notify of acl has the number
     Basis: D; C for 6
     """
-    return _record(thread_of(thread), _of_acl(dstNotifyId))
+    return _record(worker_of(thread), _of_acl(dstNotifyId))
 
 
 @operation("hcomm.HcommAclrtNotifyWaitOnThread")
@@ -168,7 +176,7 @@ def HcommAclrtNotifyWaitOnThread(thread: Handle, notifyId: UInt64, timeOut: UInt
     Refuses: 2 NULL; 6 the thread, no notify of acl has the number; 1 `timeOut` 0 for engine CPU; 9 for engine CPU
     Basis: D; C for 6
     """
-    return _wait(thread_of(thread), _of_acl(notifyId), timeOut)
+    return _wait(worker_of(thread), _of_acl(notifyId), timeOut)
 
 
 def _of_acl(number: int) -> Notify:

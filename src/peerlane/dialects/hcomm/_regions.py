@@ -50,12 +50,12 @@ class Regions:
                 return made
         return None
 
-    def place(self, address: int, nbytes: int) -> tuple[str, int] | None:
-        """Return the tag of the memory in which the bytes lie as a whole, and their first byte there."""
-        for start, size, tag, _ in self._found:
+    def place(self, address: int, nbytes: int) -> tuple[Buffer, int] | None:
+        """Return the memory in which the bytes lie as a whole, and their first byte there."""
+        for start, size, _, memory in self._found:
             first = address - start
             if 0 <= first <= size - nbytes:
-                return tag, first
+                return memory, first
         return None
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ from peerlane.dialects.hcomm._arguments import Enum, Handle, Pointer, UInt32, UI
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
+from peerlane.dialects.hcomm._comm import refuse_suspended
 from peerlane.dialects.hcomm._enums import CommProtocol
 from peerlane.dialects.hcomm._local import REMOTE_TYPES, Run, checked_reduction
 from peerlane.dialects.hcomm._regions import refuse_null
@@ -32,13 +33,13 @@ def refuse_notify(link: HcommChannel, index: int, *, incoming: bool = False) -> 
 def write(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int, notify: int | None) -> Run:
     """Check a write, and return what carries it out."""
     refuse_null(dst=dst, src=src)
-    tag, at = link.theirs("dst", dst, nbytes)
+    memory, at = link.theirs("dst", dst, nbytes)
     source = link.ours("src", src, nbytes)
     if notify is not None:
         refuse_notify(link, notify)
 
     def run() -> None:
-        link.neutral.write(source, at=at, memory=tag, notify=notify, stream=worker.where())
+        link.neutral.write(source, at=at, memory=memory, notify=notify, stream=worker.where())
         worker.note()
 
     return run
@@ -57,14 +58,16 @@ def write_reduce(
     """Check a write that combines, and return what carries it out."""
     refuse_null(dst=dst, src=src)
     name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
-    tag, at = link.theirs("dst", dst, count * width)
+    memory, at = link.theirs("dst", dst, count * width)
     source = link.ours("src", src, count * width)
     if notify is not None:
         refuse_notify(link, notify)
 
     def run() -> None:
         stream = worker.where()
-        link.neutral.write_reduce(source, dtype=name, op=how, at=at, memory=tag, notify=notify, stream=stream)
+        link.neutral.write_reduce(
+            source, dtype=name, op=how, at=at, memory=memory, notify=notify, stream=stream
+        )
         worker.note()
 
     return run
@@ -73,11 +76,11 @@ def write_reduce(
 def read(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int) -> Run:
     """Check a read, and return what carries it out."""
     refuse_null(dst=dst, src=src)
-    tag, at = link.theirs("src", src, nbytes)
+    memory, at = link.theirs("src", src, nbytes)
     target = link.ours("dst", dst, nbytes)
 
     def run() -> None:
-        link.neutral.read(target, at=at, memory=tag, stream=worker.where())
+        link.neutral.read(target, at=at, memory=memory, stream=worker.where())
         worker.note()
 
     return run
@@ -89,11 +92,11 @@ def read_reduce(
     """Check a read that combines, and return what carries it out."""
     refuse_null(dst=dst, src=src)
     name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
-    tag, at = link.theirs("src", src, count * width)
+    memory, at = link.theirs("src", src, count * width)
     target = link.ours("dst", dst, count * width)
 
     def run() -> None:
-        link.neutral.read_reduce(target, dtype=name, op=how, at=at, memory=tag, stream=worker.where())
+        link.neutral.read_reduce(target, dtype=name, op=how, at=at, memory=memory, stream=worker.where())
         worker.note()
 
     return run
@@ -188,6 +191,7 @@ def HcommWriteReduceWithNotifyOnThread(
 def by_card(channel: int) -> HcommChannel:
     """Return a channel of engine CPU over RoCE: HCCL_E_NOT_SUPPORT for others."""
     link = channel_of(channel)
+    refuse_suspended(link.comm)
     if not link.is_cpu or link.protocol != CommProtocol.COMM_PROTOCOL_ROCE:
         raise Refusal(
             NOT_SUPPORT,
@@ -210,11 +214,11 @@ def _loose(
         refuse_notify(link, notify)
     far, near = ("src", "dst") if reads else ("dst", "src")
     theirs, ours = (src, dst) if reads else (dst, src)
-    tag, at = link.theirs(far, theirs, nbytes)
+    memory, at = link.theirs(far, theirs, nbytes)
     mine = link.ours(near, ours, nbytes)
     if reads:
-        return lambda: link.neutral.read(mine, at=at, memory=tag, nonblocking=True)
-    return lambda: link.neutral.write(mine, at=at, memory=tag, notify=notify, nonblocking=True)
+        return lambda: link.neutral.read(mine, at=at, memory=memory, nonblocking=True)
+    return lambda: link.neutral.write(mine, at=at, memory=memory, notify=notify, nonblocking=True)
 
 
 @operation("hcomm.HcommWriteNbiOnThread")

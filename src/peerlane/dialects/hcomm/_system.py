@@ -6,7 +6,7 @@ import threading
 
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm import _batch, _meeting
+from peerlane.dialects.hcomm import _basic_channels, _batch, _meeting, _states
 from peerlane.dialects.hcomm._arguments import Config, CText, Enum, Handle, given
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import comm_named, comm_of, comms
@@ -138,16 +138,20 @@ def HcclGetCommAsyncError(comm: Handle) -> int:
 
 @hcomm.call("hcomm.HcclCommGetStatus", out=1)
 def HcclCommGetStatus(commId: CText) -> int:
-    """Return the state of a communicator, by its name: 0 ready, 254 there is none.
+    """Return the state of a communicator, by its name: 0 ready, 1 suspended, 254 there is none.
 
     Gives: HcclCommStatus
     Refuses: 2 NULL
     Basis: D; C for 254
     """
     name = given("commId", commId)
-    found = any(each.comm_name == name for each in comms())
-    status = HcclCommStatus.HCCL_COMM_STATUS_READY if found else HcclCommStatus.HCCL_COMM_STATUS_INVALID
-    return int(status)
+    found = next((each for each in comms() if each.comm_name == name), None)
+    if found is None:
+        return int(HcclCommStatus.HCCL_COMM_STATUS_INVALID)
+    is_suspended = found.is_suspended
+    return int(
+        HcclCommStatus.HCCL_COMM_STATUS_SUSPENDING if is_suspended else HcclCommStatus.HCCL_COMM_STATUS_READY
+    )
 
 
 @hcomm.call("hcomm.HcclSetConfig")
@@ -220,6 +224,8 @@ def begin_anew() -> None:
     for each in comms():
         if machine.drop(each, "begin_anew"):
             each.abandon()
+    _basic_channels.forget()
+    _states.forget()
     _batch.forget()
     _meeting.forget()
     messages.forget()

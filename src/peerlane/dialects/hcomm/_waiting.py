@@ -8,7 +8,7 @@ from peerlane import Device, Notify, Stream
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
 from peerlane.dialects.hcomm._codes import PARA
-from peerlane.dialects.hcomm._comm import Comm
+from peerlane.dialects.hcomm._comm import Comm, refuse_suspended
 from peerlane.dialects.hcomm._threads import HcommThread, thread_of
 from peerlane.errors import Cancelled, Error
 
@@ -33,6 +33,7 @@ def pair(thread: int, channel: int) -> tuple[HcommThread | Caller, HcommChannel]
     A channel of engine CPU needs no thread, 0.
     """
     link = channel_of(channel)
+    refuse_suspended(link.comm)
     if not thread and link.is_cpu:
         return CALLER, link
     worker = thread_of(thread)
