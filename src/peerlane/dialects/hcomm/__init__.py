@@ -9,6 +9,7 @@ from peerlane.dialects.hcomm import _basic_channels as _basic_channels
 from peerlane.dialects.hcomm import _batch as _batch
 from peerlane.dialects.hcomm import _buffers as _buffers
 from peerlane.dialects.hcomm import _collectives as _collectives
+from peerlane.dialects.hcomm import _features as _features
 from peerlane.dialects.hcomm import _init as _init
 from peerlane.dialects.hcomm import _rank_graph as _rank_graph
 from peerlane.dialects.hcomm import _refused as _refused
@@ -28,4 +29,5 @@ globals().update({kind.__name__: kind for kind in (*_ENUMS, *_STRUCTS)})
 globals().update({name: member for kind in _ENUMS for name, member in kind.__members__.items()})
 globals().update(_hcomm.functions("hcomm"))
 globals().update(_refused.serve())
+globals().update(_features.probes())
 __getattr__ = _hcomm.missing("hcomm")

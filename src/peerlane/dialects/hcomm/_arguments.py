@@ -97,24 +97,24 @@ UInt32 = Annotated[int, Parse(_number(32))]
 UInt64 = Annotated[int, Parse(_word)]
 Enum = Annotated[int, Parse(_number(32, signed=True))]
 Float = Annotated[float, Parse(_float)]
-CText = Annotated["str | None", Parse(_text)]
-CBytes = Annotated["bytes | None", Parse(_bytes)]
-Config = Annotated["structs.HcclCommConfig | None", Parse(_struct(structs.HcclCommConfig))]
-Mem = Annotated["structs.CommMem | None", Parse(_struct(structs.CommMem))]
-Endpoint = Annotated["structs.EndpointDesc | None", Parse(_struct(structs.EndpointDesc))]
-ChannelDescs = Annotated["list[structs.HcclChannelDesc] | None", Parse(_structs(structs.HcclChannelDesc))]
+CText = Annotated[str | None, Parse(_text)]
+CBytes = Annotated[bytes | None, Parse(_bytes)]
+Config = Annotated[structs.HcclCommConfig | None, Parse(_struct(structs.HcclCommConfig))]
+Mem = Annotated[structs.CommMem | None, Parse(_struct(structs.CommMem))]
+Endpoint = Annotated[structs.EndpointDesc | None, Parse(_struct(structs.EndpointDesc))]
+ChannelDescs = Annotated[list[structs.HcclChannelDesc] | None, Parse(_structs(structs.HcclChannelDesc))]
 HcommChannelDescs = Annotated[
-    "list[structs.HcommChannelDesc] | None", Parse(_structs(structs.HcommChannelDesc))
+    list[structs.HcommChannelDesc] | None, Parse(_structs(structs.HcommChannelDesc))
 ]
 TransferDescs = Annotated[
-    "list[structs.HcommBatchTransferDesc] | None", Parse(_structs(structs.HcommBatchTransferDesc))
+    list[structs.HcommBatchTransferDesc] | None, Parse(_structs(structs.HcommBatchTransferDesc))
 ]
-Endpoints = Annotated["list[structs.EndpointDesc] | None", Parse(_structs(structs.EndpointDesc))]
-Links = Annotated["list[structs.CommLink] | None", Parse(_structs(structs.CommLink))]
-ThreadConfigs = Annotated["list[structs.ThreadConfig] | None", Parse(_structs(structs.ThreadConfig))]
-Handles = Annotated["list[int] | None", Parse(_numbers(64))]
-UInt32s = Annotated["list[int] | None", Parse(_numbers(32))]
-Int32s = Annotated["list[int] | None", Parse(_numbers(32, signed=True))]
+Endpoints = Annotated[list[structs.EndpointDesc] | None, Parse(_structs(structs.EndpointDesc))]
+Links = Annotated[list[structs.CommLink] | None, Parse(_structs(structs.CommLink))]
+ThreadConfigs = Annotated[list[structs.ThreadConfig] | None, Parse(_structs(structs.ThreadConfig))]
+Handles = Annotated[list[int] | None, Parse(_numbers(64))]
+UInt32s = Annotated[list[int] | None, Parse(_numbers(32))]
+Int32s = Annotated[list[int] | None, Parse(_numbers(32, signed=True))]
 
 
 def given(name: str, value: Any, count: int | None = None) -> Any:

@@ -21,7 +21,7 @@ def _callable(value: object) -> Any:
     return value
 
 
-Callback = Annotated["Callable[..., Any] | None", Parse(_callable)]
+Callback = Annotated[Callable[..., Any] | None, Parse(_callable)]
 
 
 def tell(comm: Comm, phase: HcclCommStatePhase) -> None:
