@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from peerlane.dialects.hcomm._threads import HcommThread
 
 BUFFER_TAG = "HcclBuffer"
-_numbers = itertools.count(1)
 
 
 class Comm(Thing):
@@ -70,7 +68,7 @@ class Comm(Thing):
         super().__init__(context)
         self.group: Group = meeting.group
         self.settings = settings
-        self.comm_name = settings.name or f"{self.group._key.removeprefix('hccl-')[:24]}-{next(_numbers)}"
+        self.comm_name = settings.name or meeting.key
         self._meeting = meeting
         self.buffer: Buffer | None = None
         self.memories: dict[int, tuple[str, Buffer]] = {}
@@ -84,6 +82,11 @@ class Comm(Thing):
         self.made_of: object = None
         self.is_suspended = False
         self._busy = 0
+
+    @property
+    def key(self) -> str:
+        """What is the same in all ranks, and no other communicator's."""
+        return self._meeting.key
 
     @property
     def line(self) -> Any:

@@ -234,8 +234,8 @@ def HcclCreateSubCommConfig(
 def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Settings) -> _meeting.Meeting:
     """Meet at an address that the first of the ranks tells over the line of the communicator."""
     members = ".".join(map(str, ids)) if len(ids) < 32 else _meeting.digest_of(repr(ids).encode())
-    use = _meeting.next_use(f"{parent.group._key}.{parent.group.rank}.{number}.{members}")
-    key = _meeting.digest_of(f"{parent.group._key}.{number}.{members}.{use}".encode())
+    use = _meeting.next_use(f"{parent.key}.{parent.group.rank}.{number}.{members}")
+    key = _meeting.digest_of(f"{parent.key}.{number}.{members}.{use}".encode())
     if rank:
         found = parent.line.get(f"sub/{key}", timeout=settings.connect_timeout)
         address, end = found.decode(), _nothing

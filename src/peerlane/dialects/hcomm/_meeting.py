@@ -93,12 +93,14 @@ class Meeting:
 
     Attributes
     ----------
+    key : str
+        The same in all ranks, and no other communicator's.
     line : Rendezvous
     group : Group
     """
 
-    def __init__(self, line: Rendezvous, group: Group, end: Callable[[], None]) -> None:
-        self.line, self.group, self._end = line, group, end
+    def __init__(self, key: str, line: Rendezvous, group: Group, end: Callable[[], None]) -> None:
+        self.key, self.line, self.group, self._end = key, line, group, end
 
     def close(self) -> None:
         """Leave; who serves goes on until the others have left."""
@@ -153,7 +155,7 @@ def meet(
             timeout=settings.connect_timeout,
         )
         undo.pop_all()
-    return Meeting(line, group, end)
+    return Meeting(key, line, group, end)
 
 
 def serve(size: int) -> tuple[str, Callable[[], None]]:
