@@ -94,7 +94,7 @@ class Meeting:
         """Answer with the value of a key, now or when it is there."""
         if waiter.key in self._values:
             waiter.answer(Status.OK, [self._values[waiter.key][1]])
-        elif fate := self._lost() or self._left_alone(waiter):
+        elif fate := self._lost() or self._has_left(waiter) or self._left_alone(waiter):
             waiter.answer(Status.LOST, [f"{fate}; {waiter.key!r} is not there".encode()])
         else:
             self._wanted.setdefault(waiter.key, []).append(waiter)
@@ -173,10 +173,7 @@ class Meeting:
         for key, waiting in list(self._wanted.items()):
             for waiter in [waiter for waiter in waiting if waiter.rank == rank]:
                 self.withdraw(waiter)
-                waiter.answer(
-                    Status.LOST,
-                    [f"rank {rank} closed this rendezvous meanwhile; {key!r} is not there".encode()],
-                )
+                waiter.answer(Status.LOST, [f"{self._has_left(waiter)}; {key!r} is not there".encode()])
         self._tell_if_left()
 
     def lose(self, rank: int, fate: str) -> None:
@@ -203,6 +200,11 @@ class Meeting:
 
     def _lost(self) -> str:
         return next((one.fate for one in self._ranks if one.presence is _Presence.LOST), "")
+
+    def _has_left(self, waiter: Waiter) -> str:
+        """Return a text if the waiter's own rank has closed the rendezvous."""
+        has_left = self._ranks[waiter.rank].has_left
+        return f"rank {waiter.rank} closed this rendezvous meanwhile" if has_left else ""
 
     def _ended_without(self, one: _Round) -> str:
         ended = (rank for rank, it in enumerate(self._ranks) if it.presence is _Presence.ENDED)

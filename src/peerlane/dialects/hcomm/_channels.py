@@ -310,7 +310,7 @@ def HcclChannelGetHcclBuffer(comm: Handle, channel: Handle) -> tuple[int, int]:
     Basis: D
     """
     found = _of(comm, channel).neutral.memories[BUFFER_TAG]
-    return found.address, found.size
+    return found.last_address, found.size
 
 
 @hcomm.call("hcomm.HcclChannelGetRemoteMems", out=3, blank=lambda *_: (0, [], []))
@@ -324,7 +324,7 @@ def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[s
     Basis: D, S; C for the tags
     """
     found = {tag: each for tag, each in _of(comm, channel).neutral.memories.items() if tag != _WINDOW}
-    return len(found), [structs.CommMem(0, each.address, each.size) for each in found.values()], list(found)
+    return len(found), [structs.CommMem(0, each.last_address, each.size) for each in found.values()], list(found)
 
 
 def _of(comm: int, channel: int) -> HcommChannel:

@@ -24,12 +24,12 @@ class Regions:
     """
 
     def __init__(self, memories: Mapping[str, Buffer]) -> None:
-        self._found = [(each.address, each.size, tag, each) for tag, each in memories.items()]
+        self._found = [(each.last_address, each.size, tag, each) for tag, each in memories.items()]
         self._parts: dict[tuple[int, int], Buffer] = {}
 
     def add(self, tag: str, memory: Buffer) -> None:
         """Enter another one."""
-        self._found.append((memory.address, memory.size, tag, memory))
+        self._found.append((memory.last_address, memory.size, tag, memory))
 
     def remove(self, tag: str) -> None:
         """Take one out."""
