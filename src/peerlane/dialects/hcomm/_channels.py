@@ -324,7 +324,11 @@ def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[s
     Basis: D, S; C for the tags
     """
     found = {tag: each for tag, each in _of(comm, channel).neutral.memories.items() if tag != _WINDOW}
-    return len(found), [structs.CommMem(0, each.last_address, each.size) for each in found.values()], list(found)
+    return (
+        len(found),
+        [structs.CommMem(0, each.last_address, each.size) for each in found.values()],
+        list(found),
+    )
 
 
 def _of(comm: int, channel: int) -> HcommChannel:

@@ -80,7 +80,7 @@ def _layout(message: Message) -> str:
 def _seen(name: str, value: object, is_address: bool | None) -> object:
     if type(value) is not int:
         return reprlib.repr(value)
-    if is_address and name not in _HANDLES:
+    if is_address and name not in _HANDLES and 0 <= value < 1 << 64:
         return machine.look(value)
     return hex(value) if abs(value) >= _LIKE_AN_ADDRESS else value
 

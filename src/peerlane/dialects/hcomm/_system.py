@@ -7,7 +7,7 @@ import threading
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _basic_channels, _batch, _meeting, _states
-from peerlane.dialects.hcomm._arguments import Config, CText, Enum, Handle, given
+from peerlane.dialects.hcomm._arguments import AnyInt, Config, CText, Enum, Handle, given
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import comm_named, comm_of, comms
 from peerlane.dialects.hcomm._enums import HcclCommConfigCapability, HcclCommStatus, HcclConfig, HcclResult
@@ -90,7 +90,7 @@ def HcclCommGetHandleWithName(commName: CText) -> int:
 
 
 @hcomm.value("hcomm.HcclGetErrorString")
-def HcclGetErrorString(code: Enum) -> str:
+def HcclGetErrorString(code: AnyInt) -> str:
     """Return what a code means.
 
     Gives: bare str

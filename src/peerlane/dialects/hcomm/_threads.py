@@ -341,8 +341,8 @@ def HcclThreadResGetInfo(comm: Handle, thread: Handle, resType: Enum, infoLen: U
     found = thread_of(thread)
     if resType != 0 or infoLen != 8:
         raise Refusal(PARA, f"resType is {resType}, infoLen {infoLen}", "pass THREAD_RES_TYPE_STREAM and 8")
-    assert found.comm is not None
-    for (_, stream), each in found.comm.streams.items():
+    streams = found.comm.streams if found.comm is not None else {}
+    for (_, stream), each in streams.items():
         if each is found and stream:
             return stream
     raise Refusal(
