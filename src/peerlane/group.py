@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from peerlane import _core, sharing_failures
 from peerlane.buffer import Buffer
@@ -138,7 +138,7 @@ class Group:
         self._pid = os.getpid()
         self._is_closed = False
         self._departures: Departures | None = None
-        self._counts: dict[int, int] = {}
+        self._counts: dict[tuple[int, str], int] = {}
         self._channels: list[Channel] = []
         self._imported: dict[tuple[int, str], Buffer] = {}
         self._lock = threading.Lock()
@@ -220,29 +220,41 @@ class Group:
         return self.channels([peer], notifies=notifies, timeout=timeout)[0]
 
     def channels(
-        self, peers: Sequence[int], *, notifies: int = 8, timeout: float | None = None
+        self,
+        peers: Sequence[int],
+        *,
+        notifies: int | Sequence[int] = 8,
+        names: Sequence[str] | None = None,
+        timeout: float | None = None,
     ) -> list[Channel]:
         """Return new channels to several ranks.
 
         All invitations are given before the first answer is waited for, so no order in which ranks make their
         channels can deadlock.  Parameters and errors are those of :meth:`channel`; after an error none was made.
+
+        Parameters
+        ----------
+        notifies : int or sequence of int
+            For all, or of each.
+        names : sequence of str, optional
+            Of each: the n-th channel of a name meets the n-th of that name at the other end.
         """
         call = "Group.channel"
         self._check_open(call)
         wanted = [self._checked_peer(call, peer) for peer in peers]
-        if isinstance(notifies, bool) or not isinstance(notifies, int) or not 0 <= notifies <= MOST_NOTIFIES:
-            raise InvalidValue(
-                f"{call}: notifies is {notifies!r}; valid are 0 to {MOST_NOTIFIES:,}", call=call
-            )
+        counts = [_checked_count(call, each) for each in _of_each(call, "notifies", notifies, len(wanted))]
+        titles = [_checked_name(call, each) for each in _of_each(call, "names", names or "", len(wanted))]
         checked_timeout(call, timeout)
         patience = self._patience if timeout is None else timeout
         deadline = time.monotonic() + patience
         with contextlib.ExitStack() as undo:
-            begun: list[tuple[int, int, Ends]] = []
-            for peer in wanted:
+            begun: list[tuple[int, str, Ends]] = []
+            for peer, count, title in zip(wanted, counts, titles, strict=True):
                 with self._lock:
-                    number = self._counts[peer] = self._counts.get(peer, 0) + 1
-                ends = Ends(self, peer, notifies)
+                    made_before = self._counts.get((peer, title), 0)
+                    self._counts[peer, title] = made_before + 1
+                number = f"{title}.{made_before + 1}" if title else f"{made_before + 1}"
+                ends = Ends(self, peer, count)
                 undo.callback(ends.close)
                 begun.append((peer, number, ends))
                 self._put(f"invite.{number}.{peer}", ends.invitation(self._offered(peer)).encode())
@@ -414,6 +426,29 @@ def _close_all() -> None:
 
 
 before_leaving.append(_close_all)
+
+
+def _of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
+    """Return what is given for all, or of each, as a value of each."""
+    if isinstance(value, (int, str)) or not isinstance(value, Sequence):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidValue(f"{call}: {what} has {len(value)} values for {count} channels", call=call)
+    return value
+
+
+def _checked_count(call: str, notifies: object) -> int:
+    if isinstance(notifies, bool) or not isinstance(notifies, int) or not 0 <= notifies <= MOST_NOTIFIES:
+        raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
+    return notifies
+
+
+def _checked_name(call: str, name: object) -> str:
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not (name.isprintable() and name.isascii()):
+        raise InvalidValue(
+            f"{call}: name is {name!r}; valid are up to {_LONGEST_NAME} printable ASCII characters", call=call
+        )
+    return name
 
 
 def _check_memory(call: str, buffer: object) -> None:

@@ -42,8 +42,6 @@ class Loop:
         self._posted: deque[Callable[[], None]] = deque()
         self._per_process: Counter[int] = Counter()
         self._members: dict[int, _Member] = {}
-        self._closed: set[int] = set()  # ranks that have closed a rendezvous
-        self._when_left: list[Callable[[], None]] = []
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, self._on_wake)
@@ -204,23 +202,8 @@ class Loop:
     def _leave(self, pid: int, rank: int) -> None:
         if pid in self._members:
             self._members[pid].opened[rank] -= 1
-        self._closed.add(rank)
-        self._tell_if_left()
-
-    def when_left(self, told: Callable[[], None]) -> None:
-        """Call ``told`` once every rank has come and closed its rendezvous, or ended."""
-        self._when_left.append(told)
-        self._tell_if_left()
-
-    def _tell_if_left(self) -> None:
-        open_now = {rank for each in self._members.values() for rank, count in each.opened.items() if count > 0}
-        if all(
-            self.meeting.is_over(rank) or (rank in self._closed and rank not in open_now)
-            for rank in range(self.meeting.size)
-        ):
-            told, self._when_left = self._when_left, []
-            for each in told:
-                each()
+            if not any(other.opened[rank] > 0 for other in self._members.values()):
+                self.meeting.leave(rank)
 
     def _on_death(self, pid: int) -> None:
         member = self._members.pop(pid)
@@ -232,7 +215,6 @@ class Loop:
                 self.meeting.lose(rank, f"{who} ended without closing its rendezvous")
             elif all(rank not in other.opened for other in self._members.values()):
                 self.meeting.end(rank, f"{who} has ended")
-        self._tell_if_left()
 
 
 class _Member:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -38,6 +38,7 @@ class _Rank:
     presence: _Presence = _Presence.EXPECTED
     fate: str = ""
     charged: int = 0
+    has_left: bool = False  # and may come again
 
 
 _Round: TypeAlias = "dict[int, Waiter]"  # one barrier or gather: the ranks that have come
@@ -63,6 +64,7 @@ class Meeting:
         self._values: dict[str, tuple[int, bytes]] = {}
         self._wanted: dict[str, list[Waiter]] = {}
         self._rounds: dict[tuple[Operation, str], _Round] = {}
+        self._when_left: list[Callable[[], None]] = []
 
     def charge(self, rank: int, nbytes: int) -> bool:
         """Charge a rank, or return False if it has no room left; a negative number gives back."""
@@ -76,7 +78,7 @@ class Meeting:
         one = self._ranks[rank]
         if one.presence is _Presence.LOST:
             return f"{one.fate} and stays lost; start all ranks anew with a new rendezvous"
-        one.presence = _Presence.EXPECTED
+        one.presence, one.has_left = _Presence.EXPECTED, False
         return ""
 
     def put(self, rank: int, key: str, value: bytes) -> None:
@@ -92,7 +94,7 @@ class Meeting:
         """Answer with the value of a key, now or when it is there."""
         if waiter.key in self._values:
             waiter.answer(Status.OK, [self._values[waiter.key][1]])
-        elif fate := self._lost() or self._left_alone(waiter):
+        elif fate := self._lost() or self._has_left(waiter) or self._left_alone(waiter):
             waiter.answer(Status.LOST, [f"{fate}; {waiter.key!r} is not there".encode()])
         else:
             self._wanted.setdefault(waiter.key, []).append(waiter)
@@ -154,6 +156,7 @@ class Meeting:
         if one.presence is _Presence.LOST:
             return
         one.presence, one.fate = _Presence.ENDED, fate
+        self._tell_if_left()
         for place, waits in list(self._rounds.items()):
             if rank not in waits:
                 del self._rounds[place]
@@ -164,9 +167,19 @@ class Meeting:
                 text = f"{self._left_alone(waiter)}; {key!r} is not there"
                 waiter.answer(Status.LOST, [text.encode()])
 
+    def leave(self, rank: int) -> None:
+        """Note that nobody has the rendezvous open as this rank: its own waits for values fail; it may come again."""
+        self._ranks[rank].has_left = True
+        for key, waiting in list(self._wanted.items()):
+            for waiter in [waiter for waiter in waiting if waiter.rank == rank]:
+                self.withdraw(waiter)
+                waiter.answer(Status.LOST, [f"{self._has_left(waiter)}; {key!r} is not there".encode()])
+        self._tell_if_left()
+
     def lose(self, rank: int, fate: str) -> None:
         """Note that a rank was lost: all who wait fail."""
         self._ranks[rank].presence, self._ranks[rank].fate = _Presence.LOST, fate
+        self._tell_if_left()
         rounds, self._rounds = self._rounds, {}
         wanted, self._wanted = self._wanted, {}
         for one in rounds.values():
@@ -174,12 +187,24 @@ class Meeting:
         for waiter in (waiter for waiting in wanted.values() for waiter in waiting):
             waiter.answer(Status.LOST, [fate.encode()])
 
-    def is_over(self, rank: int) -> bool:
-        """Tell whether the process of a rank has ended."""
-        return self._ranks[rank].presence is not _Presence.EXPECTED
+    def when_left(self, told: Callable[[], None]) -> None:
+        """Call ``told`` once every rank was here, and has closed or ended."""
+        self._when_left.append(told)
+        self._tell_if_left()
+
+    def _tell_if_left(self) -> None:
+        if all(one.has_left or one.presence is not _Presence.EXPECTED for one in self._ranks):
+            told, self._when_left = self._when_left, []
+            for each in told:
+                each()
 
     def _lost(self) -> str:
         return next((one.fate for one in self._ranks if one.presence is _Presence.LOST), "")
+
+    def _has_left(self, waiter: Waiter) -> str:
+        """Return a text if the waiter's own rank has closed the rendezvous."""
+        has_left = self._ranks[waiter.rank].has_left
+        return f"rank {waiter.rank} closed this rendezvous meanwhile" if has_left else ""
 
     def _ended_without(self, one: _Round) -> str:
         ended = (rank for rank, it in enumerate(self._ranks) if it.presence is _Presence.ENDED)

@@ -142,7 +142,7 @@ class RendezvousServer:
         left = threading.Event()
         if self._is_closing:
             return
-        self._loop.post(lambda: self._loop.when_left(left.set))
+        self._loop.post(lambda: self._loop.meeting.when_left(left.set))
 
         def close_then() -> None:
             left.wait()
