@@ -108,7 +108,7 @@ void bind_copies(nb::module_& m) {
     m.def(
         "reduce",
         [](uint64_t dst, uint64_t src, uint64_t count, unsigned number, bool direct) {
-            const Reduction& reduction = reduction_of(number);
+            const Reduction& reduction = reduction_numbered(number);
             Heap::get().check_usable();
             const uint64_t size = reduced_size(dst, src, count, reduction);
             if (size == 0) return;
@@ -121,7 +121,7 @@ void bind_copies(nb::module_& m) {
         [](nb::handle dst, nb::handle src, unsigned number) {
             if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) return false;
             const Operand to = writable(*nb::inst_ptr<Memory>(dst)), from = readable(*nb::inst_ptr<Memory>(src));
-            reduce_now(to, from, reduction_of(number), false);
+            reduce_now(to, from, reduction_numbered(number), false);
             return true;
         },
         "dst"_a.none(), "src"_a.none(), "number"_a,

@@ -43,6 +43,6 @@ auto interruptible(const Work& work) {
 }
 
 // By the number that Python knows it by; throws std::out_of_range.
-inline const peerlane::Reduction& reduction_of(unsigned number) {
+inline const peerlane::Reduction& reduction_numbered(unsigned number) {
     return peerlane::reductions().at(number / peerlane::kCombines)[number % peerlane::kCombines];
 }

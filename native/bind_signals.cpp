@@ -1,6 +1,8 @@
 // Signals that processes share: notifies, banks of them, and events given to others, and theirs.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include "bind_signals.h"
 #include "scheduler.h"
@@ -63,6 +65,7 @@ std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle
 void bind_signals(nb::module_& m) {
     m.attr("SHARED_RECORDS") = SharedSignal::kRecords;
     m.attr("MOST_LINES") = SharedSignal::kMostLines;
+    nb::class_<MembersHandle>(m, "Members", "The processes of a group.");
     nb::class_<SignalHandle>(m, "Signal", "What processes share of a notify or an event, or a bank of notifies.")
         .def(
             "__init__",
@@ -81,6 +84,8 @@ void bind_signals(nb::module_& m) {
             "kind"_a, "device"_a, "detail"_a, "everyone"_a, nb::call_guard<GilReleased>(), "Return (index, nonce).")
         .def(
             "let_go", &SignalHandle::let_go, "This process offers it to nobody any more, and has opened it once less.")
+        .def("belong_to", [](const SignalHandle& self, const MembersHandle& of) { self.signal->belong_to(of.members); }, "members"_a,
+             "Waits here end too when one of a group's processes is lost.")
         .def("issue", [](const SignalHandle& self) { return self.signal->issue(); }, "The number of a new record of an event.")
         .def_prop_ro("issued", [](const SignalHandle& self) { return self.signal->issued(); })
         .def(
@@ -102,6 +107,19 @@ void bind_signals(nb::module_& m) {
                 return new HeldNotify{Notify::record_of(self.signal, number, device)};
             },
             "number"_a, "device"_a, nb::rv_policy::take_ownership, "What stands for one record of an event.");
+
+    m.def(
+        "members",
+        [](const SignalHandle& departures, const std::vector<std::tuple<uint32_t, int32_t, uint64_t>>& listed) {
+            const auto members = std::make_shared<Members>(departures.signal);
+            for (const auto& [rank, pid, start] : listed) {
+                if (rank >= departures.signal->bank()) throw nb::index_error("no line for this rank");
+                members->add(rank, pid, start);
+            }
+            return new MembersHandle{members};
+        },
+        "departures"_a, "listed"_a, nb::rv_policy::take_ownership,
+        "Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.");
 
     nb::class_<HeldNotify>(m, "Notify", "A signal line, used by this process.")
         .def(

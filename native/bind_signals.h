@@ -3,6 +3,9 @@
 #include "importer.h"
 #include "shared_signal.h"
 
+struct MembersHandle {
+    std::shared_ptr<peerlane::Members> members;
+};
 using HeldNotify = Held<peerlane::Notify>;
 
 // What Python holds of a signal; with the owner it ends for this process.

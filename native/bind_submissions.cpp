@@ -248,7 +248,7 @@ void bind_submissions(nb::module_& m) {
         [](const StreamHandle& stream, nb::handle dst, nb::handle src, unsigned number) {
             if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) return false;
             Operand target = writable(memory_of(dst)), source = readable(memory_of(src));
-            submit_reduction(stream, target, source, reduction_of(number), false, kept(dst, src));
+            submit_reduction(stream, target, source, reduction_numbered(number), false, kept(dst, src));
             return true;
         },
         "stream"_a, "dst"_a.none(), "src"_a.none(), "number"_a,
@@ -258,7 +258,7 @@ void bind_submissions(nb::module_& m) {
         "submit_reduce_at",
         [](const StreamHandle& stream, uint64_t dst, uint64_t src, uint64_t count, unsigned number, bool direct) {
             Heap::get().check_usable();
-            const Reduction& reduction = reduction_of(number);
+            const Reduction& reduction = reduction_numbered(number);
             const uint64_t size = reduced_size(dst, src, count, reduction);
             if (size == 0) return submit_nothing(stream);
             Operand target("dst", dst, size), source("src", src, size);

@@ -236,7 +236,12 @@ void reduce(const Operand& dst, const Operand& src, const Reduction& reduction, 
     Heap::get().check_access(dst.range(), src.range(), kHost);
     const Side sides[] = {dst.side(), src.side()};
     const bool staged = needs_staging(dst.range(), src.range(), direct);
-    run_task(plan_reduce(dst.host(), src.host(), dst.size, reduction, staged), sides, 2, poll);
+    const Task task = plan_reduce(dst.host(), src.host(), dst.size, reduction, staged);
+    if (dst.size > kBrief) return run_task(task, sides, 2, poll);
+    if (staged) prepare_staging();
+    if (dst.is_pageable() || src.is_pageable()) rearm_fault_handlers();
+    FaultGuard guard;
+    if (!guarded(guard, [&] { task.run(); })) throw explain_fault(guard, sides, 2);
 }
 
 void reduce(uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction, bool direct, Poll poll) {

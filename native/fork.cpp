@@ -1,6 +1,7 @@
 #include "fork.h"
 
 #include "notify.h"
+#include "reduction.h"
 #include "scheduler.h"
 #include "thread_team.h"
 
@@ -13,6 +14,7 @@ bool begin_anew() {
     if (!Notify::begin_anew()) return false;
     if (!Scheduler::get().begin_anew() || !heap.begin_anew()) return false;
     ThreadTeam::begin_anew();
+    forget_turns();
     return true;
 }
 

@@ -27,6 +27,9 @@ using Reductions = std::array<std::array<Reduction, kCombines>, kElements>;
 // numbers the destination's counts.  Maxima and minima are one of both, bit by bit, but that bfloat16 gets quiet; of two
 // zeros float16 keeps the destination's, the others the source's.  Same bits whatever the processor, the length and the place.
 const Reductions& reductions();
+inline const Reduction& reduction_of(Element element, Combine op) {
+    return reductions()[static_cast<unsigned>(element)][static_cast<unsigned>(op)];
+}
 
 // All levels of this processor, the best first: the one that reductions() is.
 std::vector<const Reductions*> all_reductions();

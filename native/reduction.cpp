@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cfenv>
 #include <mutex>
+#include <new>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -71,6 +72,10 @@ class StandardRounding {
 #endif
 
 }  // namespace
+
+void forget_turns() {
+    for (Stripe& stripe : stripes) new (&stripe) Stripe;
+}
 
 void reduce_alone(const Reduction& reduction, char* dst, const char* src, uint64_t size) {
     const Turn turn(dst, size);

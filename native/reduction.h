@@ -10,4 +10,7 @@ namespace peerlane {
 // denormals are those of the standard, whatever the thread has set.  At most kChunk bytes that end within kChunk of host addresses.
 void reduce_alone(const Reduction& reduction, char* dst, const char* src, uint64_t size);
 
+// In a forked child: nobody is left whose turn it was.
+void forget_turns();
+
 }  // namespace peerlane

@@ -95,7 +95,8 @@ void SharedSignal::ring() {
 }
 
 uint64_t SharedSignal::lost_to() const {
-    uint64_t dead = 0;
+    uint64_t dead = members_ ? members_->lost() : 0;
+    if (dead != 0) return dead;
     for (uint32_t i = 0; i < kMembers; ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
         if (owner == 0 || is_mine(owner)) continue;
@@ -108,6 +109,7 @@ uint64_t SharedSignal::lost_to() const {
 }
 
 bool SharedSignal::others_live() const {
+    if (members_ && members_->lost() != 0) return false;
     for (uint32_t i = 0; i < kMembers; ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);
         if (owner != 0 && !is_mine(owner) && !(owner & SignalMember::kLetGo) && is_there(owner)) return true;

@@ -6,6 +6,7 @@
 
 #include "broker.h"
 #include "ledger.h"
+#include "members.h"
 #include "notify.h"
 
 namespace peerlane {
@@ -52,7 +53,9 @@ class SharedSignal {
     void ring();
     // The process whose end leaves nobody who could record; 0: somebody else lives, or nobody else ever had it.
     uint64_t lost_to() const;
-    bool others_live() const;
+    bool others_live() const;   // and may record still
+    // A wait here ends too when one of these is lost, whoever would have recorded.  Before anybody waits.
+    void belong_to(std::shared_ptr<const Members> members) { members_ = std::move(members); }
 
     // Offer it to others until the last process with it lets go, or this one does not use it any more.
     Ticket offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self);   // throws Refusal
@@ -77,6 +80,7 @@ class SharedSignal {
     const uint32_t bank_;
     uint32_t place_ = 0;
     const std::shared_ptr<ExportGroup> group_ = std::make_shared<ExportGroup>();
+    std::shared_ptr<const Members> members_;
     std::mutex mutex_;
     std::vector<Ticket> tickets_;
 };

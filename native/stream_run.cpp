@@ -27,10 +27,6 @@ void store_word(char* at, unsigned width, uint64_t value) {
         std::atomic_ref(*reinterpret_cast<uint32_t*>(at)).store(static_cast<uint32_t>(value), std::memory_order_release);
 }
 
-void run_steps(const Task& task) {
-    for (uint64_t i = 0; i < task.steps; ++i) task.step(i);
-}
-
 // True: done.  Nothing is released.
 bool run_small_op(const Op& op, Refusal& why) {
     try {
@@ -57,7 +53,7 @@ bool run_small_op(const Op& op, Refusal& why) {
         if (staged) prepare_staging();
         if (staged || op.kind == OpKind::reduce) {
             const Task task = plan_move(op, staged);
-            if (guarded(guard, [&] { run_steps(task); })) return true;
+            if (guarded(guard, [&] { task.run(); })) return true;
         } else {
             char* const to = op.dst;
             const char* const from = op.src;

@@ -51,6 +51,9 @@ struct Task {
     const Reduction* reduction = nullptr;
 
     void step(uint64_t i) const;
+    void run() const {   // all steps
+        for (uint64_t i = 0; i < steps; ++i) step(i);
+    }
 
   private:
     void move(char* to, const char* from, uint64_t n) const;

@@ -1,6 +1,6 @@
 import builtins
 import enum
-from typing import Any
+from typing import Any, overload
 
 from peerlane.dialects.hip._types import CStr, DeviceArray, ListOfUnsigned, NDBuffer, Pointer
 

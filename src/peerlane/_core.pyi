@@ -370,6 +370,9 @@ SHARED_RECORDS: int = 32
 
 MOST_LINES: int = 1024
 
+class Members:
+    """The processes of a group."""
+
 class Signal:
     """What processes share of a notify or an event, or a bank of notifies."""
 
@@ -383,6 +386,9 @@ class Signal:
         """
         This process offers it to nobody any more, and has opened it once less.
         """
+
+    def belong_to(self, members: Members) -> None:
+        """Waits here end too when one of a group's processes is lost."""
 
     def issue(self) -> int:
         """The number of a new record of an event."""
@@ -404,6 +410,11 @@ class Signal:
 
     def record_of(self, number: int, device: int) -> Notify:
         """What stands for one record of an event."""
+
+def members(departures: Signal, listed: Sequence[tuple[int, int, int]]) -> Members:
+    """
+    Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.
+    """
 
 class Notify:
     """A signal line, used by this process."""

@@ -167,8 +167,9 @@ class Channel(Transfers):
         ]
         with contextlib.ExitStack() as ends:
             ends.callback(self._ends.close)
-            if self._opened is not None:
-                ends.callback(self._opened.let_go)
+            opened, self._opened = self._opened, None  # the peer is told when the last use of it goes
+            if opened is not None:
+                ends.callback(opened.let_go)
             if not self._ends.is_own_process:
                 for line in outgoing:
                     ends.callback(line.close)

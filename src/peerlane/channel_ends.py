@@ -50,6 +50,8 @@ class Ends:
             self.lines = [device.create_notify(kind) for _ in range(notifies)]
         elif notifies:
             bank = self._bank = _core.Signal(device.backend.ledger, notifies)
+            assert group._departures is not None  # somebody is in another process
+            bank.belong_to(group._departures.members)
             self.lines = [Notify._line(device, kind, bank, index) for index in range(notifies)]
         else:
             self.lines = []

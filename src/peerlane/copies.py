@@ -14,6 +14,8 @@ from peerlane.stream import Stream, checked_stream
 
 _copy_memory = _core.copy_memory
 _submit_copy = _core.submit_copy
+_reduce_memory = _core.reduce_memory
+_submit_reduce = _core.submit_reduce
 
 
 def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
@@ -86,12 +88,16 @@ def reduce(
     an order that only streams and events determine.  Those of several processes do not.
     """
     number = reductions.number_of("reduce", dtype, op)
-    checked_stream("reduce", stream)
     if stream is None:
-        if not _core.reduce_memory(dst, src, number):
-            _core.reduce_memory(buffers.as_buffer(dst), buffers.as_buffer(src), number)
-    elif not _core.submit_reduce(stream, dst, src, number):
-        _core.submit_reduce(stream, buffers.as_buffer(dst), buffers.as_buffer(src), number)
+        if not _reduce_memory(dst, src, number):
+            _reduce_memory(buffers.as_buffer(dst), buffers.as_buffer(src), number)
+        return
+    try:
+        if not _submit_reduce(stream, dst, src, number):
+            _submit_reduce(stream, buffers.as_buffer(dst), buffers.as_buffer(src), number)
+    except TypeError:
+        checked_stream("reduce", stream)
+        raise
 
 
 def copy_batch(dsts: Iterable[Any], srcs: Iterable[Any], *, stream: Stream | None = None) -> None:

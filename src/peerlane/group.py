@@ -18,6 +18,7 @@ from peerlane.buffer import Buffer
 from peerlane.channel import Channel
 from peerlane.channel_ends import WINDOW, Ends
 from peerlane.collectives import Collectives
+from peerlane.departures import Departures
 from peerlane.device import Device, Host, devices
 from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
 from peerlane.handshake import MAX_TAG, MOST_NOTIFIES, PROTOCOL, Hello
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 64
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
-_generations: dict[str, int] = {}  # how many groups of a name this process has made
-_lock = threading.Lock()
 
 
 #: Buffers that peers may reach, by tag, and the handle of those that were offered to another process.
@@ -94,6 +93,7 @@ class Group(Collectives):
     window : Buffer
     members : tuple of Member
         All ranks.
+    name : str
 
     Raises
     ------
@@ -132,26 +132,25 @@ class Group(Collectives):
         checked_timeout(call, timeout)
         self._prepare_collectives(call, workspace)
         with contextlib.ExitStack() as undo:
-            key = f"{name}.{_next_generation(name, rank)}"
             patience = 1e9 if timeout is None else timeout
-            meeting = meet(call, rank, size, rendezvous, name=key, timeout=patience)
+            meeting = meet(call, rank, size, rendezvous, name=name, timeout=patience)
             undo.callback(meeting.close)
-            self._fill(meeting, key, kind, device, patience)
+            self.name, self._key = name, f"{name}.{meeting.number}"
+            self._fill(meeting, kind, device, patience)
             self.window = self._make_window(window, undo)
             self._registered: Memories = {WINDOW: (self.window, None)}
             self.members = self._meet_members(patience)
             undo.pop_all()
         _open.add(self)
 
-    def _fill(
-        self, meeting: Meeting, key: str, kind: NotifyKind, device: Device | None, patience: float
-    ) -> None:
-        self._meeting, self._key, self._kind, self._patience = meeting, key, kind, patience
+    def _fill(self, meeting: Meeting, kind: NotifyKind, device: Device | None, patience: float) -> None:
+        self._meeting, self._kind, self._patience = meeting, kind, patience
         self.rank, self.size = meeting.line.rank, meeting.line.size
         present = devices()
         self.device = device if device is not None else present[meeting.local_rank % len(present)]
         self._pid = os.getpid()
         self._is_closed = False
+        self._departures: Departures | None = None
         self._counts: dict[tuple[str, int], int] = {}
         self._channels: list[Channel] = []
         self._imported: dict[tuple[int, str], Buffer] = {}
@@ -304,6 +303,8 @@ class Group(Collectives):
         self._is_closed = True
         with contextlib.ExitStack() as ends:
             ends.callback(self._meeting.close)
+            if self._departures is not None:
+                ends.callback(self._departures.close)
             if self._owns_window:
                 ends.callback(self.window.close)
             for _, handle in self._registered.values():
@@ -330,7 +331,7 @@ class Group(Collectives):
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else f"{len(self._channels)} channels"
-        return f"<Group {self._key!r}: rank {self.rank} of {self.size} on {self.device.name}, {state}>"
+        return f"<Group {self.name!r}: rank {self.rank} of {self.size} on {self.device.name}, {state}>"
 
     def _check_open(self, call: str) -> None:
         _core.check_usable()
@@ -360,23 +361,38 @@ class Group(Collectives):
             PROTOCOL,
             f"{self.device.backend.node_hash:016x}",
             self._pid,
+            _core.start_time(self._pid),
             self.device.ordinal,
             self._kind.name.lower(),
         )
         deadline = time.monotonic() + patience
-        for peer in range(self.size):
-            self._put(f"hello.{peer}", hello.encode())
+        self._put("hello", hello.encode())
         present = devices()
-        members = []
+        members, hellos = [], []
         for rank in range(self.size):
-            said = Hello.decode("Group", rank, self._get("Group", f"hello.{self.rank}", rank, deadline))
+            said = Hello.decode("Group", rank, self._get("Group", "hello", rank, deadline))
             _check_agree(self.rank, hello, rank, said)
+            hellos.append(said)
             if said.device >= len(present):
                 raise InvalidValue(f"Group: rank {rank} says device {said.device}, which this node lacks")
             members.append(Member(rank, said.pid, present[said.device]))
             sharing_failures.process_names[said.pid] = f"rank {rank}"
             self._open_route(present[said.device])
+        if self.size > 1:
+            self._watch(hellos, patience, deadline)
         return tuple(members)
+
+    def _watch(self, hellos: list[Hello], patience: float, deadline: float) -> None:
+        if self.rank != 0:
+            text = self._get("Group", "departures", 0, deadline).decode("ascii", "replace")
+            self._departures = Departures.open(self.device, self.rank, hellos, text, patience)
+            self._put("watching", b"")
+            return
+        self._departures = Departures(self.device, hellos)
+        with self._departures.offered(self.device, hellos) as text:
+            self._put("departures", text.encode())
+            for rank in range(1, self.size):
+                self._get("Group", "watching", rank, deadline)
 
     def _open_route(self, peer: Device) -> None:
         if peer is not self.device and self.device.can_access(peer):
@@ -415,14 +431,6 @@ class Group(Collectives):
             return self._meeting.line.get(f"{self._key}/{key}/{peer}", timeout=left)
         except (WaitTimeout, PeerLost) as error:
             raise error._retold(f"{call}: rank {peer} did not come: {error}") from None
-
-
-def _next_generation(name: str, rank: int | None) -> int:
-    """Count the groups of a name: ranks make them in the same order; threads of one process are told apart."""
-    with _lock:
-        key = f"{name}\0{'' if rank is None else rank}"
-        _generations[key] = _generations.get(key, 0) + 1
-        return _generations[key]
 
 
 def _close_all() -> None:

@@ -25,8 +25,8 @@ class Hello:
         The version of this conversation.
     node : str
         Its node's hash, in hexadecimal.
-    pid, device : int
-        Its process, and the ordinal of its device.
+    pid, start, device : int
+        Its process, with the start time in clock ticks, and the ordinal of its device.
     mode : str
         The kind of the group's notifies.
     """
@@ -34,6 +34,7 @@ class Hello:
     protocol: int
     node: str
     pid: int
+    start: int
     device: int
     mode: str
 
@@ -62,6 +63,7 @@ class Hello:
             PROTOCOL,
             _text(call, rank, found, "node", 64),
             _number(call, rank, found, "pid", 1, 1 << 31),
+            _number(call, rank, found, "start", 0, 1 << 63),
             _number(call, rank, found, "device", 0, 1 << 20),
             _text(call, rank, found, "mode", 16),
         )

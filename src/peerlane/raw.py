@@ -178,12 +178,15 @@ def reduce(
         not.
     """
     number = reductions.number_of("raw.reduce", dtype, op)
-    checked_stream("raw.reduce", stream)
-    dst, src, count = _checked("raw.reduce", dst=dst, src=src, count=count)
-    if stream is None:
-        _core.reduce(dst, src, count, number, bool(direct))
-    else:
-        _core.submit_reduce_at(stream, dst, src, count, number, bool(direct))
+    try:
+        if stream is None:
+            _core.reduce(dst, src, count, number, direct)
+        else:
+            _core.submit_reduce_at(stream, dst, src, count, number, direct)
+    except TypeError:
+        checked_stream("raw.reduce", stream)
+        to, source, n = _checked("raw.reduce", dst=dst, src=src, count=count)
+        reduce(to, source, n, dtype=dtype, op=op, stream=stream, direct=bool(direct))
 
 
 def write_value(address: int, value: int, *, stream: Stream, width: int = 8) -> None:

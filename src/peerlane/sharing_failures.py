@@ -197,13 +197,13 @@ def explain(why: str, role: str, address: int, size: int, allocation: int, devic
 def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
     """Return the exception for a record that only processes which have ended could have made."""
     name = process_names.get(pid)
-    who = f"{name} (process {pid})" if name else f"process {pid}"
-    what = "has closed its end of the channel" if _core.start_time(pid) else "has ended"
-    return PeerLost(
-        f"{who} {what}, and no other one could still record what is waited for",
-        call=call,
-        device=device,
-    )
+    if name is None:
+        text = f"process {pid} has ended, and no other one could still record what is waited for"
+    elif _core.start_time(pid):
+        text = f"{name} (process {pid}) has closed its end of the channel"
+    else:
+        text = f"{name} (process {pid}) has died"
+    return PeerLost(text, call=call, device=device)
 
 
 def explain_handle(

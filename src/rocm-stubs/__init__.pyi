@@ -1,0 +1,1 @@
+from . import bindings as bindings, version as version

@@ -14,11 +14,12 @@ pytestmark = pytest.mark.timeout(60)
 
 def failing(acl: ModuleType) -> tuple[int, int]:
     """Return a stream on which the second operation will fail, and its number."""
-    stream, held = ok(acl.rt.create_stream()), None
+    ok(acl.rt.set_device(1))
+    far = filled(acl, 64, 2)
+    ok(acl.rt.set_device(0))
+    stream = ok(acl.rt.create_stream())
     held = Held(acl, stream)
-    a, b = filled(acl, 64, 1), filled(acl, 64, 2)
-    ok(acl.rt.reduce_async(a, b, 64, 10, 2, stream, 0))
-    ok(acl.rt.free(b))
+    ok(acl.rt.memcpy_async(filled(acl, 64, 1), 64, far, 64, 3, stream))  # without peer access
     held.release()
     return stream, ok(acl.rt.stream_get_id(stream))
 
@@ -58,8 +59,8 @@ def test_each_thread_has_its_own(acl: ModuleType) -> None:
 
 def test_a_failure_of_a_stream_counts_where_it_is_told(acl: ModuleType) -> None:
     stream, _ = failing(acl)
-    assert acl.rt.synchronize_stream(stream) == 107000
-    assert acl.rt.get_last_error(0) == 107000
+    assert acl.rt.synchronize_stream(stream) == 507899
+    assert acl.rt.get_last_error(0) == 507899
 
 
 def info_of(acl: ModuleType, info: int) -> list[int]:
@@ -76,9 +77,9 @@ def test_a_callback_is_told_of_a_failure_once(acl: ModuleType, tell: str) -> Non
     stream, number = failing(acl)
     assert told == []
     args = () if tell == "synchronize_device" else (stream,)
-    assert getattr(acl.rt, tell)(*args) == 107000
+    assert getattr(acl.rt, tell)(*args) == 507899
     ((info, *facts),) = told
-    assert facts == [107000, 2, number, threading.get_native_id(), 0]
+    assert facts == [507899, 2, number, threading.get_native_id(), 0]
     assert info_of(acl, info) == [0] * 5
     assert "is no failure that is being told" in acl.get_recent_err_msg()
     ok(acl.rt.synchronize_device())
@@ -109,7 +110,7 @@ def test_the_latest_counts_and_one_that_raises_is_the_last(acl: ModuleType) -> N
     ok(acl.rt.set_exception_info_callback(told.append))
     ok(acl.rt.set_exception_info_callback(bad))
     for expected in (1, 1):
-        assert acl.rt.synchronize_stream(failing(acl)[0]) == 107000
+        assert acl.rt.synchronize_stream(failing(acl)[0]) == 507899
         assert len(told) == expected
     assert "the exception callback raised RuntimeError: no" in acl.get_recent_err_msg()
 
@@ -120,7 +121,7 @@ def test_the_code_is_returned_whatever_it_raises(acl: ModuleType) -> None:
 
     ok(acl.rt.set_exception_info_callback(ends))
     stream, _ = failing(acl)
-    assert acl.rt.synchronize_stream(stream) == 107000
+    assert acl.rt.synchronize_stream(stream) == 507899
     assert "the exception callback raised SystemExit: 3" in acl.get_recent_err_msg()
 
 

@@ -79,25 +79,6 @@ def test_memory_that_was_freed_while_it_was_queued(acl: ModuleType) -> None:
     assert f"which was freed by acl.rt.free at {freed}" in message(acl)
 
 
-def test_a_reduction_and_its_ends(acl: ModuleType) -> None:
-    stream = ok(acl.rt.create_stream())
-    made = here(1)
-    held = Held(acl, stream)
-    a, b = filled(acl, 64, 1), filled(acl, 64, 2)
-    ok(acl.rt.reduce_async(a, b, 64, 10, 2, stream, 0))
-    submitted = here(1)
-    ok(acl.rt.free(b))
-    held.release()
-    assert acl.rt.destroy_stream(stream) == 107000
-    text = message(acl)
-    assert f"Called with: stream={stream:#x} of device 0, made at {made}\n" in text
-    assert f"operation 2 (reduction) of stream {stream:#x}: source address {b:#x} is in allocation" in text
-    assert (
-        f"[64 bytes at {b:#x} into {a:#x}]" in text
-        and f"submitted at {submitted}; stream {stream:#x}" in text
-    )
-
-
 def test_what_follows_from_a_failure_of_another_stream(acl: ModuleType) -> None:
     a, b = made_on_two_devices(acl)
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())

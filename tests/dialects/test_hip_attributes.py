@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from helpers.hip_client import code, done, on
+from helpers.hip_memory import G, mapped
 
 Enter = Callable[..., ModuleType]
 INTS = 100 * 4
@@ -50,6 +51,19 @@ def test_address_range_past_the_end(hip: ModuleType, kind: str) -> None:
     assert hip.hipMemGetAddressRange(int(memory) + INTS) == (hip.hipError_t.hipErrorNotFound, None, 0)
     done(hip.hipFree(memory))
     assert code(hip.hipMemGetAddressRange(memory)) == "hipErrorNotFound"
+
+
+def test_address_range_of_mapped_memory_is_the_mapping(hip: ModuleType) -> None:
+    address, nbytes = mapped(hip, (0, G), (1, 2 * G), (0, G))
+    for start, size in ((0, G), (G, 2 * G), (3 * G, G)):
+        for inside in (0, 5, size - 1):
+            base, found = done(hip.hipMemGetAddressRange(address + start + inside))
+            assert (int(base), found) == (address + start, size)
+            assert done(hip.hipMemPtrGetInfo(address + start + inside)) == size
+            assert asked(hip, "RANGE_START_ADDR", address + start + inside, WORD)[1] == address + start
+    done(hip.hipMemUnmap(address + G, 2 * G))
+    for gone in (address + G, address + nbytes):  # reserved and empty; beyond
+        assert hip.hipMemGetAddressRange(gone) == (hip.hipError_t.hipErrorNotFound, None, 0)
 
 
 def test_address_range_of_null_and_ordinary_memory(hip: ModuleType) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable
 from types import ModuleType
@@ -48,11 +49,41 @@ def test_wrong_numbers_of_arguments(hip: ModuleType) -> None:
         call, count = getattr(hip, name), len(_facts.facts()["functions"][name]["parameters"])
         with pytest.raises(TypeError, match=rf"{name}\(\) takes"):
             call(*range(count + 17))
-        with pytest.raises(TypeError, match="unexpected keyword argument 'no_such_word'"):
+        wrong = "unexpected keyword argument 'no_such_word'" if count else "takes no keyword arguments"
+        with pytest.raises(TypeError, match=wrong):
             call(no_such_word=1)
         if count:
             with pytest.raises(TypeError, match=rf"{name}\(\) takes exactly {count} positional argument"):
                 call()
+
+
+def test_help_shows_the_names_of_the_wheel(hip: ModuleType) -> None:
+    for name in FUNCTIONS:
+        parameters = inspect.signature(getattr(hip, name)).parameters.values()
+        assert [each.name for each in parameters] == [
+            each[0] for each in _facts.facts()["functions"][name]["parameters"]
+        ]
+        assert {each.kind.name for each in parameters} <= {"POSITIONAL_OR_KEYWORD"}
+        assert not [each.name for each in parameters if each.default is not each.empty]
+    assert str(inspect.signature(hip.hipMemcpy)) == "(dst, src, sizeBytes, kind)"
+
+
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("hipMemcpy", ""),
+        ("hipGetDeviceProperties", ", or (prop, deviceId)"),
+        (
+            "hipMemcpyBatchAsync",
+            ", or (dsts, srcs, count, attrs, numAttrs, stream)"
+            ", or (dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, failIdx, stream)",
+        ),
+    ],
+)
+def test_a_wrong_number_tells_all_shapes_that_are_taken(hip: ModuleType, name: str, others: str) -> None:
+    with pytest.raises(TypeError) as told:
+        getattr(hip, name)(*range(30))
+    assert str(told.value).partition("(30 given)")[2] == others
 
 
 def test_what_is_not_here_refuses_and_says_so_once(

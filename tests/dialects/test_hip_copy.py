@@ -57,6 +57,7 @@ def test_what_is_refused(hip: ModuleType, asynchronous: bool) -> None:
         assert copy(None, bad, None, 0, 0) == "hipErrorInvalidDevice"  # ids before anything else
     assert copy(dst, 1, src, 0, 0) == "hipSuccess"
     assert copy(None, 1, None, 0, 0) == "hipSuccess"
+    assert not read(hip, dst, PAGE).any()
     assert copy(dst, 0, src, 1, PAGE) == "hipSuccess"  # ids need not match the pointers
     assert (read(hip, dst, PAGE) == 1).all()
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from peerlane.dialects.hip import explain
+
 Enter = Callable[..., ModuleType]
 
 
@@ -134,6 +136,11 @@ def test_attributes(hip: ModuleType) -> None:
             hip.hipError_t.hipSuccess,
             value,
         )
+    properties = hip.hipGetDeviceProperties(1)[1]
+    # Each is a second name of a member, and the member's own name is that of no field.
+    for name, field in (("EccEnabled", "ECCEnabled"), ("ClockInstructionRate", "clockInstructionRate")):
+        found = hip.hipDeviceGetAttribute(kinds.__members__[f"hipDeviceAttribute{name}"], 1)
+        assert found == (hip.hipError_t.hipSuccess, getattr(properties, field))
     assert code(hip.hipDeviceGetAttribute(kinds.hipDeviceAttributeUnused1, 0)) == "hipErrorInvalidValue"
 
 
@@ -179,3 +186,21 @@ def test_contexts_are_devices(hip: ModuleType) -> None:
     assert code(hip.hipCtxDestroy(None)) == "hipErrorInvalidValue"
     assert hip.hipDevicePrimaryCtxGetState(0)[1:] == (0, 1)
     assert code(hip.hipDevicePrimaryCtxRelease(1)) == code(hip.hipDevicePrimaryCtxReset(1)) == "hipSuccess"
+
+
+def test_contexts_do_what_the_code_does(hip: ModuleType) -> None:
+    refused = [hip.hipCtxSynchronize(), hip.hipCtxGetFlags(), hip.hipCtxSetCacheConfig(hip.hipFuncCache_t(0))]
+    assert {code(each) for each in refused} == {"hipErrorNotSupported"}
+    assert "context_calls=document" in explain()
+
+
+def test_or_what_is_documented(hip_on: Enter) -> None:
+    hip = hip_on(POLICY="context_calls=document")
+    assert hip.hipCtxGetFlags() == (hip.hipError_t.hipSuccess, 0)
+    hip.hipCtxCreate(4, 1)
+    assert hip.hipCtxGetFlags() == (hip.hipError_t.hipSuccess, 4)
+    assert hip.hipCtxSetCacheConfig(hip.hipFuncCache_t(2)) == (hip.hipError_t.hipSuccess,)
+    stream, memory = hip.hipStreamCreateWithFlags(1)[1], hip.hipMalloc(1 << 20)[1]
+    hip.hipMemsetAsync(memory, 7, 1 << 20, stream)
+    assert hip.hipCtxSynchronize() == (hip.hipError_t.hipSuccess,)
+    assert code(hip.hipStreamQuery(stream)) == "hipSuccess"

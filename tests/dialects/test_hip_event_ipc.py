@@ -48,15 +48,6 @@ def text_of(hip: ModuleType, event: Any) -> bytes:
     return bytes(done(hip.hipIpcGetEventHandle(event)).reserved)
 
 
-def exported(hip: ModuleType, memory: Any) -> bytes:
-    """Return the handle of device memory, by which a peer opens it."""
-    from peerlane.dialects.hip._state import machine
-
-    buffer = machine.owned(int(memory), host=False)
-    assert buffer is not None
-    return bytes(buffer.export(allow="user"))
-
-
 def test_a_handle_is_64_bytes_without_a_nul_and_stays_the_same(hip: ModuleType) -> None:
     event, other = shared(hip), shared(hip)
     text = text_of(hip, event)
@@ -223,14 +214,16 @@ def test_the_shape_of_7_2_and_the_bytes_that_survive_it(hip_on: Enter, node: str
 
 def test_functional_children_record_and_the_parent_reads(hip: ModuleType, node: str) -> None:
     memory = holding(hip, bytes(PROCESSES * PAGE))
-    handle = exported(hip, memory)
+    handle = bytes(done(hip.hipIpcGetMemHandle(memory)).reserved)
     with ExitStack() as stack:
         peers = [stack.enter_context(hip_peer(node)) for _ in range(PROCESSES)]
-        events = []
+        events, opened_by = [], []
         for number, peer in enumerate(peers):
             peer.done("hipSetDevice", number % 2)
             stream = peer.done("hipStreamCreate")
-            place = peer.done("open_buffer", handle) + number * PAGE
+            opened = peer.done("hipIpcOpenMemHandle", handle, hip.hipIpcMemLazyEnablePeerAccess)
+            opened_by.append(opened)
+            place = opened + number * PAGE
             source = peer.done("hipMalloc", PAGE)
             peer.done("hipMemcpy", source, bytes([number + 1]) * PAGE, PAGE)
             event = peer.done("hipEventCreateWithFlags", SHARED)
@@ -242,6 +235,7 @@ def test_functional_children_record_and_the_parent_reads(hip: ModuleType, node: 
         assert content(hip, memory, PROCESSES * PAGE) == bytes(PROCESSES * PAGE)
         for number, peer in enumerate(peers):
             peer.done("open_gate")
+            peer.done("hipIpcCloseMemHandle", opened_by[number])  # it has recorded
             done(hip.hipEventSynchronize(events[number]))
             found = content(hip, int(memory) + number * PAGE, PAGE)
             assert found == bytes([number + 1]) * PAGE

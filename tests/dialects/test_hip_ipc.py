@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import ctypes
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
@@ -9,6 +11,7 @@ import pytest
 
 from helpers.hip_memory import G, code, hip_peer, mapped, ok, read, spec, write
 from helpers.peers import Peer
+from peerlane.dialects.hip import explain
 
 Enter = Callable[..., ModuleType]
 LAZY = 1
@@ -61,14 +64,30 @@ def test_a_handle_is_64_bytes_and_none_is_0(shared: tuple[ModuleType, Peer]) -> 
     handle = ok(hip.hipIpcGetMemHandle(ok(hip.hipMalloc(64))))
     assert type(handle) is hip.hipIpcMemHandle_t
     assert len(handle.reserved) == hip.HIP_IPC_HANDLE_SIZE == 64
-    assert 0 not in bytes(handle.reserved)
+    assert 0 in bytes(handle.reserved)
 
 
-def test_older_bindings_pass_it_whole(hip_on: Enter) -> None:
-    hip = hip_on(VERSION="7.2")
+@pytest.mark.parametrize("version", ["7.2", "6.4"])
+def test_older_bindings_end_it_at_the_first_nul(hip_on: Enter, version: str) -> None:
+    hip = hip_on(VERSION=version)
     handle = ok(hip.hipIpcGetMemHandle(ok(hip.hipMalloc(64))))
-    assert isinstance(handle.reserved, bytes)
-    assert len(handle.reserved) == 64
+    whole = ctypes.string_at(int(handle), 64)
+    assert handle.reserved == whole[: whole.index(0)]
+    explain()
+    assert code(hip.hipIpcOpenMemHandle(handle.reserved, LAZY)) == "hipErrorInvalidValue"
+    told = explain()
+    assert f"has {len(handle.reserved)} bytes" in told
+    assert "ctypes.string_at(int(handle), 64)" in told
+    assert code(hip.hipIpcOpenMemHandle(whole, LAZY)) == "hipErrorInvalidContext"
+    assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidContext"
+
+
+def test_the_neutral_handle_opens_as_well(shared: tuple[ModuleType, Peer]) -> None:
+    hip, other = shared
+    whole = given(other, 64)
+    text = base64.urlsafe_b64encode(whole[:48])
+    assert len(text) == 64
+    assert read(hip, ok(hip.hipIpcOpenMemHandle(text, LAZY)), 64) == pattern(64)
 
 
 def test_handles_of_two_allocations_differ(hip: ModuleType) -> None:
@@ -91,6 +110,7 @@ def test_a_new_allocation_at_the_same_address_has_another(hip: ModuleType) -> No
         assert handle not in seen.values()
         seen[int(pointer)] = handle
         ok(hip.hipFree(pointer))
+    assert len(seen) < 4  # the address came again
 
 
 @pytest.mark.parametrize("what", ["NULL", "freed", "one past the end", "host", "pinned", "mapped", "opened"])
@@ -176,7 +196,9 @@ def test_opened_twice_it_is_counted(shared: tuple[ModuleType, Peer]) -> None:
     assert int(first) == int(second)
     ok(hip.hipIpcCloseMemHandle(first))
     assert read(hip, second, 4096) == pattern(4096)
+    assert int(ok(hip.hipPointerGetAttributes(second)).devicePointer) == int(second)
     ok(hip.hipIpcCloseMemHandle(second))
+    assert code(hip.hipPointerGetAttributes(first)) == "hipErrorInvalidValue"
     assert code(hip.hipMemcpy(bytearray(1), second, 1, hip.hipMemcpyKind(4))) == "hipErrorInvalidValue"
     assert code(hip.hipIpcCloseMemHandle(second)) == "hipErrorInvalidValue"
 
@@ -305,3 +327,21 @@ def test_handles_of_freed_memory_are_forgotten(hip: ModuleType) -> None:
         ok(hip.hipIpcGetMemHandle(pointer))
         ok(hip.hipFree(pointer))
     assert len(machine.table(_ipc.Ipc).given) < 200
+
+
+def test_the_codes_of_the_documentation(hip_on: Enter) -> None:
+    hip = hip_on(POLICY="ipc_errors=document")
+    pointer = ok(hip.hipMalloc(64))
+    handle = ok(hip.hipIpcGetMemHandle(pointer))
+    whole = bytearray(handle.reserved)
+    explain()
+    assert code(hip.hipIpcOpenMemHandle(handle, 0)) == "hipErrorInvalidValue"
+    assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidHandle"
+    for given_handle in (None, bytes(64), b"short"):
+        assert code(hip.hipIpcOpenMemHandle(given_handle, LAZY)) == "hipErrorInvalidHandle"
+    whole[-20] ^= 1
+    assert code(hip.hipIpcOpenMemHandle(bytes(whole), LAZY)) == "hipErrorMapFailed"
+    assert code(hip.hipIpcCloseMemHandle(pointer)) == "hipErrorInvalidHandle"
+    for nothing in (None, 8, int(pointer) + 64):
+        assert code(hip.hipIpcGetMemHandle(nothing)) == "hipErrorInvalidHandle"
+    assert "Remedy: " in explain()

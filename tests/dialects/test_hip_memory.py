@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import threading
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.hip_client import code, done, held, on, read, write
+from peerlane.dialects.hip import explain
 from peerlane.dialects.hip._stream import create
 
 pytestmark = pytest.mark.timeout(60)
@@ -262,3 +264,11 @@ def test_mem_get_info_counts(hip: ModuleType) -> None:
     assert done(hip.hipMemGetInfo()) == (before - (8 << 20), total)
     done(hip.hipFree(memory))
     assert done(hip.hipMemGetInfo()) == (before, total)
+
+
+@pytest.mark.parametrize("call", ["hipHostMalloc", "hipHostAlloc", "hipMallocManaged"])
+def test_no_more_pinned_memory_than_the_host_has(hip: ModuleType, call: str) -> None:
+    present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    explain()
+    assert getattr(hip, call)(present + 4096, 1) == (hip.hipError_t.hipErrorOutOfMemory, None)
+    assert f"the host has {present:,} in all" in explain()

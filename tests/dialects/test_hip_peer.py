@@ -186,7 +186,6 @@ ACCESS = "hipDevP2PAttrAccessSupported"
         ("0,-1", "hipErrorInvalidDevice"),
         ("0,-1,1", "hipErrorInvalidDevice"),
         ("2,1", "hipSuccess"),
-        ("", "hipSuccess"),
     ],
 )
 @pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from mypy import api
 
 from peerlane.dialects import _reference
+from peerlane.dialects._hook import MODULES
 from peerlane.dialects.hip import _page, _stubs, hip
 from peerlane.dialects.hip._policy import Policy
 from peerlane.dialects.hip._state import calls
@@ -64,6 +65,14 @@ def test_the_stubs_are_what_the_table_says() -> None:
     assert there == dict(made), "run `make reference`"
 
 
+def test_every_module_has_a_stub() -> None:
+    made = set(_stubs.stubs())
+    for module in MODULES["hip"]:
+        root, _, rest = module.partition(".")
+        path = f"{root}-stubs/{rest.replace('.', '/')}".rstrip("/")
+        assert made & {f"{path}.pyi", f"{path}/__init__.pyi"}, module
+
+
 def test_a_type_checker_reads_the_stubs(tmp_path: Path) -> None:
     for folder in ("hip", "rocm"):
         shutil.copytree(ROOT / "src" / f"{folder}-stubs", tmp_path / folder)
@@ -77,6 +86,14 @@ def test_a_type_checker_reads_the_stubs(tmp_path: Path) -> None:
         "name: bytes = hip.hipDeviceProp_t().name": "assignment",
         "hip.hipDeviceEnablePeerAccess('1', 0)": "arg-type",
         "error.hipSuccess, hip.hipSuccess": "attr-defined",
+        "properties = hip.hipDeviceProp_t(); hip.hipGetDeviceProperties(properties, 0)": "",
+        "properties = hip.hipDeviceProp_t(); hip.hipGetDeviceProperties(prop=properties, deviceId=0)": "",
+        "name: str = hip.hipGetDeviceProperties(0)[1].name": "",
+        "hip.hipGetDeviceProperties()": "call-overload",
+        "hip.hipMemcpyBatchAsync([array], [array], [8], 1, None, [0], 0, None, None)": "",
+        "from hip._util.types import DeviceArray; again: DeviceArray | None = array": "",
+        "from rocm.bindings.util import types; types.Pointer(array)": "",
+        "import hip as package; text: str = package.HIP_VERSION_NAME": "",
     }
     for number, line in enumerate(cases):
         (tmp_path / f"program{number}.py").write_text(PROGRAM.format(line=line))

@@ -89,7 +89,7 @@ class _Steps:
     def __init__(self, hip: Any) -> None:
         from helpers.hip_calls import Gate
 
-        self._hip, self._gate, self._opened = hip, Gate(hip), dict[int, peerlane.Buffer]()
+        self._hip, self._gate = hip, Gate(hip)
 
     def close_gate(self, stream: int) -> Any:
         """Let a stream wait."""
@@ -100,12 +100,6 @@ class _Steps:
         """Let it go on."""
         self._gate.open()
         return ("hipSuccess",)
-
-    def open_buffer(self, handle: bytes) -> Any:
-        """Return the address of memory of another process."""
-        buffer = peerlane.Buffer.open(handle)
-        self._opened[buffer.address] = buffer
-        return "hipSuccess", buffer.address
 
     def read(self, pointer: int, nbytes: int) -> Any:
         """Return bytes, in the order of the null stream."""

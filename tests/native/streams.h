@@ -82,6 +82,13 @@ inline Submitted copy(Stream& on, uint64_t dst, uint64_t src, uint64_t size, boo
     return move(on, {.kind = OpKind::copy, .direct = direct, .size = size}, to, &from);
 }
 
+inline Submitted reduce(Stream& on, uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction,
+                        bool direct = false) {
+    const uint64_t size = reduced_size(dst, src, count, reduction);
+    Operand to("dst", dst, size), from("src", src, size);
+    return move(on, {.kind = OpKind::reduce, .direct = direct, .size = size, .reduction = &reduction}, to, &from);
+}
+
 inline Submitted fill(Stream& on, uint64_t dst, uint8_t byte, uint64_t size) {
     Operand to("dst", dst, size);
     return move(on, {.kind = OpKind::fill, .size = size, .value = byte}, to, nullptr);

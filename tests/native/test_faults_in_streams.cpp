@@ -49,6 +49,15 @@ void in_the_middle(bool stops, uint64_t size) {
     copy_2d(*one, wild, 64, memory.address, 64, 8, size / 64);
     sync(*one);
     CHECK(failed_with(*one, Why::host_fault));
+    const Reduction& sums = reduction_of(Element::int32, Combine::sum);
+    for (const uint64_t count : {uint64_t{2}, size / 4})
+        for (const auto& [to, from] : {std::pair{memory.address, wild}, std::pair{wild, memory.address}}) {
+            streams::reduce(*one, to, from, count, sums);
+            sync(*one);
+            CHECK(failed_with(*one, Why::host_fault));
+            streams::reduce(*one, memory.address, memory.address, size / 4, sums);   // nobody waits for those turns
+            finish(*one);
+        }
     write(*one, memory.address, 9);
     finish(*one);
     CHECK(memory.word(0) == 9);
@@ -62,12 +71,16 @@ void in_the_middle(bool stops, uint64_t size) {
 void all_at_once() {
     const Area memory = area(device, 4 << 20);
     const uint64_t wild = wild_place();
+    const Reduction& sums = reduction_of(Element::int32, Combine::sum);
     std::vector<std::thread> threads;
     for (int t = 0; t < 6; ++t)
         threads.emplace_back([&, t] {
             const StreamPtr one = stream(device, t % 2);
             for (int i = 0; i < scaled(60, 2000); ++i) {
                 copy(*one, memory.address + 4096 * t, wild, i % 3 ? 100 : 3 << 20);
+                sync(*one);
+                CHECK(failed_with(*one, Why::host_fault));
+                streams::reduce(*one, memory.address, wild, i % 3 ? 8 : (3 << 20) / 4, sums);
                 sync(*one);
                 CHECK(failed_with(*one, Why::host_fault));
             }

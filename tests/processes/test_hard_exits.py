@@ -131,6 +131,8 @@ def test_a_daemon_thread_is_told_that_the_exit_left_the_node() -> None:
         "pl.copy_2d(b, (1 << 20) + 64, a, (1 << 20) + 64, (1 << 20) + 1, 250)",  # wide rows
         "a.fill(b'ab')",
         "pl.copy(b, a)",
+        "pl.reduce(b, a, dtype='float16')",
+        "pl.reduce(a, a, dtype='int8', op='max')",
     ],
 )
 def test_ctrl_c_is_seen_within_a_second(work: str) -> None:

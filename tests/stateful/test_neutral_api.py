@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 import peerlane as pl
+from helpers.reductions import OPERATIONS, TYPES, combined, special
 from peerlane import memory
 
 _runs = itertools.count()
@@ -58,6 +59,27 @@ class NeutralApi(RuleBasedStateMachine):
         at, start = data.draw(st.integers(0, a.size - n)), data.draw(st.integers(0, b.size - n))
         pl.copy(a[at : at + n], b[start : start + n])
         model_a[at : at + n] = bytes(model_b[start : start + n])
+
+    @rule(
+        to=buffers,
+        source=buffers,
+        dtype=st.sampled_from(TYPES),
+        op=st.sampled_from(OPERATIONS),
+        data=st.data(),
+    )
+    def reduce(self, to: int, source: int, dtype: str, op: str, data: st.DataObject) -> None:
+        if to not in self.live or source not in self.live:
+            return
+        (a, model_a), (b, model_b) = self.live[to], self.live[source]
+        width = special(dtype).itemsize
+        n = data.draw(st.integers(0, min(a.size, b.size) // width)) * width
+        at, start = (width * data.draw(st.integers(0, (each.size - n) // width)) for each in (a, b))
+        if to == source and 0 < abs(at - start) < n:
+            with pytest.raises(pl.InvalidValue, match="overlap"):
+                pl.reduce(a[at : at + n], b[start : start + n], dtype=dtype, op=op)
+            return
+        pl.reduce(a[at : at + n], b[start : start + n], dtype=dtype, op=op)
+        model_a[at : at + n] = combined(dtype, op, model_a[at : at + n], model_b[start : start + n])
 
     @rule(to=buffers, value=st.integers(0, 255), data=st.data())
     def fill(self, to: int, value: int, data: st.DataObject) -> None:

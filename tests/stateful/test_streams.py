@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 )
 
 import peerlane as pl
+from helpers.reductions import OPERATIONS, TYPES, combined, special
 from peerlane import memory
 
 _runs = itertools.count()
@@ -171,6 +172,45 @@ class Streams(RuleBasedStateMachine):
         else:
             pl.copy(a, b, stream=stream)
         to.model[at] = bytes(source.model[start])
+        self.used(stream, [source], [to])
+
+    @rule(
+        to=buffers,
+        source=buffers,
+        where=WHERE,
+        by_address=st.booleans(),
+        dtype=st.sampled_from(TYPES),
+        op=st.sampled_from(OPERATIONS),
+        data=st.data(),
+    )
+    def reduce(
+        self,
+        to: Held,
+        source: Held,
+        where: int | None,
+        by_address: bool,
+        dtype: str,
+        op: str,
+        data: st.DataObject,
+    ) -> None:
+        if self.is_gone(to, source):
+            return
+        width = special(dtype).itemsize
+        count = data.draw(st.integers(0, min(to.buffer.size, source.buffer.size) // width))
+        ends = []
+        for held in (to, source):
+            start = width * data.draw(st.integers(0, held.buffer.size // width - count))
+            ends.append(slice(start, start + width * count))
+        if to is source and 0 < abs(ends[0].start - ends[1].start) < width * count:
+            ends[1] = ends[0]
+        a, b = to.buffer[ends[0]], source.buffer[ends[1]]
+        stream = self.stream(where)
+        self.order(data, stream, [source], [to])
+        if by_address:
+            pl.raw.reduce(a.address, b.address, count, dtype=dtype, op=op, stream=stream)
+        else:
+            pl.reduce(a, b, dtype=dtype, op=op, stream=stream)
+        to.model[ends[0]] = combined(dtype, op, to.model[ends[0]], source.model[ends[1]])
         self.used(stream, [source], [to])
 
     @rule(to=buffers, source=buffers, where=WHERE, data=st.data())

@@ -120,6 +120,11 @@ def test_waits_callbacks_rectangles_words_and_lists(node: Node) -> None:
     raw.copy_2d(buffer.address, 64, WILD, 32, 32, 4, stream=stream)
     text = failure_of(stream.sync)
     assert f"[4 rows of 32 bytes from 0x1000 in host memory to {buffer.address:#x} (start of" in text
+    raw.reduce(buffer.address + 8, WILD, 4, dtype="int64", stream=stream)
+    text = failure_of(stream.sync)
+    assert "(reduction) of stream" in text
+    assert f"[32 bytes of 0x1000 in host memory into {buffer.address + 8:#x} (byte 8 of" in text
+    assert f"submitted at {here(4)}; stream" in text
     raw.wait_value(buffer.address + 8, 1, stream=stream, timeout=0.01)
     text = failure_of(stream.sync, pl.WaitTimeout)
     assert f"[the word at {buffer.address + 8:#x} (byte 8 of" in text

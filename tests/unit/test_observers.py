@@ -59,6 +59,7 @@ def test_every_kind_is_seen_at_both_moments(node: Node, recorder: Recorder) -> N
     a.copy_from(b, stream=s)
     pl.copy_2d(a, 64, b, 64, 32, 8, stream=s)
     a.fill(1, stream=s)
+    pl.reduce(a, b, dtype="int8", stream=s)
     pl.copy_batch([a[:8], b[8:16]], [b[:8], a[8:16]], stream=s)
     table.launch(s)
     event = s.record()
@@ -72,6 +73,7 @@ def test_every_kind_is_seen_at_both_moments(node: Node, recorder: Recorder) -> N
         "copy",
         "copy_2d",
         "fill",
+        "reduce",
         "batch",
         "descriptor",
         "record",
@@ -93,6 +95,7 @@ def test_every_kind_is_seen_at_both_moments(node: Node, recorder: Recorder) -> N
         Span(b_read.block, b_read.offset, span_2d, False),
     )
     assert _both(recorder, "fill")[0].spans == (wrote,)
+    assert _both(recorder, "reduce")[0].spans == (wrote, read, b_read)
     assert _both(recorder, "batch")[0].spans == (
         Span(wrote.block, wrote.offset, 8, True),
         Span(b_read.block, b_read.offset, 8, False),
@@ -104,7 +107,7 @@ def test_every_kind_is_seen_at_both_moments(node: Node, recorder: Recorder) -> N
     assert (seen_table.block, seen_table.size, seen_table.written) == (listed.block, 64, False)
     assert started.spans == (seen_table, b_wrote, read)
     for kind in ("record", "wait"):
-        assert {(each.signal, each.record) for each in _both(recorder, kind)} == {(s.id, 6)}
+        assert {(each.signal, each.record) for each in _both(recorder, kind)} == {(s.id, 7)}
     for kind in ("notify", "wait_notify"):
         assert [(each.signal, each.record) for each in _both(recorder, kind)] == [
             (signal.id, 0),
@@ -136,6 +139,10 @@ def test_calls_that_are_complete_on_return_are_stream_0(node: Node, recorder: Re
             lambda: pl.raw.copy_2d(a.address, 64, b.address, 64, 32, 8),
         ],
         "fill": [lambda: a.fill(1), lambda: pl.raw.fill(a.address, 1, count=4096)],
+        "reduce": [
+            lambda: pl.reduce(a, b, dtype="int8"),
+            lambda: pl.raw.reduce(a.address, b.address, 512, dtype="int64"),
+        ],
         "batch": [lambda: pl.copy_batch([a], [b])],
         "descriptor": [table.launch, lambda: pl.raw.launch_descriptor(table.table.address, 64)],
     }

@@ -27,6 +27,8 @@ def test_copy_on_closed_stream(node: Node) -> None:
         lambda stream: a.fill(3, stream=stream),
         lambda stream: pl.copy_2d(a, 8, b, 8, 8, 8, stream=stream),
         lambda stream: pl.copy_batch([a], [b], stream=stream),
+        lambda stream: pl.reduce(a, b, dtype="int8", stream=stream),
+        lambda stream: pl.raw.reduce(a.address, b.address, 8, dtype="int64", stream=stream),
         lambda stream: pl.raw.copy(a.address, b.address, 64, stream=stream),
         lambda stream: pl.raw.copy_2d(a.address, 8, b.address, 8, 8, 8, stream=stream),
         lambda stream: pl.raw.fill(a.address, 3, count=64, stream=stream),
@@ -41,6 +43,8 @@ def test_copy_on_closed_stream(node: Node) -> None:
         lambda stream: pl.raw.copy(a.address, b.address, 0, stream=stream),
         lambda stream: pl.raw.copy_2d(a.address, 8, b.address, 8, 0, 8, stream=stream),
         lambda stream: pl.raw.fill(a.address, 3, count=0, stream=stream),
+        lambda stream: pl.reduce(a[:0], b[:0], dtype="int8", stream=stream),
+        lambda stream: pl.raw.reduce(a.address, b.address, 0, dtype="int8", stream=stream),
     ]
     for call in calls:
         closed = rf"stream {s.id} on virtual:0 was closed \(made at .*, closed at .*\); it takes no more"
@@ -124,6 +128,8 @@ def test_raw_null_on_a_stream(node: Node) -> None:
         lambda stream: pl.raw.copy_2d(0, 8, a.address, 8, 8, 2, stream=stream),
         lambda stream: pl.raw.copy_2d(a.address, 8, 0, 8, 8, 2, stream=stream),
         lambda stream: pl.raw.fill(0, 1, count=8, stream=stream),
+        lambda stream: pl.raw.reduce(0, a.address, 8, dtype="int8", stream=stream),
+        lambda stream: pl.raw.reduce(a.address, 0, 8, dtype="int8", stream=stream),
         lambda stream: pl.raw.launch_descriptor(0, 64, stream=stream),
         lambda stream: pl.raw.write_value(0, 1, stream=s),
         lambda stream: pl.raw.wait_value(0, 1, stream=s),
@@ -234,6 +240,7 @@ if os.fork() == 0:
              lambda: pl.raw.copy(0, 0, 0, stream=s), lambda: pl.copy(a[:0], b"", stream=s),
              lambda: pl.copy_2d(a, 8, a, 8, 0, 1, stream=s), lambda: pl.raw.copy_2d(0, 8, 0, 8, 0, 1, stream=s),
              lambda: pl.raw.fill(0, 1, count=0, stream=s), lambda: pl.raw.copy(0, 0, 0),
+             lambda: pl.reduce(a, a, dtype="int8", stream=s), lambda: pl.raw.reduce(0, 0, 0, dtype="int8"),
              lambda: done.time_ns, lambda: done - done, lambda: setattr(s, "on_error", "continue"),
              lambda: pl.set_observer(None), lambda: pl.set_observer(Recorder()),
              lambda: pl.trace.recording().__enter__(), group.create_stream,

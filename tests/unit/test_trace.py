@@ -41,6 +41,7 @@ def test_a_device_is_a_process_and_a_stream_a_track(node: Node, tmp_path: Path) 
             during.wait(before.record())
             pl.copy(c, b, stream=during)
             pl.fill(b[:8], 7, stream=during)
+            pl.reduce(b, c, dtype="int64", stream=during)
         before.sync()
         ids = before.id, during.id
     assert timeline.lost == 0
@@ -48,6 +49,7 @@ def test_a_device_is_a_process_and_a_stream_a_track(node: Node, tmp_path: Path) 
         ("virtual:0", ids[0], "copy", 4 * MIB),
         ("virtual:1", ids[1], "copy", 4 * MIB),
         ("virtual:1", ids[1], "fill", 8),
+        ("virtual:1", ids[1], "reduce", 4 * MIB),
     ]
     events = written(timeline, tmp_path)
     assert named(events, "process_name") == {(1, 0): "virtual:0", (2, 0): "virtual:1"}
@@ -57,6 +59,7 @@ def test_a_device_is_a_process_and_a_stream_a_track(node: Node, tmp_path: Path) 
         (1, ids[0], "copy", 4 * MIB),
         (2, ids[1], "copy", 4 * MIB),
         (2, ids[1], "fill", 8),
+        (2, ids[1], "reduce", 4 * MIB),
     ]
     for event, operation in zip(slices, timeline.operations, strict=True):
         assert event["args"]["sequence"] == operation.sequence

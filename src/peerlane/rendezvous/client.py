@@ -91,6 +91,11 @@ class Rendezvous:
         return cls(values["PEERLANE_RENDEZVOUS"], int(values["RANK"]), int(values["WORLD_SIZE"]))
 
     @property
+    def address(self) -> str:
+        """Where the server is."""
+        return str(self._address)
+
+    @property
     def rank(self) -> int:
         """Which rank this process is, from 0."""
         return self._rank

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -16,6 +18,9 @@ Exchange: TypeAlias = "Callable[[bytes], list[bytes]]"
 
 _MAGIC = b"peerlane rendezvous 1\n"
 _LONGEST = 4096
+_counts: Counter[tuple[str, ...]] = Counter()  # meetings of one name, by where and as which rank
+_lock = threading.Lock()
+
 _LINGER = 5.0  # others may still be making what needs the rendezvous when rank 0 ends
 #: Names of (rank, size, ranks on this machine, rank on this machine) by launcher, and what tells its jobs apart.
 _LAUNCHERS: tuple[tuple[tuple[str, str, str, str], tuple[str, ...]], ...] = (
@@ -49,10 +54,13 @@ class Meeting:
     line : Rendezvous
     local_rank : int
         Which of the ranks on this machine this one is.
+    number : int
+        How many meetings of this name there were before, at a rendezvous that serves several.
     """
 
     line: Rendezvous
     local_rank: int
+    number: int = 0
     owns_line: bool = True
     server: RendezvousServer | None = None
     place: by_file.Place | None = None
@@ -100,7 +108,8 @@ def meet(
         once, with bytes, by all ranks, and returns what each gave, in the order of ranks; None: ``peerlane launch``,
         ``torchrun``, ``mpirun`` or ``srun`` on one machine.
     name : str
-        Tells rendezvous of one program apart that a launcher's words bring together.
+        Tells meetings apart that a launcher's words, or one rendezvous, bring together; those of one name are told
+        apart by their order, which is the same in all ranks.
     timeout : float
         Seconds.
 
@@ -115,13 +124,11 @@ def meet(
     """
     if isinstance(how, Rendezvous):
         _check_same(call, rank, size, how.rank, how.size)
-        told = _told(environ)
-        return Meeting(how, told.local_rank if told else how.rank, owns_line=False)
+        return _by_line(how, name, environ)
     if how is None and environ.get("PEERLANE_RENDEZVOUS") and rank is None:
         line = Rendezvous.from_environment(environ)
         _check_same(call, rank, size, line.rank, line.size)
-        told = _told(environ)
-        return Meeting(line, told.local_rank if told else line.rank, owns_line=False)
+        return _by_line(line, name, environ)
     me = _who(call, rank, size, environ)
     if how is None:
         return _by_launcher(call, me, name, timeout, environ)
@@ -182,6 +189,18 @@ def _check_same(call: str, rank: int | None, size: int | None, has_rank: int, ha
         )
 
 
+def _count(*where: str) -> int:
+    with _lock:
+        _counts[where] += 1
+        return _counts[where] - 1
+
+
+def _by_line(line: Rendezvous, name: str, environ: Mapping[str, str]) -> Meeting:
+    told = _told(environ)
+    number = _count(line.address, name, str(line.rank))
+    return Meeting(line, told.local_rank if told else line.rank, number, owns_line=False)
+
+
 def _by_exchange(call: str, me: _Told, exchange: Exchange) -> Meeting:
     server = RendezvousServer(me.size) if me.rank == 0 else None
     try:
@@ -219,7 +238,8 @@ def _by_launcher(call: str, me: _Told, name: str, timeout: float, environ: Mappi
     if me.job and not elastic and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         address = f"tcp://{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
         return _by_address(call, me, address, timeout)
-    place = by_file.Place(me.job if any(me.job) else (), f"{name}\0{me.size}")
+    number = _count("", name, str(me.size), str(me.rank))
+    place = by_file.Place(me.job if any(me.job) else (), f"{name}\0{me.size}\0{number}")
     if me.rank != 0:
         found = place.read(call, timeout)
         return Meeting(Rendezvous(_address(call, found), me.rank, me.size), me.local_rank)

@@ -124,6 +124,30 @@ class StreamConformance:
             t.sync(timeout=PATIENCE)
         assert (_bytes(b) == 5).all()
 
+    @pytest.mark.parametrize("nbytes", [8, 4096, (1 << 20) + 8, LARGE - LARGE % 8])
+    def test_reductions_are_in_order_and_lose_nothing(
+        self, devices: tuple[pl.Device, ...], nbytes: int
+    ) -> None:
+        ones = np.ones(nbytes // 8, np.uint64)
+        total, here, there = (
+            _buffer(device, values.view(np.uint8))
+            for device, values in ((devices[0], 3 * ones), (devices[0], ones), (devices[1], 2 * ones))
+        )
+        with devices[0].create_stream() as s, devices[0].create_stream() as t:
+            pl.reduce(total, here, dtype="uint64", stream=s)
+            pl.reduce(total, total, dtype="uint64", op="prod", stream=s)
+            pl.reduce(here, there, dtype="uint64", op="max", stream=s)
+            t.wait(s)
+            for _ in range(3):
+                pl.reduce(total, here, dtype="uint64", stream=s)
+                pl.reduce(total, there, dtype="uint64", stream=t)
+            s.sync(timeout=PATIENCE)
+            t.sync(timeout=PATIENCE)
+        for buffer, value in ((total, 4 * 4 + 12), (here, 2), (there, 2)):
+            assert (_bytes(buffer).view(np.uint64) == value).all()
+        pl.reduce(total, there, dtype="uint64", op="min")
+        assert np.array_equal(_bytes(total), _bytes(there))
+
     def test_a_batch_and_a_descriptor_do_what_single_copies_do(self, devices: tuple[pl.Device, ...]) -> None:
         data = _noise(2, 1 << 20)
         src = _buffer(devices[0], data)

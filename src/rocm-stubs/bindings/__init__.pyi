@@ -1,1 +1,1 @@
-from . import hip as hip, hiprtc as hiprtc
+from . import hip as hip, hiprtc as hiprtc, util as util

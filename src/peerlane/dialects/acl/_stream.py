@@ -160,13 +160,10 @@ def _in_own_words(error: Error, stream: AclStream | None) -> Error:
         stream = next((each for each in _streams() if each.neutral.id == failed.stream), None)
     name = f"stream {stream.handle:#x}" if stream else f"stream {failed.stream}"
     rest = failed.told(f"{stream}, its id is {failed.stream}" if stream else name)
-    kind, why = failed.kind, f": {failed.why}"
+    why = f": {failed.why}"
     if isinstance(own, Error):
-        if error.fault is Fault.CALLBACK_FAILED:  # no other call is queued
-            kind, why, error = "reduction", f": {own}", own
-        else:
-            why = f" was cancelled, because an earlier one failed: {_in_own_words(own, stream)}"
-    made = error._retold(f"operation {failed.number} ({kind}) of {name}{why}{rest}")
+        why = f" was cancelled, because an earlier one failed: {_in_own_words(own, stream)}"
+    made = error._retold(f"operation {failed.number} ({failed.kind}) of {name}{why}{rest}")
     made.operation = failed.number
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -149,6 +150,8 @@ class Shape:
         Each makes the output of a call that failed.
     older : tuple of str or None
         The parameters of hip-python 7.2, where those are others.
+    others : list of tuple of str
+        The parameters that are taken instead, told apart by their number.
     """
 
     call: str
@@ -158,32 +161,51 @@ class Shape:
     outputs: tuple[tuple[str, str], ...]
     blanks: tuple[Callable[[], Any], ...]
     older: tuple[str, ...] | None
+    others: list[tuple[str, ...]]
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """What help() shows of the call: the names, as in the wheel."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in self.names])
+
+    def is_filling(self, args: Sequence[Any], given: Mapping[str, Any]) -> bool:
+        """Tell whether these are the arguments of hip-python 7.2, a struct to fill first."""
+        older = self.older
+        return (
+            older is not None
+            and older[0] not in self.names
+            and len(args) + len(given) == len(older)
+            and set(older[len(args) :]) == set(given)
+        )
 
     def bind(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments in their order; TypeError if there are others, too few or too many."""
-        count = len(self.names)
-        unknown = [name for name in given if name not in self.names]
+        """Return all arguments in their order, those of hip-python 7.2 too; TypeError if they are others."""
+        names = self.older if self.older and self.is_filling(args, given) else self.names
+        count = len(names)
+        unknown = [name for name in given if name not in names]
+        if unknown and not count:
+            raise TypeError(f"{self.call}() takes no keyword arguments")
         if unknown:
             raise TypeError(f"{self.call}() got an unexpected keyword argument '{unknown[0]}'")
-        twice = [name for name in self.names[: len(args)] if name in given]
+        twice = [name for name in names[: len(args)] if name in given]
         if twice:
             raise TypeError(f"{self.call}() got multiple values for keyword argument '{twice[0]}'")
         if len(args) + len(given) != count:
-            total = len(args) + len(given)
-            if not count:
-                raise TypeError(f"{self.call}() takes no arguments ({total} given)")
-            raise TypeError(
-                f"{self.call}() takes exactly {count} positional argument{'s' * (count != 1)} ({total} given)"
-            )
-        return (*args, *(given[name] for name in self.names[len(args) :]))
+            raise TypeError(self._wrong_number(len(args) + len(given)))
+        return (*args, *(given[name] for name in names[len(args) :]))
+
+    def _wrong_number(self, given: int) -> str:
+        count = len(self.names)
+        if not count:
+            return f"{self.call}() takes no arguments ({given} given)"
+        others = "".join(f", or ({', '.join(names)})" for names in dict.fromkeys(self.others))
+        plural = "s" * (count != 1)
+        return f"{self.call}() takes exactly {count} positional argument{plural} ({given} given){others}"
 
     def blank(self) -> tuple[Any, ...]:
         """Return the outputs of a call that failed."""
         return tuple(make() for make in self.blanks)
-
-    def fill(self, given: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Copy the struct that came back into the one that a program of hip-python 7.2 passed."""
-        return _results.fill_older(given, found)
 
     def pair(self, values: Sequence[object]) -> tuple[tuple[str, object, bool | None], ...]:
         """Return each argument with its name, and whether it is an address."""
@@ -198,14 +220,17 @@ def shape_of(call: str) -> Shape:
     """Return the shape of a call of the vendor's table."""
     table, older = facts()["functions"][call], facts()["older"]["parameters"].get(call)
     parameters, outputs = table["parameters"], table["outputs"]
+    names = tuple(name for name, _ in parameters)
+    filling = tuple(name for name, _ in older) if older else None
     return Shape(
         call,
-        tuple(name for name, _ in parameters),
+        names,
         tuple(kind for _, kind in parameters),
         tuple(_reader(kind, name) for name, kind in parameters),
         tuple((each[0], each[1]) for each in outputs),
         tuple(_blank(each[1], len(each) > 2) for each in outputs),
-        tuple(name for name, _ in older) if older else None,
+        filling,
+        [filling] if filling and filling[0] not in names else [],
     )
 
 
@@ -219,4 +244,5 @@ def made_shape(call: str, parameters: Sequence[tuple[str, str]], outputs: Sequen
         tuple((kind, kind) for kind in outputs),
         tuple(_blank(kind, False) for kind in outputs),
         None,
+        [],
     )

@@ -45,11 +45,12 @@ _UINT = 1 << 32
 def hipMemGetAddressRange(dptr: int) -> tuple[Pointer | None, int]:
     """Return where the allocation around an address begins, and its bytes (spec hip 3.4; seed document 1).
 
-    Of memory of devices and of the host; the size is what was asked for, of pitched memory pitch times height.
+    Of memory of devices and of the host; the size is what was asked for, of pitched memory pitch times height.  Of
+    mapped memory it is the one mapping around the address, not the reserved range.
 
     Gives: base Pointer, size
-    Refuses: hipErrorNotFound NULL, addresses where nothing is, ordinary memory of the host
-    Basis: S; C for registered memory, whose range is the registration
+    Refuses: hipErrorNotFound NULL, addresses where nothing is, reserved or not, ordinary memory of the host
+    Basis: S; D for mapped memory; C for registered memory, whose range is the registration
     """
     try:
         place = place_of(dptr) if dptr else None

@@ -7,7 +7,15 @@ from typing import Any
 
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hip._boxes import Side, prepared, refuse_arrays
-from peerlane.dialects.hip._convention import Stopped, code_of, hipError_t, refusal, refuse_fewer, remedy_of
+from peerlane.dialects.hip._convention import (
+    Stopped,
+    code_of,
+    hipError_t,
+    member,
+    refusal,
+    refuse_fewer,
+    remedy_of,
+)
 from peerlane.dialects.hip._copy import copy_on, move_on
 from peerlane.dialects.hip._pointers import write
 from peerlane.dialects.hip._state import calls
@@ -135,7 +143,7 @@ def hipMemcpy3DBatchAsync(numOps: int, opList: Any, flags: int, stream: int) -> 
     Row lengths are bytes; 0 means that rows, or slices, lie side by side.
 
     Gives: failIdx, 2**64 - 1 when none failed
-    Refuses: hipErrorInvalidValue flags, NULL, no boxes, as `hipMemcpy3D`; hipErrorInvalidResourceHandle the stream;
+    Refuses: hipErrorInvalidValue flags, no boxes, as `hipMemcpyParam2D`; hipErrorInvalidResourceHandle the stream;
         hipErrorNotSupported arrays
     Basis: S, D
     """
@@ -158,7 +166,7 @@ def _submit_box(boxes: Any, at: int, stream: AnyStream) -> None:
 
 
 def _operand(operand: Any) -> Side:
-    if operand.type.name == "hipMemcpyOperandTypeArray":
+    if member(operand, "type").name == "hipMemcpyOperandTypeArray":
         refuse_arrays(operand.op.array.array)
     memory = operand.op.ptr
     return Side(int(memory.ptr), memory.rowLength, memory.layerHeight)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from peerlane import raw
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import member, refusal
 from peerlane.dialects.hip._copy import Ends, Move, check
 from peerlane.dialects.hip._places import known, refuse_outside
 from peerlane.dialects.hip._stream import submits
@@ -133,7 +133,7 @@ def side_of_memory(copy: Any, end: str) -> Side:
 
     Refuses: hipErrorInvalidValue a type that memory does not have; hipErrorNotSupported arrays
     """
-    kind = getattr(copy, f"{end}MemoryType")
+    kind = member(copy, f"{end}MemoryType")
     if kind.name == "hipMemoryTypeArray":
         refuse_arrays(getattr(copy, f"{end}Array"))
     if kind.name == "hipMemoryTypeUnregistered":

@@ -11,8 +11,10 @@ from typing import Any
 from peerlane import Device
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._peer import device_of
+from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import struct
 from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._stream import synchronize
 
 
 class _Stack(threading.local):
@@ -32,6 +34,11 @@ def _pushed() -> list[Device]:
     if _stack.node is not node:
         _stack.node, _stack.devices = node, []
     return _stack.devices
+
+
+def is_pushed() -> bool:
+    """Tell whether the current context of this thread is one that it made or pushed."""
+    return bool(_pushed())
 
 
 def context_handle(ordinal: int) -> int:
@@ -61,6 +68,7 @@ def hipCtxCreate(flags: int, device: int) -> Any:
     Basis: D
     """
     found = device_of(device)
+    machine.flags[found.ordinal] = flags
     _pushed().append(found)
     machine.use(found.ordinal)
     return _context(found)
@@ -142,6 +150,48 @@ def hipCtxGetDevice() -> int:
     Basis: D
     """
     return machine.id_of(machine.context().device.ordinal)
+
+
+@calls.call("hipCtxSynchronize")
+def hipCtxSynchronize() -> None:
+    """Refuse, as the vendor's runtime does; with ``context_calls=document`` wait as hipDeviceSynchronize does.
+
+    Refuses: hipErrorNotSupported, unless ``context_calls=document``: then as `hipDeviceSynchronize`
+    Basis: D
+    """
+    _refuse_by_code("hipCtxSynchronize")
+    synchronize(machine.context())
+
+
+@calls.call("hipCtxGetFlags")
+def hipCtxGetFlags() -> int:
+    """Refuse, as the vendor's runtime does; with ``context_calls=document`` return the flags of hipCtxCreate.
+
+    Gives: flags
+    Refuses: hipErrorNotSupported, unless ``context_calls=document``
+    Basis: D
+    """
+    _refuse_by_code("hipCtxGetFlags")
+    return machine.flags.get(machine.context().device.ordinal, 0)
+
+
+@calls.call("hipCtxSetCacheConfig")
+def hipCtxSetCacheConfig(cacheConfig: Any) -> None:
+    """Refuse, as the vendor's runtime does; with ``context_calls=document`` do nothing, as there are no kernels.
+
+    Refuses: hipErrorNotSupported, unless ``context_calls=document``
+    Basis: D
+    """
+    _refuse_by_code("hipCtxSetCacheConfig")
+
+
+def _refuse_by_code(call: str) -> None:
+    if policy.context_calls == "code":
+        raise refusal(
+            "hipErrorNotSupported",
+            f"the vendor's runtime gives this for every {call}, whatever its documentation says",
+            "call hipDeviceSynchronize or hipGetDeviceFlags, or set PEERLANE_HIP_POLICY=context_calls=document",
+        )
 
 
 @calls.call("hipDevicePrimaryCtxRetain")

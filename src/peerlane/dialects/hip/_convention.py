@@ -14,10 +14,11 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from peerlane.dialects._call import Declared, Failure, Refusal
-from peerlane.dialects.hip import _arguments
+from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import FAULTS, REMEDIES
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._structs import TooShort
 from peerlane.errors import Error, Fault
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
@@ -73,6 +74,14 @@ def refuse_fewer(name: str, structs: Any, count: int) -> None:
         )
 
 
+def member(made: Any, name: str) -> Any:
+    """Return a struct's field that is a member of an enumeration: hipErrorInvalidValue for a number that is none."""
+    try:
+        return getattr(made, name)
+    except ValueError as error:
+        raise refusal("hipErrorInvalidValue", f"{name}: {error}", f"set {name} to a member") from None
+
+
 class Calls:
     """The table of calls.
 
@@ -99,6 +108,7 @@ class Calls:
         self._functions: dict[str, Callable[..., Any]] = {}
         self._bodies: dict[str, Callable[..., Any]] = {}
         self._table: dict[str, Declared] = {}
+        self._others: dict[str, list[_arguments.Shape]] = {}
         self._told: set[str] = set()
         self.last = LastError()
 
@@ -116,6 +126,10 @@ class Calls:
     def table(self) -> Mapping[str, Declared]:
         """What was declared, by name, in its order."""
         return MappingProxyType(self._table)
+
+    def others(self, name: str) -> tuple[_arguments.Shape, ...]:
+        """Return the shapes of a call besides that of the vendor's table."""
+        return tuple(self._others.get(name, ()))
 
     def forget(self) -> None:
         """Be as in a new process."""
@@ -159,6 +173,9 @@ class Calls:
             C types of what comes back behind the code.
         """
         shape, first = _arguments.made_shape(name, parameters, outputs), self._functions[name]
+        _arguments.shape_of(name).others.append(shape.names)
+
+        self._others.setdefault(name, []).append(shape)
 
         def declare(body: _Body) -> _Body:
             other = self._answering(name, shape, body)
@@ -177,22 +194,23 @@ class Calls:
         self, name: str, shape: _arguments.Shape, body: Callable[..., Any], *, keeps_last: bool = False
     ) -> Callable[..., Any]:
         readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
-        names, older = set(shape.names), shape.older
 
         def wrapper(*args: Any, **given: Any) -> Any:
-            filled, is_missing = None, False
+            target = None
             if given or len(args) != count:
-                if older is not None and not given and len(args) == len(older) and older[0] not in names:
-                    filled, args = args[0], args[1:]
-                    is_missing = filled is None
-                else:
-                    args = shape.bind(args, given)
-            values = [read(each) for read, each in zip(readers, args, strict=True)]
+                fills = shape.is_filling(args, given)
+                args = shape.bind(args, given)
+                if fills:
+                    target, args = _results.struct(shape.outputs[0][1]).fromObj(args[0]), args[1:]
+            values: Sequence[object] = args
             try:
-                if is_missing:
+                values = [read(each) for read, each in zip(readers, args, strict=True)]
+                if target is not None and not int(target):
                     raise refusal("hipErrorInvalidValue", "what to fill is NULL", "pass a struct")
                 result = body(*values)
-            except (Refusal, Error) as error:
+                if target is not None:
+                    _results.fill(target, result)
+            except (Refusal, Error, TooShort) as error:
                 code = self._fail(name, shape, error, values, keeps_last=keeps_last)
                 result = error.outputs if isinstance(error, Stopped) else shape.blank()
                 found = (code, *result)
@@ -200,9 +218,7 @@ class Calls:
                 if not keeps_last:
                     self.succeeded()
                 found = _DONE if not outputs else (SUCCESS, result) if outputs == 1 else (SUCCESS, *result)
-            if filled is not None:
-                return shape.fill(filled, found)
-            return found
+            return found[:1] if target is not None and policy.version < _results.STRUCTS_RETURNED else found
 
         return wrapper
 
@@ -221,6 +237,7 @@ class Calls:
             functools.update_wrapper(function, body)
             del function.__wrapped__  # type: ignore[attr-defined]  # inspect would show the body's types
             function.__annotations__ = {}
+        function.__signature__ = _arguments.shape_of(name).signature  # type: ignore[attr-defined]
         function.__name__ = function.__qualname__ = name
         self._functions[name] = function
         return function
@@ -253,11 +270,13 @@ class Calls:
         self,
         name: str,
         shape: _arguments.Shape,
-        error: Refusal | Error,
+        error: Refusal | Error | TooShort,
         values: Sequence[object],
         *,
         keeps_last: bool,
     ) -> Any:
+        if isinstance(error, TooShort):
+            error = refusal("hipErrorInvalidValue", str(error), "pass the struct itself, or all of its bytes")
         if isinstance(error, Refusal):
             code, cause, remedy = hipError_t(error.code), str(error), error.remedy
         else:

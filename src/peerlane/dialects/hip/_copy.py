@@ -6,18 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import c_void_p
 from typing import Any
 
 from peerlane import raw
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hip._convention import SUCCESS, refusal
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._peer import refuse_strict
 from peerlane.dialects.hip._places import Place, place_of, refuse_beyond, refuse_null
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import AnyStream, null_stream, stream_of, submits
-from peerlane.dialects.hip._types import DeviceArray
+from peerlane.dialects.hip._strict import refuse_strict
+from peerlane.dialects.hip._types import DeviceArray, Pointer
 from peerlane.errors import AccessDenied, Error, Fault
 from peerlane.raw import _copy, find
 
@@ -122,20 +123,8 @@ def check(dst: int, src: int, nbytes: int, kind: Any = None) -> Ends:
             f"kind is {kind.name}, and both ends are ordinary memory of the host, which devices do not reach",
             "pass hipMemcpyHostToHost or hipMemcpyDefault",
         )
-    _refuse_strict(*ends)
+    refuse_strict(dst, src, nbytes)
     return ends
-
-
-def _refuse_strict(dst: Place | None, src: Place | None) -> None:
-    if (
-        policy.peer_copies == "strict"
-        and dst is not None
-        and src is not None
-        and dst.is_device
-        and src.is_device
-    ):
-        devices = machine.devices()
-        refuse_strict(devices[dst.ordinal], devices[src.ordinal])
 
 
 @calls.call("hipMemcpy")
@@ -143,13 +132,24 @@ def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
     """Copy ``sizeBytes`` in the order of the null stream (spec hip 1.4, 3.4); complete on return.
 
     A copy within one device follows earlier work of the stream, and returns while that runs [D: the code];
-    ``device_copies=wait`` waits for it.  Memory of another device is also in the order of that device's null stream.
+    ``device_copies=wait`` waits for it.  What touches one other device alone is in the order of its null stream too;
+    between two devices only that of the current one holds.
 
     Refuses: hipErrorInvalidValue NULL, addresses where nothing is, more than an allocation has from there on, a kind
         with a device for two ends in ordinary host memory
     Basis: S; D for what is waited for and for kinds
     """
     copy_now(dst, src, sizeBytes, kind)
+
+
+def _host(end: Any, nbytes: int) -> int:
+    """Return where a buffer of the host is; TypeError for what may be anything else, and for a smaller one."""
+    if isinstance(end, (Pointer, c_void_p)):
+        raise TypeError
+    address, size, _ = raw.buffer_of(end)  # type: ignore[misc]  # None is a TypeError
+    if nbytes > size:
+        raise TypeError
+    return address
 
 
 def _quick(checked: Any) -> Any:
@@ -160,16 +160,17 @@ def _quick(checked: Any) -> Any:
             dst, src, nbytes, kind = args
             to = dst._address if type(dst) is DeviceArray else dst
             source = src._address if type(src) is DeviceArray else src
+            if type(to) is not int:
+                to = _host(to, nbytes)
+            if type(source) is not int:
+                source = _host(source, nbytes)
             context = machine.here.context
             null = context.default_stream
             if (
-                type(to) is int
-                and type(source) is int
-                and type(nbytes) is int
+                type(nbytes) is int
                 and type(kind) is _Kind
-                and null.settled == null.submissions
+                and _is_alone(null, find(to), find(source))
                 and null.group.is_idle
-                and find(to)[0] == null.number == find(source)[0]  # type: ignore[index]  # None is caught
                 and not context.node.is_closed
                 and policy.is_plain
             ):
@@ -181,6 +182,19 @@ def _quick(checked: Any) -> Any:
         return checked(*args, **given)
 
     return copy
+
+
+def _is_alone(null: Any, dst: Any, src: Any) -> bool:
+    """Tell whether a copy is in the order of this null stream and no other, and has no failure to report.
+
+    One within the device reports none.
+    """
+    number, is_settled = null.number, null.settled == null.submissions
+    if dst is None or src is None:  # ordinary memory of the host
+        return is_settled and (dst or src)[0] == number and not machine.registrations
+    if dst[0] == src[0]:
+        return dst[0] == number and (is_settled or not machine.synchronous)
+    return is_settled and number in (dst[0], src[0])
 
 
 calls.serve("hipMemcpy", _quick(hipMemcpy), hipMemcpy)

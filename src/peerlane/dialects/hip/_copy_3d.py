@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects.hip._boxes import Side, must_be_known, prepared, refuse_arrays, side_of_memory
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import member, refusal
 from peerlane.dialects.hip._copy import Ends, Move, move_now, move_on
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._peer import device_of, refuse_strict
+from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._peer_copies import move_between
 from peerlane.dialects.hip._places import refuse_null
 from peerlane.dialects.hip._state import calls
@@ -66,7 +66,8 @@ def hipMemcpy3DPeerAsync(p: Any, stream: int) -> None:
     Basis: S
     """
     refuse_null(p=p is not None)
-    refuse_strict(device_of(p.dstDevice), device_of(p.srcDevice))
+    device_of(p.dstDevice)
+    device_of(p.srcDevice)
     found, on = pitched(p, _DEFAULT), stream_of(stream)
     if found is not None:
         move_on(*found, on)
@@ -98,7 +99,7 @@ def hipDrvMemcpy3DAsync(pCopy: Any, stream: int) -> None:
 
 def _box(p: Any) -> _Prepared | None:
     refuse_null(p=p is not None)
-    return pitched(p, p.kind)
+    return pitched(p, member(p, "kind"))
 
 
 def pitched(p: Any, kind: Any) -> _Prepared | None:

@@ -9,6 +9,7 @@ from peerlane.dialects.hip._peer import device_of, forget_peers
 from peerlane.dialects.hip._properties import attribute, pci_bus_id, properties
 from peerlane.dialects.hip._results import put, struct, text
 from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._visible import uuid_of
 
 _VERSION = 71_526_333  # of the runtime that the table of facts is of: HIP_VERSION
 
@@ -161,14 +162,14 @@ def _refuse_no_room(room: int) -> None:
 
 @calls.call("hipDeviceGetUuid")
 def hipDeviceGetUuid(device: int) -> object:
-    """Return the 16 bytes that no other device of the node has.
+    """Return 16 bytes that no other device of the node has: text, which HIP_VISIBLE_DEVICES takes behind ``GPU-``.
 
     Gives: hipUUID_t
     Refuses: hipErrorInvalidDevice
-    Basis: S
+    Basis: S, D for the text
     """
     made = struct("hipUUID_t")()
-    put(made, "bytes", device_of(device).uuid)
+    put(made, "bytes", uuid_of(device_of(device)))
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from peerlane.dialects.hip._arguments import shape_of
 from peerlane.dialects.hip._convention import SUCCESS, hipError_t
 from peerlane.dialects.hip._results import text
 from peerlane.dialects.hip._state import calls
@@ -86,10 +87,11 @@ def hipDrvGetErrorString(hipError: Any) -> object:
 
 
 def _serve_last(name: str, doc: str, attribute: str, *, take: bool) -> None:
+    bind = shape_of(name).bind
+
     # The code is the answer itself, not an output behind a success.
-    def last(*args: Any) -> Any:
-        if args:
-            raise TypeError(f"{name}() takes no arguments ({len(args)} given)")
+    def last(*args: Any, **given: Any) -> Any:
+        bind(args, given)
         code = getattr(calls.last, attribute)
         if take:
             setattr(calls.last, attribute, SUCCESS)

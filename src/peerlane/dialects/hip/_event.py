@@ -146,10 +146,10 @@ def _record(event: int, stream: int) -> None:
     found = event_of(event)
     target = stream_of(stream)
     if found.neutral.device is not target.context.device:
+        its, other = machine.ids(found.neutral.device, target.context.device)
         raise refusal(
             "hipErrorInvalidHandle",
-            f"event {event:#x} belongs to device {found.neutral.device.ordinal}, and the stream to device "
-            f"{target.context.device.ordinal}",
+            f"event {event:#x} belongs to device {its}, and the stream to device {other}",
             "record an event on streams of the device that was current when it was created",
         )
     submits(target).record(found.neutral)
@@ -187,11 +187,11 @@ def hipEventElapsedTime(start: int, stop: int) -> float:
     Basis: S
     """
     both = {handle: event_of(handle) for handle in (start, stop)}
-    ordinals = [each.context.device.ordinal for each in both.values()]
-    if len(set(ordinals)) > 1:
+    ids = machine.ids(*(each.context.device for each in both.values()))
+    if len(set(ids)) > 1:
         raise refusal(
             "hipErrorInvalidHandle",
-            f"the events belong to devices {ordinals[0]} and {ordinals[1]}, each with a clock of its own",
+            f"the events belong to devices {ids[0]} and {ids[1]}, each with a clock of its own",
             "take both times on one device",
         )
     for handle, each in both.items():

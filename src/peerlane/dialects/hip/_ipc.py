@@ -1,31 +1,54 @@
 """``hip``: IPC memory (spec hip 3.5).
 
-A handle is ASCII without NUL, so that hip-python 7.2, which cuts it at the first NUL, passes it on whole.
+A handle is what the neutral one says, as bytes and not as text: like the vendor's it has NULs, at the first of which
+hip-python before 10.0 ends it, so that a program that would lose the rest on hardware loses it here.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from peerlane import Buffer, Device, Handle, Kind, raw
+from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context, Thing
-from peerlane.dialects.hip._convention import refusal, remedy_of
+from peerlane.dialects.hip._context import is_pushed
+from peerlane.dialects.hip._convention import code_of, hipError_t, refusal, remedy_of
+from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, put, struct
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import null_stream
+from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
-from peerlane.errors import AccessDenied, BadHandle, Fault, PeerLost, WaitTimeout
+from peerlane.errors import AccessDenied, BadHandle, Error, Fault, PeerLost, WaitTimeout
 
 HANDLE_SIZE = 64
 _LAZY_PEER_ACCESS = 1
+_SAID = 48  # bytes of a handle that say something; the others are 0
 _KEPT = 64
+# With ipc_errors=document, by what the runtime's code gives.
+_DOCUMENTED = {
+    "hipErrorInvalidValue": "hipErrorInvalidHandle",
+    "hipErrorInvalidContext": "hipErrorInvalidHandle",
+    "hipErrorInvalidDevicePointer": "hipErrorMapFailed",
+}
 
 
 class _Opened(Thing):
-    """Memory of another process, or with ``own_handles=open`` of this one; closed with its device's reset."""
+    """Memory of another process, or with ``own_handles=open`` of this one; closed with its device's reset.
 
-    __slots__ = ("address", "buffer", "key", "references")
+    Attributes
+    ----------
+    devices : set of Device
+        Those that were current when it was opened: hipIpcMemLazyEnablePeerAccess gives them access.
+    is_of_pushed : bool
+        Whether a context that was made or pushed was current when it was opened first.
+    """
+
+    __slots__ = ("address", "buffer", "devices", "is_of_pushed", "key", "references")
 
     name = "memory of another process"
     is_counted = False
@@ -34,6 +57,8 @@ class _Opened(Thing):
     def __init__(self, context: Context, key: bytes, address: int, buffer: Buffer | None) -> None:
         super().__init__(context)
         self.key, self.address, self.buffer, self.references = key, address, buffer, 1
+        self.devices = {context.device}
+        self.is_of_pushed = is_pushed()
 
     def abandon(self) -> None:
         """Let go of it."""
@@ -85,6 +110,13 @@ class Ipc:
         return 0
 
 
+@grants
+def _opened(device: Device, address: int, place: Place) -> str:
+    memory = range(place.base, place.base + place.size)
+    known = machine.table(Ipc).by_address.items()
+    return "rw" if any(at in memory and device in each.devices for at, each in known) else "none"
+
+
 @calls.call("hipIpcGetMemHandle")
 def hipIpcGetMemHandle(devPtr: int) -> Any:
     """Return the 64 bytes by which other processes of this user open memory of hipMalloc (spec hip 3.5).
@@ -93,13 +125,30 @@ def hipIpcGetMemHandle(devPtr: int) -> Any:
     memory is freed.  Memory below 2 MiB moves first, at the same address, to have no neighbours.
 
     Gives: hipIpcMemHandle_t
-    Refuses: hipErrorInvalidValue NULL, freed, not from hipMalloc; hipErrorIllegalState it has to move and a view of
-        it lives
+    Refuses: hipErrorInvalidValue NULL, freed, not from hipMalloc (`ipc_errors=document`: hipErrorInvalidHandle);
+        hipErrorIllegalState it has to move and a view of it lives
     Basis: S; C for the same bytes and hipErrorIllegalState
     """
     made = struct("hipIpcMemHandle_st")()
-    put(made, "reserved", exported(devPtr))
+    with _documented():
+        put(made, "reserved", exported(devPtr))
     return made
+
+
+@contextlib.contextmanager
+def _documented() -> Iterator[None]:
+    """Give the codes of the documentation, if the policy says so."""
+    try:
+        yield
+    except (Refusal, Error) as error:
+        if policy.ipc_errors == "code":
+            raise
+        code, remedy = (
+            (hipError_t(error.code).name, error.remedy)
+            if isinstance(error, Refusal)
+            else (code_of(error), remedy_of(error))
+        )
+        raise refusal(_DOCUMENTED.get(code, code), str(error), remedy) from None
 
 
 def exported(address: int) -> bytes:
@@ -114,9 +163,18 @@ def exported(address: int) -> bytes:
             known = ipc.given.get(address)
             if known is None or known[0] is not buffer:
                 ipc.give(address, buffer, handle)
-                return bytes(handle)
+                return _as_bytes(handle)
         handle.close()  # another thread was quicker
-    return bytes(known[1])
+    return _as_bytes(known[1])
+
+
+def _as_bytes(handle: Handle) -> bytes:
+    return base64.urlsafe_b64decode(bytes(handle)).ljust(HANDLE_SIZE, b"\0")
+
+
+def _as_text(given: bytes) -> bytes:
+    """Return what the neutral API opens; that itself is taken as well."""
+    return given if any(given[_SAID:]) else base64.urlsafe_b64encode(given[:_SAID])
 
 
 def _allocated(address: int) -> Buffer:
@@ -133,18 +191,21 @@ def _allocated(address: int) -> Buffer:
 
 
 def bytes_of(made: Any, name: str) -> bytes:
-    """Return the bytes that a struct holds a handle in; hipErrorInvalidValue for NULL, too few, and all 0."""
+    """Return the neutral handle that a struct holds; hipErrorInvalidValue for NULL, too few bytes, and all 0."""
     try:
         found = b"" if made is None else made._read(0, 0, HANDLE_SIZE)
     except IndexError:
         found = made._read(0, 0, made._nbytes or 0)
     if len(found) == HANDLE_SIZE and any(found):
-        return bytes(found)
+        return _as_text(bytes(found))
     what = (
         "is NULL" if made is None else f"has {len(found)} bytes" if len(found) < HANDLE_SIZE else "is all 0"
     )
     raise refusal(
-        "hipErrorInvalidValue", f"{name} {what}", f"pass the {HANDLE_SIZE} bytes that the other process got"
+        "hipErrorInvalidValue",
+        f"{name} {what}",
+        f"pass all {HANDLE_SIZE} bytes that the other process got; hip-python before 10.0 ends `reserved` at the "
+        f"first NUL: send ctypes.string_at(int(handle), {HANDLE_SIZE})",
     )
 
 
@@ -157,8 +218,10 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue `flags` other than 1, NULL, all 0; hipErrorInvalidContext made by this process,
-        unless `own_handles=open`; hipErrorInvalidDevicePointer no handle, over, of memory that was freed, out of the
-        current device's reach, its maker has ended or does not answer
+        unless `own_handles=open`; hipErrorInvalidHandle open in another context, with `open_again=test`;
+        hipErrorInvalidDevicePointer no handle, over, of memory that was freed, out of the
+        current device's reach, its maker has ended or does not answer.  With `ipc_errors=document`
+        hipErrorInvalidHandle for NULL, all 0 and an own one, hipErrorMapFailed for hipErrorInvalidDevicePointer
     Basis: S
     """
     if flags != _LAZY_PEER_ACCESS:
@@ -167,7 +230,11 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
             f"flags are {flags:#x}; the only valid value is hipIpcMemLazyEnablePeerAccess, 1",
             "pass hipIpcMemLazyEnablePeerAccess",
         )
-    key = bytes_of(handle, "handle")
+    with _documented():
+        return _open(bytes_of(handle, "handle"))
+
+
+def _open(key: bytes) -> Pointer | None:
     ipc, context = machine.table(Ipc), machine.context()
     known = _once_more(ipc, key)
     if known is not None:
@@ -197,7 +264,14 @@ def _once_more(ipc: Ipc, key: bytes) -> Pointer | None:
         found = ipc.by_key.get(key)
         if found is None:
             return None
+        if policy.open_again == "test" and is_pushed() is not found.is_of_pushed:
+            raise refusal(
+                "hipErrorInvalidHandle",
+                "the memory is open in another context of this process, and open_again=test refuses that",
+                "open it once, or in one context",
+            )
         found.references += 1
+        found.devices.add(machine.context().device)
         return pointer(found.address)
 
 
@@ -221,9 +295,15 @@ def hipIpcCloseMemHandle(devPtr: int) -> None:
 
     The memory of the process that made it goes on.
 
-    Refuses: hipErrorInvalidValue NULL, memory of this process, closed as often as opened
+    Refuses: hipErrorInvalidValue NULL, memory of this process, closed as often as opened (`ipc_errors=document`:
+        hipErrorInvalidHandle)
     Basis: S
     """
+    with _documented():
+        _close(devPtr)
+
+
+def _close(devPtr: int) -> None:
     ipc = machine.table(Ipc)
     with machine.lock:
         found = ipc.by_address.get(devPtr)

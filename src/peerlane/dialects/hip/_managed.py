@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import member, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._places import CPU, Place, known, place_of, refuse_null
@@ -67,12 +67,13 @@ def _place_of_id(device: int) -> int:
 def _place_of_location(location: Any) -> int:
     if location is None:
         raise refusal("hipErrorInvalidValue", "location is NULL", "pass a hipMemLocation")
-    if location.type.name in _HOSTS:
+    kind = member(location, "type").name
+    if kind in _HOSTS:
         return CPU
-    if location.type.name != "hipMemLocationTypeDevice":
+    if kind != "hipMemLocationTypeDevice":
         raise refusal(
             "hipErrorInvalidValue",
-            f"the location's type is {location.type.name}",
+            f"the location's type is {kind}",
             "name a device or the host",
         )
     return device_of(location.id).ordinal

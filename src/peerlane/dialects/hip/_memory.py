@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from peerlane import raw
@@ -36,6 +37,13 @@ def allocate(nbytes: int) -> int:
 def allocate_host(nbytes: int, flags: int, *, is_managed: bool = False) -> int:
     """Allocate pinned memory of the host, noting with what flags and which device is current."""
     _refuse_too_large(nbytes)
+    present = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if nbytes > present:
+        raise refusal(
+            "hipErrorOutOfMemory",
+            f"{nbytes:,} bytes of pinned memory are asked for, and the host has {present:,} in all",
+            "ask for less, or for memory of a device",
+        )
     made = Made(flags, machine.context().device.ordinal, is_managed)
     address = machine.allocate_host(nbytes)
     machine.made[raw.locate(address).allocation] = made

@@ -6,8 +6,10 @@ from typing import Any
 
 from peerlane import Device
 from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._strict import grants
 
 USE_PEER_NON_UNIFIED = 1  # a macro of the C header, which the wheel lacks
 
@@ -65,12 +67,13 @@ def hipDeviceEnablePeerAccess(peerDeviceId: int, flags: int) -> None:
             "hipErrorInvalidValue", f"flags are {flags:#x}; they are reserved and must be 0", "pass 0"
         )
     device, peer = _pair(peerDeviceId)
+    its, other = machine.ids(device, peer)
     with machine.lock:
         enabled = machine.peers.setdefault(device.ordinal, set())
         if peer.ordinal in enabled:
             raise refusal(
                 "hipErrorPeerAccessAlreadyEnabled",
-                f"access from device {device.ordinal} to device {peer.ordinal} is enabled already",
+                f"access from device {its} to device {other} is enabled already",
                 "enable it once, or ignore this code",
             )
         device.peers.add(peer)
@@ -85,13 +88,14 @@ def hipDeviceDisablePeerAccess(peerDeviceId: int) -> None:
     Basis: S
     """
     device, peer = _pair(peerDeviceId)
+    its, other = machine.ids(device, peer)
     with machine.lock:
         enabled = machine.peers.setdefault(device.ordinal, set())
         if peer.ordinal not in enabled:
             raise refusal(
                 "hipErrorPeerAccessNotEnabled",
-                f"access from device {device.ordinal} to device {peer.ordinal} is not enabled",
-                f"enable it with hipSetDevice({device.ordinal}) and hipDeviceEnablePeerAccess({peer.ordinal}, 0)",
+                f"access from device {its} to device {other} is not enabled",
+                f"enable it with hipSetDevice({its}) and hipDeviceEnablePeerAccess({other}, 0)",
             )
         device.peers.discard(peer)
         enabled.discard(peer.ordinal)
@@ -104,18 +108,9 @@ def forget_peers(ordinal: int) -> None:
             machine.device(ordinal).peers.discard(machine.device(peer))
 
 
-def refuse_strict(dst: Device, src: Device) -> None:
-    """Refuse a copy between two devices of which none has access to the other, if ``peer_copies=strict``."""
-    if policy.peer_copies != "strict" or dst is src:
-        return
-    enabled = machine.peers
-    if src.ordinal in enabled.get(dst.ordinal, ()) or dst.ordinal in enabled.get(src.ordinal, ()):
-        return
-    raise refusal(
-        "hipErrorPeerAccessNotEnabled",
-        f"devices {dst.ordinal} and {src.ordinal} have no peer access enabled, and peer_copies=strict asks for it",
-        f"call hipDeviceEnablePeerAccess({src.ordinal}, 0) while device {dst.ordinal} is current, or the reverse",
-    )
+@grants
+def _enabled(device: Device, address: int, place: Place) -> str:
+    return "rw" if place.ordinal in machine.peers.get(device.ordinal, ()) else "none"
 
 
 def _pair(peer_id: int) -> tuple[Device, Device]:
@@ -123,9 +118,10 @@ def _pair(peer_id: int) -> tuple[Device, Device]:
     device, peer = machine.context().device, device_of(peer_id)
     why = "a device is not its own peer" if device is peer else device.why_not(peer)
     if why:
+        its, other = machine.ids(device, peer)
         raise refusal(
             "hipErrorInvalidDevice",
-            f"device {device.ordinal} cannot access device {peer.ordinal}: {why}",
+            f"device {its} cannot access device {other}: {why}",
             "choose a device for which hipDeviceCanAccessPeer gives 1",
         )
     return device, peer

@@ -6,18 +6,20 @@ from collections.abc import Callable
 
 from peerlane import Device
 from peerlane.dialects.hip._copy import Ends, Move, behind_both, copy_on, move_on
-from peerlane.dialects.hip._peer import device_of, refuse_strict
+from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._places import refuse_null, refuse_outside
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import AnyStream, null_stream, stream_of
+from peerlane.dialects.hip._strict import refuse_strict
 
 
 @calls.call("hipMemcpyPeer")
 def hipMemcpyPeer(dst: int, dstDeviceId: int, src: int, srcDeviceId: int, sizeBytes: int) -> None:
     """Queue a copy between devices behind the earlier work of both; the host does not wait (spec hip 3.3, 3.8).
 
-    Ids are checked before pointers and need not match them; enabled access is not asked for.  It runs on the null
+    Ids are checked before pointers and need not match them; enabled access is not asked for (`peer_copies=strict`
+    asks for that of the memory's devices).  It runs on the null
     stream of the destination's device; with ``memcpy_peer=current`` on the current device's, ordered by nothing else.
     With ordinary host memory it is complete on return.
 
@@ -39,22 +41,25 @@ def hipMemcpyPeerAsync(
     Refuses: as `hipMemcpyPeer`; the stream
     Basis: S
     """
-    ends = device_of(dstDeviceId), device_of(srcDevice)
+    device_of(dstDeviceId)
+    device_of(srcDevice)
     if sizeBytes:
         check_peer_copy(dst, src, sizeBytes)
-        refuse_strict(*ends)
         copy_on(dst, src, sizeBytes, stream_of(stream))
 
 
 def check_peer_copy(dst: int, src: int, nbytes: int) -> None:
-    """Refuse a NULL, and more bytes than an allocation or a host object has; bare host addresses have no bound."""
+    """Refuse a NULL, more bytes than an allocation or a host object has, and what ``peer_copies=strict`` does.
+
+    Bare host addresses have no bound.
+    """
     refuse_null(dst=dst, src=src)
     refuse_outside(nbytes, dst=dst, src=src)
+    refuse_strict(dst, src, nbytes)
 
 
 def between(to: Device, source: Device, submit: Callable[[AnyStream], None]) -> None:
     """Submit a copy in the order of two devices, or of the current one with ``memcpy_peer=current``."""
-    refuse_strict(to, source)
     if policy.memcpy_peer == "current":
         submit(null_stream(machine.context()))
         return

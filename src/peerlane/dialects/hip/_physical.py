@@ -116,14 +116,16 @@ def location_of(place: Any, what: str) -> tuple[int, int]:
 
 def device_at(kind: int, number: int, what: str, code: str = "hipErrorInvalidValue") -> Device:
     """Return the device of a location; hipErrorInvalidValue for another type, ``code`` for no id."""
-    devices = machine.devices()
+    devices = machine.shown()
     if kind == ON_DEVICE and 0 <= number < len(devices):
         return devices[number]
-    remedy = "pass hipMemLocationTypeDevice, 1, and a device of the node"
+    remedy = "pass hipMemLocationTypeDevice, 1, and an id below hipGetDeviceCount()"
     if kind != ON_DEVICE:
         raise refusal("hipErrorInvalidValue", f"location.type of {what} is {kind}", remedy)
     raise refusal(
-        code, f"the device of {what} is {number}; this node has devices 0 to {len(devices) - 1}", remedy
+        code,
+        f"the device of {what} is {number}; {len(devices)} are visible, numbered 0 to {len(devices) - 1}",
+        remedy,
     )
 
 
@@ -178,7 +180,7 @@ def hipMemCreate(size: int, prop: Any, flags: int) -> Any:
     if size > device.total_bytes:
         raise refusal(
             "hipErrorOutOfMemory",
-            f"{size:,} bytes are more than the {device.total_bytes:,} that device {device.ordinal} has",
+            f"{size:,} bytes are more than device {machine.id_of(device.ordinal)} has, {device.total_bytes:,}",
             "ask for less",
         )
     return _give(Physical(device, size, peer=True), properties)

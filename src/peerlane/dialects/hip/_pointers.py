@@ -177,10 +177,11 @@ def extent_of(obj: Any) -> tuple[int, int | None]:
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is None:
         return address_of(obj), None
+    address = _of_interface(interface)
     digits = "".join(each for each in interface.get("typestr", "") if each.isdigit())
     if "shape" not in interface or not digits or interface.get("strides") is not None:
-        return _of_interface(interface), None
-    return _of_interface(interface), math.prod(interface["shape"]) * int(digits)
+        return address, None
+    return address, math.prod(interface["shape"]) * int(digits)
 
 
 def view_of(address: int, nbytes: int, kept: object = None) -> memoryview:

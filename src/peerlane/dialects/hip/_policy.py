@@ -26,7 +26,8 @@ class Policy:
         7.0 each call overwrites the last error.
     peer_copies : {"pass", "strict"}
         The copy between two devices does not ask for peer access; or it fails without it, with
-        hipErrorPeerAccessNotEnabled.
+        hipErrorPeerAccessNotEnabled.  Access of one of the two to the other's memory is enough, given by
+        hipDeviceEnablePeerAccess, hipMemSetAccess, hipMemPoolSetAccess or hipIpcOpenMemHandle.
     memcpy_peer : {"both", "current"}
         hipMemcpyPeer follows earlier work of both devices; or of the current device only.
     device_copies : {"code", "wait"}
@@ -43,8 +44,16 @@ class Policy:
         hipPointerGetAttributes of ordinary host memory says unregistered; or gives hipErrorInvalidValue.
     own_handles : {"code", "open"}
         An IPC handle that its maker opens gives hipErrorInvalidContext; or the memory itself.
+    ipc_errors : {"code", "document"}
+        The calls for IPC memory give the runtime's codes; or hipErrorInvalidHandle for what is no handle or has none,
+        and hipErrorMapFailed for what cannot be had.
+    context_calls : {"code", "document"}
+        hipCtxSynchronize, hipCtxGetFlags and hipCtxSetCacheConfig give hipErrorNotSupported; or what is documented.
+    open_again : {"code", "test"}
+        IPC memory that is open is opened again under a context of hipCtxCreate, as a context is its device; or
+        that gives hipErrorInvalidHandle.
     is_plain : bool
-        A copy that works has nothing to note and nothing to ask for.
+        A copy that works has nothing to note, and nothing to ask or wait for besides its stream.
     """
 
     CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -58,6 +67,9 @@ class Policy:
             "access_violation": ("code", "test"),
             "host_attributes": ("code", "document"),
             "own_handles": ("code", "open"),
+            "ipc_errors": ("code", "document"),
+            "context_calls": ("code", "document"),
+            "open_again": ("code", "test"),
         }
     )
 
@@ -71,6 +83,9 @@ class Policy:
     access_violation: str
     host_attributes: str
     own_handles: str
+    ipc_errors: str
+    context_calls: str
+    open_again: str
     is_plain: bool
 
     def __init__(self) -> None:
@@ -99,7 +114,11 @@ class Policy:
                 )
             chosen[name] = value
         vars(self).update(chosen, version=VERSIONS[named])
-        self.is_plain = VERSIONS[named] >= (7, 0) and chosen["peer_copies"] == "pass"
+        self.is_plain = (
+            VERSIONS[named] >= (7, 0)
+            and chosen["peer_copies"] == "pass"
+            and chosen["device_copies"] == "code"
+        )
 
 
 policy = Policy()

@@ -15,11 +15,13 @@ from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._physical import ON_DEVICE, device_at, location_of, refuse_zero
+from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._results import device_array
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
+from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import DeviceArray
 from peerlane.dialects.hip._virtual import descriptions
 
@@ -86,6 +88,10 @@ class Pool(Thing):
         used = self.used
         self._high = {attribute: max(high, used) for attribute, high in self._high.items()}
 
+    def holds(self, buffer: Buffer) -> bool:
+        """Tell whether memory was taken of this pool."""
+        return any(each is buffer for each in self._buffers)
+
     def get(self, attribute: int) -> bytes:
         """Return an attribute as C has it."""
         if attribute in _FLAGS:
@@ -120,6 +126,7 @@ class Pools:
     def __init__(self) -> None:
         self.defaults: dict[Device, Pool] = {}
         self.current: dict[Device, Pool] = {}
+        self._destroyed: list[Pool] = []
 
     def default(self, device: Device) -> Pool:
         """Return a device's own pool."""
@@ -134,6 +141,18 @@ class Pools:
         """Return the pool that hipMallocAsync takes memory of."""
         found = self.current.get(device)
         return found if found is not None and found.context.is_live else self.default(device)
+
+    def destroy(self, pool: Pool) -> None:
+        """Let no call take memory of a pool; who has some of it keeps it, and others their access."""
+        machine.drop(pool, "hipMemPoolDestroy")
+        self._destroyed = [each for each in (*self._destroyed, pool) if each.used]
+        if self.current.get(pool.device) is pool:
+            del self.current[pool.device]
+
+    def holding(self, buffer: Buffer) -> Pool | None:
+        """Return the pool that memory was taken of."""
+        living = [each for each in machine.things.values() if isinstance(each, Pool)]
+        return next((each for each in (*living, *self._destroyed) if each.holds(buffer)), None)
 
 
 def pool_of(handle: int) -> Pool:
@@ -255,14 +274,11 @@ def hipMemPoolDestroy(mem_pool: int) -> None:
     if pool.is_primary:
         raise refusal(
             "hipErrorInvalidValue",
-            f"this is the default pool of device {pool.device.ordinal}",
+            f"this is the default pool of device {machine.id_of(pool.device.ordinal)}",
             "destroy what hipMemPoolCreate returned",
         )
     with machine.lock:
-        machine.drop(pool, "hipMemPoolDestroy")
-        pools = machine.table(Pools)
-        if pools.current.get(pool.device) is pool:
-            del pools.current[pool.device]
+        machine.table(Pools).destroy(pool)
 
 
 @calls.call("hipMemPoolTrimTo")
@@ -316,7 +332,7 @@ def _sized(attr: Any, value: int) -> layout.Struct:
 
 @calls.call("hipMemPoolSetAccess")
 def hipMemPoolSetAccess(mem_pool: int, desc_list: Any, count: int) -> None:
-    """Note which other devices may use a pool's memory; copies do not ask for it.
+    """Note which other devices may use a pool's memory; copies do not ask for it, but with ``peer_copies=strict``.
 
     Refuses: hipErrorInvalidValue NULL, no pool, flags that there are not; hipErrorInvalidDevice a device that there
         is not, none as flags, a device out of reach
@@ -330,13 +346,21 @@ def hipMemPoolSetAccess(mem_pool: int, desc_list: Any, count: int) -> None:
         if not why and device is not pool.device:
             why = pool.device.why_not(device)
         if why:
+            its, own = machine.ids(device, pool.device)
             raise refusal(
                 "hipErrorInvalidDevice",
-                f"device {device.ordinal} cannot have {rights!r} of the pool of device {pool.device.ordinal}: {why}",
+                f"device {its} cannot have {rights!r} of the pool of device {own}: {why}",
                 "name devices that reach it, with hipMemAccessFlagsProtReadWrite",
             )
         found[device] = rights
     pool.access.update(found)
+
+
+@grants
+def _given(device: Device, address: int, place: Place) -> str:
+    buffer = machine.owned(place.base, host=False)
+    pool = None if buffer is None else machine.table(Pools).holding(buffer)
+    return "none" if pool is None else pool.access.get(device, "none")
 
 
 @calls.call("hipMemPoolGetAccess")
@@ -387,10 +411,11 @@ def hipDeviceSetMemPool(device: int, mem_pool: int) -> None:
 
 def _use(device: Device, pool: Pool) -> None:
     if pool.device is not device:
+        own, wanted = machine.ids(pool.device, device)
         raise refusal(
             "hipErrorInvalidDevice",
-            f"the pool is of device {pool.device.ordinal}, not of device {device.ordinal}",
-            f"create one with location.id {device.ordinal}",
+            f"the pool is of device {own}, not of device {wanted}",
+            f"create one with location.id {wanted}",
         )
     machine.table(Pools).current[device] = pool
 

@@ -12,6 +12,7 @@ from typing import Any
 from peerlane import Device
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._results import put, struct
+from peerlane.dialects.hip._visible import uuid_of
 
 _ARCHITECTURE = "gfx942:sramecc+:xnack-"
 _PREFIX = "hipDeviceAttribute"
@@ -116,7 +117,7 @@ def properties(device: Device) -> Any:
     kinds = {field[0]: field[1] for field in facts()["structs"]["hipDeviceProp_t"]["fields"]}
     for name, value in _values(device).items():
         put(made, name, _packed(kinds[name], value))
-    put(made, "uuid", device.uuid)
+    put(made, "uuid", uuid_of(device))
     return made
 
 
@@ -130,10 +131,17 @@ def _packed(kind: str, value: Any) -> bytes:
 
 @functools.cache
 def _fields() -> dict[str, str]:
-    """Return the field of each attribute that has one, whatever the case of its letters."""
+    """Return the field of each attribute that has one, whatever the case of its letters.
+
+    An attribute of two names may be known as the one without a field: EccEnabled is CudaCompatibleBegin.
+    """
     fields = {field[0].lower(): field[0] for field in facts()["structs"]["hipDeviceProp_t"]["fields"]}
-    names = (name.removeprefix(_PREFIX) for name in facts()["enums"]["hipDeviceAttribute_t"]["members"])
-    return {name: fields[name.lower()] for name in names if name.lower() in fields}
+    members = facts()["enums"]["hipDeviceAttribute_t"]["members"]
+    shorts = {name: name.removeprefix(_PREFIX) for name in members}
+    by_number = {
+        members[name]: fields[short.lower()] for name, short in shorts.items() if short.lower() in fields
+    }
+    return {short: by_number[members[name]] for name, short in shorts.items() if members[name] in by_number}
 
 
 def attribute(device: Device, name: str) -> int | None:

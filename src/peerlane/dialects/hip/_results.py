@@ -11,6 +11,7 @@ from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._types import CStr, DeviceArray, Pointer
 
 _TEXT_SINCE = (10, 0)  # before it names were bytes, and bytes ended at their first NUL (spec hip 0, fact 6)
+STRUCTS_RETURNED = (10, 0)  # before it a program passed the struct to fill, and the code alone came back
 
 
 def struct(name: str) -> Any:
@@ -48,13 +49,6 @@ def pointer(address: int) -> Pointer | None:
     return Pointer(address) if address else None
 
 
-def fill_older(given: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Copy the struct that came back into the one that a program of hip-python 7.2 passed (spec hip 0, fact 2; 4).
-
-    What comes back is what that version returned, the code alone, where that version holds; else the struct too.
-    """
-    error, made = found
-    target = type(made).fromObj(given)
-    if int(error) == 0 and int(target):
-        target._write(0, 0, ctypes.string_at(int(made), made.c_sizeof()))
-    return found if policy.version >= _TEXT_SINCE else (error,)
+def fill(target: Any, made: Any) -> None:
+    """Copy a struct into the one that a program of hip-python 7.2 passed (spec hip 0, fact 2; 4)."""
+    target._write(0, 0, ctypes.string_at(int(made), made.c_sizeof()))

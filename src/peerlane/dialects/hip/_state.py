@@ -120,6 +120,10 @@ class HipMachine(Machine):
         shown = [device.ordinal for device in self.visible()]
         return ordinal if ordinal < 0 else shown.index(ordinal) if ordinal in shown else INVALID_DEVICE
 
+    def ids(self, *devices: Device) -> tuple[int, ...]:
+        """Return HIP's ids of devices, as a program knows them."""
+        return tuple(self.id_of(device.ordinal) for device in devices)
+
     @property
     def ordinal(self) -> int:
         """The number of this thread's device, at first the first one's; hipErrorNoDevice if none is shown."""
@@ -200,7 +204,9 @@ def _layout(message: Message) -> str:
 
 
 def _seen(name: str, value: object, is_address: bool | None) -> object:
-    if not isinstance(value, int) or isinstance(value, enum.Enum):
+    if isinstance(value, enum.IntEnum):
+        return f"{value.name} ({int(value)})"
+    if not isinstance(value, int):
         return reprlib.repr(value)
     if is_address:
         return machine.look(value)

@@ -310,13 +310,17 @@ def hipStreamDestroy(stream: int) -> None:
         )
     code = "hipErrorInvalidHandle" if stream in machine.lost_streams else "hipErrorContextIsDestroyed"
     neutral = machine.remove(stream, HipStream, code, "hipStreamDestroy").neutral
-    try:
-        neutral.sync()  # closing it would cancel a wait for a word
-    except Error as error:
-        if error.fault is not Fault.DEADLOCK:  # its own callback asks, which close does not wait for
+    with contextlib.ExitStack() as ending:
+        ending.callback(neutral.close)
+        try:
+            neutral.sync()  # closing it would cancel a wait for a word
+        except Error as error:
+            if error.fault is not Fault.DEADLOCK:  # its own callback asks, which close does not wait for
+                raise
+        except BaseException:  # close would report what was cancelled, in the place of Ctrl-C
+            ending.pop_all()
+            neutral.abort(close=True)
             raise
-    finally:
-        neutral.close()
 
 
 @calls.call("hipStreamQuery")

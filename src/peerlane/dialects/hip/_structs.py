@@ -37,6 +37,10 @@ _Get = Callable[["_Struct", int], Any]
 _Set = Callable[["_Struct", int, Any], None]
 
 
+class TooShort(IndexError):
+    """A field does not lie in the bytes that a struct was made of."""
+
+
 class _Handle(Pointer):
     """A handle that a function returned: an address that means nothing to the program; made as a :class:`Pointer`."""
 
@@ -158,7 +162,7 @@ class _Struct(_Handle):
         if not address:
             raise ValueError(f"the {type(self).__name__} is NULL and has no fields")
         if at < 0 or (self._nbytes is not None and start + nbytes > self._nbytes):
-            raise IndexError(
+            raise TooShort(
                 f"{type(self).__name__} number {at} does not lie in the {self._nbytes} bytes that it was made of"
             )
         return address + start

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from peerlane.dialects.hip import hip  # noqa: F401 - it declares the calls
 from peerlane.dialects.hip._facts import facts, real_name
 from peerlane.dialects.hip._names import names_of_hip, names_of_hiprtc
+from peerlane.dialects.hip._state import calls
 
-_HEAD = "import builtins\nimport enum\nfrom typing import Any\n\n"
+_HEAD = "import builtins\nimport enum\nfrom typing import Any, overload\n\n"
 _TYPES = "peerlane.dialects.hip._types"
 _INTS = frozenset(
     ("int", "unsigned int", "uint32_t", "size_t", "uint64_t", "unsigned long long", "unsigned long")
@@ -41,15 +43,23 @@ def _given(kind: str, maybe: bool) -> str:
     return f"{name} | None" if maybe and name != "Any" else name
 
 
+def _words(parameters: Iterable[Sequence[str]]) -> str:
+    return ", ".join(f"{each}: {_taken(kind)}" for each, kind in parameters)
+
+
 def _function(name: str) -> str:
+    """Return a function's lines; one that takes the arguments of hip-python 7.2 or of C too is overloaded."""
     shape = facts()["functions"][name]
-    words = ", ".join(f"{each}: {_taken(kind)}" for each, kind in shape["parameters"])
-    results = ", ".join(["hipError_t", *(_given(each[1], len(each) > 2) for each in shape["outputs"])])
+    results = ["hipError_t", *(_given(each[1], len(each) > 2) for each in shape["outputs"])]
+    taken = {_words(shape["parameters"]): results}
     older = facts()["older"]["parameters"].get(name)
-    if not older:
-        return f"def {name}({words}) -> tuple[{results}]: ...\n"
-    taken = ", ".join(each for each, _ in older)
-    return f"def {name}(*args: Any, **kwargs: Any) -> Any: ...  # ({words}); in 7.2 ({taken})\n"
+    if older:
+        taken.setdefault(_words(older), results)
+    for other in calls.others(name):
+        parameters = zip(other.names, other.types, strict=True)
+        taken[_words(parameters)] = ["hipError_t", *(_given(kind, False) for _, kind in other.outputs)]
+    lines = [f"def {name}({words}) -> tuple[{', '.join(each)}]: ...\n" for words, each in taken.items()]
+    return lines[0] if len(lines) == 1 else "".join(f"@overload\n{line}" for line in lines)
 
 
 def _enumeration(name: str) -> str:
@@ -109,17 +119,22 @@ def stubs() -> Mapping[str, str]:
     lists = sorted(kind for kind in kinds if kind.startswith(_LISTS))
     head = _HEAD + f"from {_TYPES} import {', '.join(sorted((*classes, *lists)))}\n\n"
     return {
-        "hip-stubs/__init__.pyi": "from . import hip as hip, hiprtc as hiprtc\n\n"
-        "VERSION: str\n__version__: str\nHIP_VERSION: int\nROCM_VERSION: int\n"
-        "HIP_VERSION_NAME: str\nROCM_VERSION_NAME: str\n\ndef explain() -> str: ...\n",
+        "hip-stubs/__init__.pyi": "from rocm.version import *\n\n"
+        "from . import _util as _util, hip as hip, hiprtc as hiprtc\n\n"
+        "VERSION: str\n__version__: str\n\ndef explain() -> str: ...\n",
+        "hip-stubs/_util/__init__.pyi": "from . import types as types\n",
+        "hip-stubs/_util/types.pyi": f"from {_TYPES} import *\n",
         "hip-stubs/hip.pyi": head + "USE_PEER_NON_UNIFIED: int\n" + _module(names_of_hip()),
         "hip-stubs/hiprtc.pyi": head
         + "from .hip import hipError_t, hipJitInputType as hipJitInputType, hipJitOption as hipJitOption\n\n"
         + _module(name for name in names_of_hiprtc() if real_name(name) not in _SHARED),
-        "rocm-stubs/__init__.pyi": "",
-        "rocm-stubs/bindings/__init__.pyi": "from . import hip as hip, hiprtc as hiprtc\n",
+        "rocm-stubs/__init__.pyi": "from . import bindings as bindings, version as version\n",
+        "rocm-stubs/version.pyi": "from peerlane.dialects.hip.rocm.version import *\n",
+        "rocm-stubs/bindings/__init__.pyi": "from . import hip as hip, hiprtc as hiprtc, util as util\n",
         "rocm-stubs/bindings/hip.pyi": "from hip.hip import *\n",
         "rocm-stubs/bindings/hiprtc.pyi": "from hip.hiprtc import *\n",
+        "rocm-stubs/bindings/util/__init__.pyi": "from . import types as types\n",
+        "rocm-stubs/bindings/util/types.pyi": f"from {_TYPES} import *\n",
     }
 
 

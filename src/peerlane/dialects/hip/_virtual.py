@@ -19,9 +19,11 @@ from peerlane.dialects.hip._physical import (
     refuse_zero,
     retained,
 )
+from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import Busy, InvalidValue
 
@@ -221,9 +223,10 @@ def _refuse_out_of_reach(wanted: Mapping[Device, str], home: Device) -> None:
     for device, rights in wanted.items():
         why = "" if rights == "none" or device is home else device.why_not(home)
         if why:
+            its, own = machine.ids(device, home)
             raise refusal(
                 "hipErrorInvalidValue",
-                f"device {device.ordinal} cannot have {rights!r} of memory of device {home.ordinal}: {why}",
+                f"device {its} cannot have {rights!r} of memory of device {own}: {why}",
                 "name devices for which hipDeviceCanAccessPeer gives 1",
             )
 
@@ -234,7 +237,7 @@ def descriptions(
     """Return what an array of hipMemAccessDesc says, None for the host; ``code`` for devices that there are not."""
     remedy = "pass a hipMemAccessDesc for each device, its location and flags set"
     found: list[tuple[Device | None, str]] = []
-    for index in range(min(count, len(machine.devices()) + 1)) if desc is not None else ():
+    for index in range(min(count, len(machine.shown()) + 1)) if desc is not None else ():
         try:
             kind, number, flags = _DESC.unpack(desc._read(index, 0, _DESC.size))
         except IndexError as error:
@@ -249,6 +252,12 @@ def descriptions(
     if len(found) != count:
         raise refusal(code, f"count is {count:,}, more than there are devices", remedy)
     return found
+
+
+@grants
+def _mapped(device: Device, address: int, place: Place) -> str:
+    reserved = machine.table(Ranges).all.around(address)
+    return "none" if reserved is None else reserved.addresses.access(device, address - reserved.start)
 
 
 @calls.call("hipMemGetAccess")

@@ -1,36 +1,79 @@
-"""Which devices of the node HIP shows a process, by the vendor's environment variables (spec hip 3.2)."""
+"""Which devices of the node HIP shows a process, by the vendor's environment variables (spec hip 3.2).
+
+Two parts of the vendor's runtime read them, and not by the same rules.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from peerlane import Device
 
-# The first is applied before the others; of those the first that is set counts.
-_RUNTIME = "ROCR_VISIBLE_DEVICES"
-_HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+_RUNTIME = "ROCR_VISIBLE_DEVICES"  # applied before the others
+_HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # the first that is not empty counts
+_PREFIX = "GPU-"
+_SHORTEST, _LONGEST = 5, 20  # characters of a UUID that the lower part of the runtime takes
+
+
+def uuid_of(device: Device) -> bytes:
+    """Return what the vendor takes for a device's UUID: 16 hexadecimal digits, as text."""
+    return device.uuid[:8].hex().encode()
 
 
 def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
     """Return the devices that are shown, in the order of the variable, numbered anew from 0.
 
-    A list ends before its first entry that is no device; an empty variable shows all.
+    A list has numbers and UUIDs, ``GPU-`` and hexadecimal digits, which may be cut; it ends before its first entry
+    that is no device.
     """
-    shown = _chosen(os.environ.get(_RUNTIME, ""), devices)
-    for name in _HIP:
-        if os.environ.get(name):
-            return _chosen(os.environ[name], shown)
-    return shown
+    lower, shown = os.environ.get(_RUNTIME), tuple(devices)
+    if lower is not None:
+        shown = _listed(lower, shown, _runtime_entry, ends_at_second=True)
+    upper = next(filter(None, map(os.environ.get, _HIP)), None)
+    return shown if upper is None else _listed(upper, shown, _hip_entry)
 
 
-def _chosen(text: str, devices: Sequence[Device]) -> tuple[Device, ...]:
-    if not text.strip():
-        return tuple(devices)
-    found: list[Device] = []
+def _listed(
+    text: str,
+    devices: tuple[Device, ...],
+    place_of: Callable[[str, tuple[Device, ...]], int | None],
+    *,
+    ends_at_second: bool = False,
+) -> tuple[Device, ...]:
+    """Return the devices of a list; one that is named a second time changes nothing, or ends it."""
+    found: dict[Device, None] = {}
     for entry in text.split(","):
-        number = entry.strip()
-        if not number.isdecimal() or int(number) >= len(devices) or devices[int(number)] in found:
+        place = place_of(entry, devices)
+        if place is None or not 0 <= place < len(devices):
             break
-        found.append(devices[int(number)])
+        if ends_at_second and devices[place] in found:
+            break
+        found[devices[place]] = None
     return tuple(found)
+
+
+def _runtime_entry(entry: str, devices: tuple[Device, ...]) -> int | None:
+    """Return the place of a number, hexadecimal too, or of the one UUID that begins so, in capitals or not."""
+    entry = entry.strip()
+    if entry[:1] in ("G", "g"):
+        if not _SHORTEST <= len(entry) <= _LONGEST:
+            return None
+        alike = _beginning(entry.lower(), devices, _PREFIX.lower())
+        return alike[0] if len(alike) == 1 else None
+    try:
+        return int(entry, 0)
+    except ValueError:
+        return None
+
+
+def _hip_entry(entry: str, devices: tuple[Device, ...]) -> int | None:
+    """Return the place of a plain number, or of the first UUID that begins so."""
+    if entry.startswith(_PREFIX):
+        return next(iter(_beginning(entry, devices, _PREFIX)), None)
+    return int(entry) if entry.isdecimal() and str(int(entry)) == entry else None
+
+
+def _beginning(entry: str, devices: tuple[Device, ...], prefix: str) -> list[int]:
+    uuids = [prefix + uuid_of(device).decode() for device in devices]
+    return [place for place, uuid in enumerate(uuids) if uuid.startswith(entry)]

@@ -1,0 +1,1 @@
+from peerlane.dialects.hip.rocm.version import *

@@ -1,0 +1,152 @@
+"""hipMemcpy between whatever a program passes: every pair of ends, and what may not be passed over."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.hip_client import code, done, on
+from peerlane import raw
+
+N = 64
+Enter = Callable[..., ModuleType]
+Ends = dict[str, Any]
+NAMES = (
+    *("here", "there", "pinned", "managed"),
+    *("registered", "bytearray", "numpy", "ctypes", "address"),
+    *("c_void_p", "Pointer", "NDBuffer", "interface"),
+)
+
+
+class Interface:
+    def __init__(self, array: Any) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (int(array), False),
+            "shape": (N,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
+def ends(hip: ModuleType) -> tuple[Ends, list[Any]]:
+    """Return one end of each kind, and what must live as long."""
+    from peerlane.dialects.hip._types import NDBuffer, Pointer
+
+    blocks = [ctypes.create_string_buffer(N) for _ in range(3)]
+    addresses = [ctypes.addressof(each) for each in blocks]
+    registered = np.zeros(N, np.uint8)
+    done(hip.hipHostRegister(registered, N, 0))
+    return {
+        "here": on(hip, 0, N),
+        "there": on(hip, 1, N),
+        "pinned": done(hip.hipHostMalloc(N, 0)),
+        "managed": done(hip.hipMallocManaged(N, 1)),
+        "registered": registered,
+        "bytearray": bytearray(N),
+        "numpy": np.zeros((8, 8), np.uint8),
+        "ctypes": (ctypes.c_int * (N // 4))(),
+        "address": addresses[0],
+        "c_void_p": ctypes.c_void_p(addresses[1]),
+        "Pointer": Pointer(addresses[2]),
+        "NDBuffer": NDBuffer(on(hip, 0, N)),
+        "interface": Interface(on(hip, 0, N)),
+    }, blocks
+
+
+def put(hip: ModuleType, end: Any, data: bytes) -> None:
+    from peerlane.dialects.hip._pointers import address_of
+
+    source = np.frombuffer(data, np.uint8)
+    raw.copy(address_of(end), source.ctypes.data, N)
+
+
+def take(end: Any) -> bytes:
+    from peerlane.dialects.hip._pointers import address_of, read
+
+    return read(address_of(end), N)
+
+
+@pytest.mark.parametrize("is_registered", [False, True])
+def test_every_pair(hip: ModuleType, is_registered: bool) -> None:
+    made, _kept = ends(hip)
+    done(hip.hipSetDevice(0))
+    if not is_registered:
+        done(hip.hipHostUnregister(made["registered"]))
+    rng = np.random.default_rng(5)
+    for dst in NAMES:
+        for src in NAMES:
+            if dst == src:
+                continue
+            data = rng.bytes(N)
+            put(hip, made[src], data)
+            put(hip, made[dst], bytes(N))
+            done(hip.hipMemcpy(made[dst], made[src], N - 1, hip.hipMemcpyKind.hipMemcpyDefault))
+            done(hip.hipDeviceSynchronize())
+            assert take(made[dst]) == data[:-1] + b"\0", (dst, src)
+    if is_registered:
+        done(hip.hipHostUnregister(made["registered"]))
+
+
+def test_no_more_than_an_end_has(hip: ModuleType) -> None:
+    made, _kept = ends(hip)
+    done(hip.hipSetDevice(0))
+    bounded = set(NAMES) - {"address", "c_void_p", "Pointer"}
+    for name in bounded:
+        other = made["here" if name != "here" else "NDBuffer"]
+        large = done(hip.hipMalloc(2 * N))
+        for dst, src in ((made[name], large), (large, made[name])):
+            assert code(hip.hipMemcpy(dst, src, N + 1, hip.hipMemcpyKind.hipMemcpyDefault)) == (
+                "hipErrorInvalidValue"
+            ), name
+        done(hip.hipMemcpy(made[name], other, N, hip.hipMemcpyKind.hipMemcpyDefault))
+    done(hip.hipHostUnregister(made["registered"]))
+
+
+@pytest.mark.parametrize("other", ["there", "pinned", "bytearray"])
+def test_what_went_wrong_before_is_reported(hip: ModuleType, other: str) -> None:
+    from peerlane.dialects.hip._stream import stream_of, submits
+
+    made, _kept = ends(hip)
+    done(hip.hipSetDevice(0))
+    kind = hip.hipMemcpyKind.hipMemcpyDefault
+    raw.copy(int(made["here"]), 16, 8, stream=submits(stream_of(0)))  # nothing is mapped at 16
+    assert code(hip.hipMemcpy(made["here"], made[other], N, kind)) == "hipErrorIllegalAddress"
+    done(hip.hipMemcpy(made["here"], made[other], N, kind))
+    done(hip.hipHostUnregister(made["registered"]))
+
+
+def test_waiting_within_a_device_is_a_policy(hip_on: Enter) -> None:
+    from helpers.hip_client import held
+
+    hip = hip_on(POLICY="device_copies=wait")
+    a, b = on(hip, 0, N, 1), on(hip, 0, N)
+    done(hip.hipSetDevice(0))
+    stream = done(hip.hipStreamCreate())
+    with held(stream):
+        done(hip.hipMemsetAsync(a, 7, N, stream))
+    done(hip.hipMemcpy(b, a, N, hip.hipMemcpyKind.hipMemcpyDeviceToDevice))
+    assert code(hip.hipStreamQuery(None)) == "hipSuccess"
+    assert take(b) == b"\7" * N
+
+
+@pytest.mark.timeout(60)
+def test_between_two_devices_the_current_one_s_order_holds(hip: ModuleType) -> None:
+    from helpers.hip_client import held
+
+    here, there, new = on(hip, 0, N), on(hip, 1, N, 1), on(hip, 1, N, 2)
+    kind = hip.hipMemcpyKind.hipMemcpyDefault
+    done(hip.hipDeviceSynchronize())
+    stream = done(hip.hipStreamCreate())
+    with held(stream):
+        done(hip.hipMemcpyAsync(there, new, N, kind, stream))
+        done(hip.hipSetDevice(0))
+        done(hip.hipMemcpy(here, there, N, kind))
+        assert take(here) == b"\1" * N
+    found = bytearray(N)
+    done(hip.hipMemcpy(found, there, N, kind))  # follows the work of that device, which is another
+    assert found == b"\2" * N

@@ -1,0 +1,117 @@
+"""Structs that programs pass: the shapes of hip-python 7.2, and bytes that are too few, or nobody's."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from peerlane.dialects.hip import _facts, explain
+
+Enter = Callable[..., ModuleType]
+FILLING = (
+    "hipGetDeviceProperties",
+    "hipIpcGetEventHandle",
+    "hipMalloc3D",
+    "hipMemGetAllocationPropertiesFromHandle",
+    "hipMemPoolExportPointer",
+    "hipPointerGetAttributes",
+)
+
+
+def older(call: str) -> list[str]:
+    return [name for name, _ in _facts.facts()["older"]["parameters"][call]]
+
+
+@pytest.mark.parametrize("version", ["10.0", "7.2"])
+def test_the_older_shape_by_name(hip_on: Enter, version: str) -> None:
+    hip = hip_on(VERSION=version)
+    for args, given in (((), ("prop", "deviceId")), (("prop",), ("deviceId",))):
+        made = hip.hipDeviceProp_t()
+        values: dict[str, Any] = {"prop": made, "deviceId": 1}
+        result = hip.hipGetDeviceProperties(
+            *(values[name] for name in args), **{name: values[name] for name in given}
+        )
+        assert result[0] is hip.hipError_t.hipSuccess
+        assert len(result) == (1 if version == "7.2" else 2)
+        assert made.totalGlobalMem == hip.hipDeviceTotalMem(1)[1]
+    for wrong in ({"prop": made}, {"prop": made, "deviceId": 0, "more": 1}, {"prop": made, "device": 0}):
+        with pytest.raises(TypeError):
+            hip.hipGetDeviceProperties(**wrong)
+
+
+@pytest.mark.parametrize("version", ["10.0", "7.2"])
+@pytest.mark.parametrize("call", FILLING)
+def test_what_cannot_be_filled(hip_on: Enter, call: str, version: str) -> None:
+    hip = hip_on(VERSION=version)
+    count = len(older(call)) - 1
+    for nothing in (None, 0):
+        result = getattr(hip, call)(nothing, *[0] * count)
+        assert (result[0].name, len(result)) == ("hipErrorInvalidValue", 1 if version == "7.2" else 2)
+    with pytest.raises(TypeError, match="unsupported input type"):
+        getattr(hip, call)("text", *[0] * count)
+
+
+def test_filling_what_is_too_small_or_nobody_s(hip: ModuleType) -> None:
+    explain()
+    assert hip.hipGetDeviceProperties(bytearray(8), 0)[0].name == "hipErrorInvalidValue"
+    assert "does not lie in the 8 bytes that it was made of" in explain()
+    assert hip.hipGetDeviceProperties(4096, 0)[0].name == "hipErrorIllegalAddress"
+
+
+@pytest.mark.parametrize(
+    ("call", "before", "after"),
+    [
+        ("hipMemcpy3D", (), ()),
+        ("hipMemcpy3DPeer", (), ()),
+        ("hipMemcpyParam2D", (), ()),
+        ("hipDrvMemcpy3D", (), ()),
+        ("hipMalloc3D", (), ()),
+        ("hipMemPoolCreate", (), ()),
+        ("hipMemset3D", (), (0, bytes(24))),
+        ("hipMemCreate", (1 << 21,), (0,)),
+    ],
+)
+def test_structs_of_too_few_bytes(
+    hip: ModuleType, call: str, before: tuple[Any, ...], after: tuple[Any, ...]
+) -> None:
+    explain()
+    result = getattr(hip, call)(*before, b"abc", *after)
+    assert result[0].name == "hipErrorInvalidValue"
+    assert len(result) == 1 + len(_facts.facts()["functions"][call]["outputs"])
+    assert "3 bytes" in explain()
+
+
+def test_fields_that_are_no_members(hip: ModuleType) -> None:
+    _, array = hip.hipMalloc(64)
+    box = hip.hipMemcpy3DParms()
+    box.srcPtr.ptr = box.dstPtr.ptr = array
+    at = int(box) + next(
+        field[3] for field in _facts.facts()["structs"]["hipMemcpy3DParms"]["fields"] if field[0] == "kind"
+    )
+    ctypes.c_int.from_address(at).value = 77
+    with pytest.raises(ValueError, match="77 is not a valid hipMemcpyKind"):
+        _ = box.kind
+    one = hip.hipMemcpy3DBatchOp()
+    one.extent.width = one.extent.height = one.extent.depth = 1
+    for result in (
+        hip.hipMemcpy3D(box),
+        hip.hipMemcpy3DBatchAsync(1, one, 0, hip.hipStreamCreate()[1]),
+    ):
+        assert result[0].name == "hipErrorInvalidValue"
+    assert explain().count("is not a valid hipMemcpy") == 2
+
+
+def test_a_text_at_an_address_of_nothing(hip: ModuleType) -> None:
+    assert hip.hipDeviceGetByPCIBusId(4096) == (hip.hipError_t.hipErrorIllegalAddress, 0)
+
+
+def test_an_interface_that_is_none(hip: ModuleType) -> None:
+    class Wrong:
+        __cuda_array_interface__ = 5
+
+    with pytest.raises(TypeError):
+        hip.hipFree(Wrong())

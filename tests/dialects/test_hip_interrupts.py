@@ -1,0 +1,46 @@
+"""Ctrl-C in every kind of wait of ``hip``: it is seen, and the program ends although a stream never goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from peerlane.testing.procs import run_python
+
+PROGRAM = """
+import os, signal, threading
+from peerlane.dialects.hip import hip
+
+kind = hip.hipMemcpyKind.hipMemcpyDefault
+word, stream, event = hip.hipHostMalloc(8, 0)[1], hip.hipStreamCreate()[1], hip.hipEventCreate()[1]
+device = hip.hipMalloc(64)[1]
+hip.hipStreamWaitValue32(stream, word, 1, 0, 0xFFFFFFFF)  # nobody writes it
+hip.hipEventRecord(event, stream)
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    print("returned", {call})
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:1"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "hip.hipStreamSynchronize(stream)",
+        "hip.hipStreamSynchronize(None)",
+        "hip.hipStreamDestroy(stream)",
+        "hip.hipDeviceSynchronize()",
+        "hip.hipEventSynchronize(event)",
+        "hip.hipMemcpy(bytearray(64), device, 64, kind)",
+        "hip.hipMemcpyAsync(bytearray(64), device, 64, kind, stream)",
+        "hip.hipMemset(int(device) + 8, 1, 8)",
+        "hip.hipFree(device)",
+    ],
+)
+def test_ctrl_c_ends_a_wait(call: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    done = run_python(["-c", PROGRAM.format(call=call)], timeout=40)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+    assert done.returncode == 0

@@ -1,0 +1,43 @@
+"""Each row of the tables about HIP has a test: `helpers.hip_rows` says which."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from pathlib import Path
+
+import pytest
+
+from helpers.hip_rows import TABLES
+
+HERE = Path(__file__).parent
+ROWS = [(table, row) for table, rows in TABLES.items() for row in rows]
+
+
+@functools.cache
+def functions_of(name: str) -> set[str]:
+    tree = ast.parse((HERE / f"test_hip_{name}.py").read_text())
+    return {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{table}: {row}" for table, row in ROWS])
+def test_a_row_has_a_test(table: str, row: str) -> None:
+    found = TABLES[table][row]
+    if isinstance(found, str):
+        return  # why it cannot be reached
+    assert found
+    for each in found:
+        name, _, test = each.partition("::")
+        assert test in functions_of(name), f"{each} is not there"
+
+
+def test_every_test_of_a_row_is_named() -> None:
+    named = {
+        each
+        for rows in TABLES.values()
+        for found in rows.values()
+        if not isinstance(found, str)
+        for each in found
+    }
+    for name in ("rows_copies", "rows_memory"):
+        assert {f"{name}::{test}" for test in functions_of(name) if test.startswith("test_")} <= named

@@ -1,0 +1,499 @@
+"""Channels between ranks that are threads of one process: what each operation does, and refuses."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node
+from helpers.ranks import run_ranks
+from peerlane.errors import Fault
+
+pytestmark = pytest.mark.timeout(120)
+
+TYPES = ("int8", "int16", "int32", "float16", "float32", "int64", "uint8", "float64")
+
+
+@pytest.fixture
+def alone(node: Node) -> pl.Channel:
+    """A channel of a rank to itself."""
+    node("devices=2")
+    group = pl.Group(0, 1, rendezvous=lambda value: [value], window=4096)
+    return group.channel(0, notifies=4)
+
+
+def on(stream: pl.Stream | None, channel: pl.Channel) -> None:
+    """Wait until what was queued has reached the peer."""
+    if stream is not None:
+        channel.drain(stream=stream, timeout=20)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("nbytes", [0, 1, 8, 4096, 1 << 20, 5 << 20])
+def test_bytes_written_before_a_notify_are_there_behind_its_wait(
+    node: Node, nbytes: int, streamed: bool
+) -> None:
+    node("devices=4")
+    pattern = np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+
+    def rank(group: pl.Group) -> None:
+        with group.channel(1 - group.rank, notifies=2) as channel, group.device.create_stream() as stream:
+            where = stream if streamed else None
+            source = group.device.allocate(max(nbytes, 1))[:nbytes]
+            for number in range(3):
+                if group.rank == 0:
+                    pl.copy(source, pattern + np.uint8(number), stream=where)
+                    channel.write(source, at=8, notify=1, stream=where)
+                    channel.wait(0, stream=where, timeout=30)
+                    stream.sync()
+                else:
+                    channel.wait(1, timeout=30)
+                    seen = bytes(group.window.view()[8 : 8 + nbytes])
+                    assert seen == bytes(pattern + np.uint8(number))
+                    channel.notify(0, stream=where)
+                    stream.sync()
+
+    run_ranks(2, rank, window=nbytes + 16)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_reads(node: Node, streamed: bool) -> None:
+    node("devices=2")
+
+    def rank(group: pl.Group) -> None:
+        group.window.fill(group.rank + 1)
+        with group.channel(1 - group.rank) as channel, group.device.create_stream() as stream:
+            channel.notify(0)
+            channel.wait(0, timeout=30)
+            target, host = group.device.allocate(100), bytearray(50)
+            channel.read(target, at=28, stream=stream if streamed else None)
+            channel.read(host, stream=stream if streamed else None)
+            stream.sync()
+            assert bytes(target.view()) == bytes([2 - group.rank]) * 100
+            assert host == bytes([2 - group.rank]) * 50
+            channel.notify(1)
+            channel.wait(1, timeout=30)
+
+    run_ranks(2, rank, window=128)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("op", ["sum", "max", "min"])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_reductions(alone: pl.Channel, dtype: str, op: str, streamed: bool) -> None:
+    random = np.random.default_rng(7)
+    there, mine = (random.integers(-50, 50, 64).astype(dtype) for _ in range(2))
+    wanted = {"sum": np.add, "max": np.maximum, "min": np.minimum}[op](there, mine)
+    device, window = alone.group.device, alone.group.window
+    with device.create_stream() as s:
+        stream = s if streamed else None
+        pl.copy(window[: there.nbytes], there)
+        alone.write_reduce(mine, dtype=dtype, op=op, notify=2, stream=stream)
+        alone.wait(2, timeout=20)
+        np.testing.assert_array_equal(window[: there.nbytes].view(dtype), wanted)
+        target = device.allocate(mine.nbytes)
+        pl.copy(target, mine)
+        pl.copy(window[64 : 64 + there.nbytes], there)
+        alone.read_reduce(target, dtype=dtype, op=op, at=64, stream=stream)
+        s.sync()
+        np.testing.assert_array_equal(
+            target.view(dtype), {"sum": np.add, "max": np.maximum, "min": np.minimum}[op](mine, there)
+        )
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_blocks(alone: pl.Channel, streamed: bool) -> None:
+    device, window = alone.group.device, alone.group.window
+    content = np.arange(4096, dtype=np.uint32).view(np.uint8)[:4096]
+    source = device.allocate(4096)
+    pl.copy(source, content)
+    blocks = [(16 * i, 16 * (255 - i), 16) for i in range(256)]
+    with device.create_stream() as s:
+        stream = s if streamed else None
+        alone.write_blocks(source, blocks, notify=0, stream=stream)
+        alone.wait(0, timeout=20)
+        wanted = content.reshape(256, 16)[::-1].tobytes()
+        assert bytes(window.view()) == wanted
+        back = device.allocate(4096)
+        alone.read_blocks(back, np.array(blocks, np.int64), stream=stream)
+        s.sync()
+        assert bytes(back.view()) == bytes(content)
+        alone.write_blocks(source, np.empty((0, 3), int), stream=stream)
+        s.sync()
+
+
+def test_blocks_that_cannot_be(alone: pl.Channel) -> None:
+    source = alone.group.device.allocate(64)
+    alone.group.window.fill(5)
+    with pytest.raises(pl.BadAddress, match=r"entry 1\b") as outside:
+        alone.write_blocks(source, [(0, 0, 64), (4090, 0, 8)])
+    assert outside.value.fault is Fault.OUT_OF_BOUNDS
+    with pytest.raises(pl.BadAddress):
+        alone.write_blocks(source, np.array([(0, (1 << 64) - 8, 16)], np.uint64))
+    with pytest.raises(pl.InvalidValue, match=r"block 1 is \[0, -1, 8\]"):
+        alone.write_blocks(source, [(0, 0, 8), (0, -1, 8)])
+    for bad in ([(0, 1)], [0, 1, 2], [(0.5, 0, 1)]):
+        with pytest.raises(pl.InvalidValue, match=r"\(n, 3\)"):
+            alone.read_blocks(source, bad)
+    assert (alone.group.window.view() == 5).all()
+
+
+def test_memory_by_tag(node: Node) -> None:
+    node("devices=2")
+
+    def rank(group: pl.Group) -> None:
+        weights, table = group.device.allocate(256), group.device.allocate(64)
+        group.register(weights, "weights")
+        if group.rank == 1:
+            group.register(table, "table")
+        with group.channel(1 - group.rank) as channel:
+            tags = {"window", "weights"} | ({"table"} if group.rank == 0 else set())
+            assert set(channel.memories) == tags
+            assert channel.memories["weights"].size == 256
+            channel.write(bytes([group.rank + 9]) * 256, memory="weights", notify=0)
+            channel.wait(0, timeout=30)
+            assert bytes(weights.view()) == bytes([10 - group.rank]) * 256
+            with pytest.raises(
+                pl.InvalidValue, match="offered no memory with the tag 'nothing'; it offered 'window'"
+            ):
+                channel.write(b"x", memory="nothing")
+            channel.notify(1)
+            channel.wait(1, timeout=30)
+        with pytest.raises(pl.InvalidValue, match="is taken by"):
+            group.register(table, "weights")
+        group.deregister("weights")
+        group.register(table, "weights")
+        with pytest.raises(pl.InvalidValue, match="no buffer has the tag 'other'"):
+            group.deregister("other")
+        with pytest.raises(pl.InvalidValue):
+            group.deregister("window")
+
+    run_ranks(2, rank)
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 256, 5, None])
+def test_tags_that_cannot_be(alone: pl.Channel, bad: object) -> None:
+    with pytest.raises(pl.InvalidValue, match="the tag is"):
+        alone.group.register(alone.group.device.allocate(8), bad)  # type: ignore[arg-type]
+
+
+def test_only_device_memory_is_registered(alone: pl.Channel) -> None:
+    with pytest.raises(pl.InvalidValue, match="is host memory"):
+        alone.group.register(pl.Host().allocate(8), "host")
+    with pytest.raises(TypeError):
+        alone.group.register(bytearray(8), "host")  # type: ignore[arg-type]
+    gone = alone.group.device.allocate(8)
+    gone.close()
+    with pytest.raises(pl.Closed):
+        alone.group.register(gone, "gone")
+
+
+def test_bytes_outside_of_the_window(alone: pl.Channel) -> None:
+    window = alone.group.window
+    window.fill(5)
+    with alone.group.device.create_stream() as stream:
+        for where in (None, stream):
+            for at, nbytes in ((4096, 1), (4090, 8), (0, 4097), (-1, 1), ((1 << 64) - 1, 8)):
+                with pytest.raises(pl.BadAddress, match=f"{nbytes:,} bytes at byte {at:,}") as refused:
+                    alone.write(bytes(nbytes), at=at, notify=0, stream=where)
+                assert refused.value.fault is Fault.OUT_OF_BOUNDS
+                with pytest.raises(pl.BadAddress):
+                    alone.read(bytearray(nbytes), at=at, stream=where)
+        assert stream.submitted == 0
+    assert (window.view() == 5).all()
+    with pytest.raises(pl.WaitTimeout):
+        alone.wait(0, timeout=0.01)
+
+
+@pytest.mark.parametrize("index", [4, -1, 1000])
+def test_notifies_that_are_not_there(alone: pl.Channel, index: int) -> None:
+    calls: list[Callable[[], None]] = [
+        lambda: alone.notify(index),
+        lambda: alone.wait(index),
+        lambda: alone.write(b"x", notify=index),
+        lambda: alone.write_reduce(b"x", dtype="int8", notify=index),
+        lambda: alone.write_blocks(b"x", [(0, 0, 1)], notify=index),
+    ]
+    alone.group.window.fill(5)
+    for call in calls:
+        with pytest.raises(pl.InvalidValue, match=f"{index} is no notify of .*; valid are 0 to 3"):
+            call()
+    assert (alone.group.window.view() == 5).all()
+
+
+def test_wrong_types(alone: pl.Channel) -> None:
+    calls: list[Callable[[], None]] = [
+        lambda: alone.notify("1"),  # type: ignore[arg-type]
+        lambda: alone.wait(1.0, timeout=1),  # type: ignore[arg-type]
+        lambda: alone.write(5),
+        lambda: alone.write(b"x", at="1"),  # type: ignore[arg-type]
+        lambda: alone.write(b"x", stream=5),  # type: ignore[arg-type]
+        lambda: alone.read(b"x", stream=5),  # type: ignore[arg-type]
+        lambda: alone.fence(stream=5),  # type: ignore[arg-type]
+        lambda: alone.wait(0, timeout="1"),  # type: ignore[arg-type]
+    ]
+    for call in calls:
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_what_is_read_into_must_be_writable(alone: pl.Channel) -> None:
+    with pytest.raises(pl.AccessDenied):
+        alone.read(b"constant")
+
+
+def test_the_source_may_change_behind_the_write_in_the_stream(alone: pl.Channel) -> None:
+    device, window = alone.group.device, alone.group.window
+    source = device.allocate(1024)
+    with device.create_stream() as stream:
+        for number in range(1, 21):
+            source.fill(number, stream=stream)
+            alone.write(source, at=0, notify=0, stream=stream)
+            source.fill(0xEE, stream=stream)
+            alone.wait(0, timeout=20)
+            assert bytes(window.view()[:1024]) == bytes([number]) * 1024
+        stream.sync()
+
+
+def test_a_read_sees_what_its_stream_wrote_before(alone: pl.Channel) -> None:
+    device = alone.group.device
+    back = device.allocate(512)
+    with device.create_stream() as stream:
+        for number in range(1, 11):
+            alone.write(bytes([number]) * 512, at=64, stream=stream)
+            alone.read(back, at=64, stream=stream)
+            stream.sync()
+            assert bytes(back.view()) == bytes([number]) * 512
+
+
+def test_waits_are_queued_before_the_records_that_end_them(node: Node) -> None:
+    """The official sample's order (spec hcomm 3.2): one thread queues the waits of the main stream first."""
+    node("devices=2")
+
+    def rank(group: pl.Group) -> None:
+        device = group.device
+        channel = group.channel(1 - group.rank)
+        with device.create_stream() as main, device.create_stream() as slave:
+            start, end = device.create_notify(), device.create_notify()
+            main.notify(start)
+            main.wait(end, timeout=30)
+            slave.wait(start, timeout=30)
+            channel.notify(0, stream=slave)
+            channel.wait(0, stream=slave, timeout=30)
+            channel.write(bytes([group.rank + 1]) * 64, at=0, notify=1, stream=slave)
+            channel.wait(1, stream=slave, timeout=30)
+            slave.notify(end)
+            main.sync(30)
+            assert bytes(group.window.view()[:64]) == bytes([2 - group.rank]) * 64
+            channel.notify(2)
+            channel.wait(2, timeout=30)
+        channel.close()
+
+    run_ranks(2, rank, window=64)
+
+
+def test_nonblocking_operations_are_over_behind_a_fence(alone: pl.Channel) -> None:
+    device, window = alone.group.device, alone.group.window
+    sources = [device.allocate(64) for _ in range(32)]
+    for number, source in enumerate(sources):
+        source.fill(number)
+        alone.write(source, at=64 * number, nonblocking=True)
+    alone.fence()
+    for number, source in enumerate(sources):
+        source.fill(0xEE)
+        assert bytes(window.view()[64 * number : 64 * number + 64]) == bytes([number]) * 64
+    targets = [device.allocate(64) for _ in range(32)]
+    with device.create_stream() as stream:
+        for number, target in enumerate(targets):
+            alone.read(target, at=64 * number, nonblocking=True)
+        alone.fence(stream=stream)
+        copies = [device.allocate(64) for _ in targets]
+        for copy, target in zip(copies, targets, strict=True):
+            pl.copy(copy, target, stream=stream)
+        stream.sync()
+    for number, copy in enumerate(copies):
+        assert bytes(copy.view()) == bytes([number]) * 64
+    with pytest.raises(pl.InvalidValue, match="nonblocking operations are in no stream"):
+        alone.write(b"x", nonblocking=True, stream=device.create_stream())
+
+
+def test_a_notify_behind_a_nonblocking_write_tells_of_that_write(alone: pl.Channel) -> None:
+    for number in range(1, 51):
+        alone.write(bytes([number]) * 3000, at=0, notify=0, nonblocking=True)
+        alone.wait(0, timeout=20)
+        assert bytes(alone.group.window.view()[:3000]) == bytes([number]) * 3000
+
+
+def test_two_records_before_a_wait_are_one(alone: pl.Channel) -> None:
+    alone.notify(0)
+    alone.notify(0)
+    alone.wait(0, timeout=20)
+    with pytest.raises(pl.WaitTimeout):
+        alone.wait(0, timeout=0.01)
+
+
+def group_of(mode: str) -> pl.Group:
+    return pl.Group(0, 1, rendezvous=lambda value: [value], notifies=mode)
+
+
+def test_fifo_notifies_count(node: Node) -> None:
+    node()
+    with group_of("fifo") as group, group.channel(0) as channel:
+        for _ in range(3):
+            channel.notify(0)
+        for _ in range(3):
+            channel.wait(0, timeout=20)
+        with pytest.raises(pl.WaitTimeout):
+            channel.wait(0, timeout=0.01)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_strict_notifies_report_a_doubled_record(node: Node, streamed: bool) -> None:
+    node()
+    with group_of("strict") as group, group.channel(0) as channel, group.device.create_stream() as stream:
+        channel.notify(1)
+        with pytest.raises(pl.Busy, match=r"notify 1 from rank 0 to rank 0") as doubled:
+            channel.notify(1, stream=stream if streamed else None)
+            stream.sync()
+        assert doubled.value.fault is Fault.NOTIFY_DOUBLED
+        channel.wait(1, timeout=20)
+
+
+def test_strict_notifies_report_what_is_left(node: Node) -> None:
+    node()
+    group = group_of("strict")
+    channel = group.channel(0)
+    channel.notify(1)
+    channel.notify(3)
+    with pytest.raises(pl.Busy, match="notifies 1, 3 from rank 0 were recorded and nobody waited") as left:
+        channel.close()
+    assert left.value.fault is Fault.NOTIFY_LEFT
+    assert channel.is_closed
+    channel.close()
+    second = group.channel(0)
+    second.notify(0)
+    with pytest.raises(pl.Busy, match="notify 0 from rank 0 was recorded"):
+        group.close()
+    assert group.is_closed
+    assert second.is_closed
+
+
+def test_an_error_in_the_with_is_not_hidden_by_what_is_left(node: Node) -> None:
+    node()
+    with pytest.raises(ZeroDivisionError), group_of("strict") as group, group.channel(0) as channel:
+        channel.notify(0)
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_wait_that_nobody_ends_names_the_notify(alone: pl.Channel, streamed: bool) -> None:
+    with alone.group.device.create_stream() as stream:
+        start = time.monotonic()
+        with pytest.raises(pl.WaitTimeout, match=r"notify 2 from rank 0 to rank 0"):
+            alone.wait(2, stream=stream if streamed else None, timeout=0.05)
+            stream.sync()
+        assert 0.05 <= time.monotonic() - start < 5
+
+
+def test_a_wait_of_the_program_lets_other_threads_run(alone: pl.Channel) -> None:
+    waiter = threading.Thread(target=alone.wait, args=(0,), kwargs={"timeout": 30})
+    waiter.start()
+    alone.notify(0)
+    waiter.join(20)
+    assert not waiter.is_alive()
+
+
+def test_threads_wait_for_notifies_of_one_channel_at_a_time(alone: pl.Channel) -> None:
+    done: list[int] = []
+
+    def wait(index: int) -> None:
+        alone.wait(index, timeout=30)
+        done.append(index)
+
+    threads = [threading.Thread(target=wait, args=(index,)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for index in (3, 1, 2, 0):
+        alone.notify(index)
+    for thread in threads:
+        thread.join(20)
+    assert sorted(done) == [0, 1, 2, 3]
+
+
+def test_closed_channels(alone: pl.Channel) -> None:
+    group = alone.group
+    stream = group.device.create_stream()
+    other = group.channel(0)
+    alone.close()
+    assert alone.is_closed
+    assert not other.is_closed
+    calls: list[Callable[[], None]] = [
+        lambda: alone.write(b"x"),
+        lambda: alone.write(b"x", stream=stream),
+        lambda: alone.read(bytearray(1)),
+        lambda: alone.write_blocks(b"x", [(0, 0, 1)]),
+        lambda: alone.write_reduce(b"x", dtype="int8"),
+        lambda: alone.notify(0),
+        lambda: alone.wait(0),
+        alone.fence,
+        alone.drain,
+        lambda: alone.__enter__() and None,
+    ]
+    for call in calls:
+        with pytest.raises(pl.Closed, match="closed"):
+            call()
+    group.close()
+    with pytest.raises(pl.Closed):
+        other.notify(0)
+    with pytest.raises(pl.Closed):
+        group.channel(0)
+    with pytest.raises(pl.Closed):
+        group.register(group.device.allocate(8), "more")
+    group.close()
+
+
+def test_a_closed_stream(alone: pl.Channel) -> None:
+    stream = alone.group.device.create_stream()
+    stream.close()
+    alone.group.window.fill(5)
+    for call in (lambda: alone.write(b"x", stream=stream), lambda: alone.notify(0, stream=stream)):
+        with pytest.raises(pl.Closed):
+            call()
+    with pytest.raises(pl.Closed):
+        alone.wait(0, stream=stream)
+    assert (alone.group.window.view() == 5).all()
+
+
+def test_it_is_made_by_a_group() -> None:
+    with pytest.raises(TypeError, match=r"Group\.channel"):
+        pl.Channel()
+
+
+def test_repr_and_route(node: Node) -> None:
+    node("devices=2,switch=1")
+    with pl.Group(0, 1, rendezvous=lambda value: [value]) as group:
+        with group.channel(0, notifies=2) as channel:
+            assert repr(channel) == "<Channel of rank 0 to rank 0: 2 notifies in, 2 out>"
+            assert channel.route.kind == "local"
+            assert (channel.notifies, channel.peer_notifies) == (2, 2)
+        assert repr(channel) == "<Channel of rank 0 to rank 0: closed>"
+
+
+def test_bytes_between_islands_are_staged(node: Node) -> None:
+    node("devices=2,switch=1")
+
+    def rank(group: pl.Group) -> None:
+        with group.channel(1 - group.rank) as channel:
+            assert channel.route.kind == "staged"
+            channel.write(bytes([group.rank + 1]) * (3 << 20), notify=0)
+            channel.wait(0, timeout=30)
+            assert (group.window.view() == 2 - group.rank).all()
+            channel.notify(1)
+            channel.wait(1, timeout=30)
+
+    run_ranks(2, rank, window=3 << 20)
