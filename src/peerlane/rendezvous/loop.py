@@ -202,6 +202,8 @@ class Loop:
     def _leave(self, pid: int, rank: int) -> None:
         if pid in self._members:
             self._members[pid].opened[rank] -= 1
+        if all(member.opened[rank] <= 0 for member in self._members.values()):
+            self.meeting.close(rank)
 
     def _on_death(self, pid: int) -> None:
         member = self._members.pop(pid)

@@ -36,6 +36,7 @@ class _Presence(enum.Enum):
 @dataclass
 class _Rank:
     presence: _Presence = _Presence.EXPECTED
+    has_closed: bool = False
     fate: str = ""
     charged: int = 0
 
@@ -77,8 +78,13 @@ class Meeting:
         one = self._ranks[rank]
         if one.presence is _Presence.LOST:
             return f"{one.fate} and stays lost; start all ranks anew with a new rendezvous"
-        one.presence = _Presence.EXPECTED
+        one.presence, one.has_closed = _Presence.EXPECTED, False
         return ""
+
+    def close(self, rank: int) -> None:
+        """Note that a rank has none open any more; it may open one again."""
+        self._ranks[rank].has_closed = True
+        self._tell_if_left()
 
     def put(self, rank: int, key: str, value: bytes) -> None:
         """Keep a value, charged already, and answer who waits for it."""
@@ -178,12 +184,12 @@ class Meeting:
             waiter.answer(Status.LOST, [fate.encode()])
 
     def when_left(self, told: Callable[[], None]) -> None:
-        """Call ``told`` once no rank is here, or will come, any more."""
+        """Call ``told`` once all ranks have closed what they opened, or have ended."""
         self._when_left.append(told)
         self._tell_if_left()
 
     def _tell_if_left(self) -> None:
-        if all(one.presence is not _Presence.EXPECTED for one in self._ranks):
+        if all(one.has_closed or one.presence is not _Presence.EXPECTED for one in self._ranks):
             told, self._when_left = self._when_left, []
             for each in told:
                 each()
