@@ -33,14 +33,17 @@ class _Exchange:
         return exchange
 
 
-def run_ranks(size: int, work: Callable[[pl.Group], T], **options: Any) -> list[T]:
+def run_ranks(
+    size: int, work: Callable[[pl.Group], T], *, ends_together: bool = True, **options: Any
+) -> list[T]:
     """Let ``size`` threads be the ranks of a group; return what ``work`` returned in each, in order."""
     met, name = _Exchange(size), f"ranks{next(_names)}"
 
     def rank(number: int) -> T:
         with pl.Group(number, size, rendezvous=met.of(number), name=name, **options) as group:
             found = work(group)
-            group.barrier()  # nobody leaves while others still use what it has
+            if ends_together:
+                group.barrier()  # nobody leaves while others still use what it has
             return found
 
     with ThreadPoolExecutor(size) as pool:

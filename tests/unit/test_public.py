@@ -27,6 +27,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("notify", "event", "trace", "stream"),
         *("origins", "address_range", "physical", "sharing", "sharing_failures"),
         *("device", "buffer", "copies", "descriptor", "raw", "reductions", "rendezvous", ""),
+        *(
+            "collectives",
+            "group",
+            "handshake",
+            "departures",
+            "channel",
+            "channel_ends",
+            "transfers",
+            "signalling",
+        ),
+        "delivery",
     ),
     ("dialects", "cli", "testing", "__main__"),
 )

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from peerlane import reductions
 from peerlane.buffer import as_buffer
 from peerlane.collectives.all_gather import all_gather
 from peerlane.collectives.all_reduce_one_shot import one_shot
+from peerlane.collectives.all_reduce_ring import ring
 from peerlane.collectives.all_reduce_two_shot import two_shot
+from peerlane.collectives.all_to_all import all_to_all
 from peerlane.collectives.barrier import barrier
 from peerlane.collectives.broadcast import broadcast
 from peerlane.collectives.folding import Operation
+from peerlane.collectives.point_to_point import receive, send
+from peerlane.collectives.reduce_scatter import reduce_scatter
+from peerlane.collectives.reduce_to_root import reduce_to_root
+from peerlane.collectives.scatter import scatter
 from peerlane.collectives.turns import Turns
 from peerlane.copies import copy
 from peerlane.errors import InvalidValue
@@ -24,7 +31,7 @@ if TYPE_CHECKING:
     from peerlane.buffer import Buffer
     from peerlane.stream import Stream
 
-ALL_REDUCE = {"one-shot": one_shot, "two-shot": two_shot}
+ALL_REDUCE = {"one-shot": one_shot, "two-shot": two_shot, "ring": ring}
 _LONGEST_ONE_SHOT = 32 << 10  # bytes; docs/performance.md
 
 
@@ -170,6 +177,235 @@ class Collectives:
         elif own.address != whole.address:
             copy(whole, own, stream=stream)
 
+    def reduce_scatter(
+        self, dst: Any, src: Any, *, dtype: npt.DTypeLike, op: str = "sum", stream: Stream | None = None
+    ) -> None:
+        """Combine the elements of all ranks, and have one part of the result in each.
+
+        Parameters
+        ----------
+        dst : Buffer or host object
+            Where this rank's part goes; it may be this rank's part of ``src``.
+        src : Buffer or host object
+            ``size`` parts, in rank order.
+        dtype, op
+            As :func:`peerlane.reduce`.
+        stream : Stream, optional
+
+        Raises
+        ------
+        Error
+            As :meth:`all_reduce`.
+        """
+        call = "Group.reduce_scatter"
+        self._begin(call, stream)
+        part, whole = as_buffer(dst), as_buffer(src)
+        own = self._part(call, "src", whole)
+        _check_equal(call, "dst", part, "a part of src", own)
+        _check_apart(call, whole, part, own)
+        operation = _operation(call, dtype, op, part)
+        if self.size > 1:
+            self._turns.run(call, stream, reduce_scatter, part, whole, operation)
+        elif part.address != own.address:
+            copy(part, own, stream=stream)
+
+    def reduce(
+        self,
+        dst: Any,
+        src: Any = None,
+        root: int = 0,
+        *,
+        dtype: npt.DTypeLike,
+        op: str = "sum",
+        stream: Stream | None = None,
+    ) -> None:
+        """Combine the elements of all ranks, and have the result in one.
+
+        Parameters
+        ----------
+        dst : Buffer, host object or None
+            Where the result goes; other ranks than the root may pass None.
+        src : Buffer or host object, optional
+            This rank's elements; by default they lie in ``dst``, which only the root changes.
+        root : int
+            Where the result is wanted.
+        dtype, op
+            As :func:`peerlane.reduce`.
+        stream : Stream, optional
+
+        Raises
+        ------
+        Error
+            As :meth:`all_reduce`.
+        """
+        call = "Group.reduce"
+        self._begin(call, stream)
+        root = self._checked_peer(call, root)
+        own = as_buffer(dst if src is None else src)
+        target = as_buffer(dst) if self.rank == root else None
+        if target is not None:
+            _check_equal(call, "dst", target, "src", own)
+            _check_apart(call, target, own, target)
+        operation = _operation(call, dtype, op, own)
+        if self.size > 1:
+            self._turns.run(call, stream, reduce_to_root, target, own, operation, root)
+        elif target is not None and own.address != target.address:
+            copy(target, own, stream=stream)
+
+    def scatter(self, dst: Any, src: Any = None, root: int = 0, *, stream: Stream | None = None) -> None:
+        """Have a part of one rank's bytes in each.
+
+        Parameters
+        ----------
+        dst : Buffer or host object
+            Where this rank's part goes; at the root it may be its part of ``src``.
+        src : Buffer or host object
+            ``size`` parts, in rank order; other ranks than the root may leave it out.
+        root : int
+            Whose bytes.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError, AccessDenied
+            As :meth:`broadcast`.
+        PeerLost, Closed
+            As :meth:`barrier`.
+        """
+        call = "Group.scatter"
+        self._begin(call, stream)
+        root, part = self._checked_peer(call, root), as_buffer(dst)
+        whole = as_buffer(src) if self.rank == root else None
+        if whole is not None:
+            own = self._part(call, "src", whole)
+            _check_equal(call, "dst", part, "a part of src", own)
+            _check_apart(call, whole, part, own)
+        if self.size > 1:
+            self._turns.run(call, stream, scatter, part, whole, root)
+        elif whole is not None and part.address != whole.address:
+            copy(part, whole, stream=stream)
+
+    def send(self, src: Any, peer: int, *, stream: Stream | None = None) -> None:
+        """Send bytes to a rank, which receives as many.
+
+        Without a stream it returns once ``src`` may be changed: small ones may then still wait for the peer (a few
+        slots of the workspace), long ones do not return before the peer receives them.  So two ranks that both send
+        first do so on a stream, and receive on another one, or without.
+
+        Parameters
+        ----------
+        src : Buffer or host object
+        peer : int
+            Another rank.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError
+            An argument is impossible.  Nothing was sent.
+        PeerLost, Closed
+            As :meth:`barrier`; of the peer only.
+        """
+        call = "Group.send"
+        self._begin(call, stream)
+        whole, peer = as_buffer(src), self._checked_other(call, peer)
+        self._turns.run(call, stream, send, whole, peer, lane=("to", peer))
+
+    def recv(self, dst: Any, peer: int, *, stream: Stream | None = None) -> None:
+        """Receive bytes of a rank, in the order in which it sends; parameters and errors are as of :meth:`send`."""
+        call = "Group.recv"
+        self._begin(call, stream)
+        whole, peer = as_buffer(dst), self._checked_other(call, peer)
+        self._turns.run(call, stream, receive, whole, peer, lane=("from", peer))
+
+    def all_to_all(self, dst: Any, src: Any, *, stream: Stream | None = None) -> None:
+        """Have part ``i`` of each rank's bytes at rank ``i``, in rank order.
+
+        Parameters
+        ----------
+        dst, src : Buffer or host object
+            ``size`` equal parts each; they must not overlap.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError, AccessDenied
+            As :meth:`broadcast`.
+        PeerLost, Closed
+            As :meth:`barrier`.
+        """
+        call = "Group.all_to_all"
+        self._begin(call, stream)
+        into, whole = as_buffer(dst), as_buffer(src)
+        each = self._part(call, "src", whole).size
+        _check_equal(call, "dst", into, "src", whole)
+        _check_apart(call, into, whole, None)
+        starts = [rank * each for rank in range(self.size)]
+        self._exchange(call, stream, into, whole, starts, starts, [each] * self.size, [each] * self.size)
+
+    def all_to_all_v(
+        self,
+        dst: Any,
+        src: Any,
+        *,
+        receives: Sequence[int],
+        sends: Sequence[int],
+        receives_at: Sequence[int] | None = None,
+        sends_at: Sequence[int] | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """Have what each rank sends to this one in ``dst``: parts of any sizes.
+
+        Parameters
+        ----------
+        dst, src : Buffer or host object
+            They must not overlap.
+        receives, sends : sequence of int
+            Bytes from and to each rank.  What one sends is what the other receives.
+        receives_at, sends_at : sequence of int, optional
+            The first byte of each part in ``dst`` and ``src``; by default they lie side by side, in rank order.
+            Parts of ``dst`` must not overlap.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError, AccessDenied, BadAddress
+            As :meth:`broadcast`; a part is not inside.
+        PeerLost, Closed
+            As :meth:`barrier`.
+        """
+        call = "Group.all_to_all_v"
+        self._begin(call, stream)
+        into, whole = as_buffer(dst), as_buffer(src)
+        _check_apart(call, into, whole, None)
+        takes, gives = self._counts_of(call, "receives", receives), self._counts_of(call, "sends", sends)
+        to = self._counts_of(call, "receives_at", receives_at or _side_by_side(takes))
+        origin = self._counts_of(call, "sends_at", sends_at or _side_by_side(gives))
+        if takes[self.rank] != gives[self.rank]:
+            raise InvalidValue(
+                f"{call}: rank {self.rank} sends itself {gives[self.rank]:,} bytes and receives {takes[self.rank]:,}",
+                call=call,
+            )
+        self._exchange(call, stream, into, whole, to, origin, takes, gives)
+
+    def _exchange(
+        self,
+        call: str,
+        stream: Stream | None,
+        dst: Buffer,
+        src: Buffer,
+        to: Sequence[int],
+        origin: Sequence[int],
+        takes: Sequence[int],
+        gives: Sequence[int],
+    ) -> None:
+        incoming = [dst[at : at + nbytes] for at, nbytes in zip(to, takes, strict=True)]
+        outgoing = [src[at : at + nbytes] for at, nbytes in zip(origin, gives, strict=True)]
+        if self.size > 1:
+            self._turns.run(call, stream, all_to_all, incoming, outgoing)
+        else:
+            copy(incoming[0], outgoing[0], stream=stream)
+
     def _begin(self, call: str, stream: object) -> None:
         self._check_open(call)
         checked_stream(call, stream)
@@ -183,6 +419,20 @@ class Collectives:
                 call=call,
             )
         return whole[self.rank * each : (self.rank + 1) * each]
+
+    def _checked_other(self, call: str, peer: object) -> int:
+        number = self._checked_peer(call, peer)
+        if number == self.rank:
+            raise InvalidValue(f"{call}: rank {number} is this one; copy instead", call=call)
+        return number
+
+    def _counts_of(self, call: str, name: str, given: Sequence[int]) -> list[int]:
+        found = [operator.index(each) for each in given]
+        if len(found) != self.size or min(found) < 0:
+            raise InvalidValue(
+                f"{call}: {name} is {found}; valid are {self.size} numbers of bytes, 0 and more", call=call
+            )
+        return found
 
     def _prepare_collectives(self, call: str, workspace: object) -> None:
         if isinstance(workspace, bool) or not isinstance(workspace, int):
@@ -200,10 +450,14 @@ def _check_equal(call: str, one: str, a: Buffer, other: str, b: Buffer) -> None:
         raise InvalidValue(f"{call}: {one} has {a.size:,} bytes, {other} has {b.size:,}", call=call)
 
 
-def _check_apart(call: str, dst: Buffer, src: Buffer, where: Buffer) -> None:
+def _side_by_side(sizes: list[int]) -> list[int]:
+    return [sum(sizes[:rank]) for rank in range(len(sizes))]
+
+
+def _check_apart(call: str, dst: Buffer, src: Buffer, where: Buffer | None) -> None:
     """Refuse ends that overlap, unless ``src`` is just ``where`` it may be."""
     if src.address < dst.address + dst.size and dst.address < src.address + src.size and src.size:
-        if src.address == where.address and src.size == where.size:
+        if where is not None and src.address == where.address and src.size == where.size:
             return
         raise InvalidValue(
             f"{call}: dst is {dst.size:,} bytes at {dst.address:#x} and src {src.size:,} at {src.address:#x}; they "

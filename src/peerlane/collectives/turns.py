@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane.collectives.workspace import Workspace
 from peerlane.errors import Closed
@@ -15,8 +15,15 @@ if TYPE_CHECKING:
     from peerlane.stream import Stream
 
 
+#: ``"to"`` or ``"from"``, and the peer.
+Lane: TypeAlias = "tuple[str, int]"
+
+
 class Turns:
-    """The workspace of a group, made by the first collective, and what the last one on a stream left behind.
+    """The workspace of a group, made by the first collective, and what those on streams have left behind.
+
+    Collectives run one after the other.  A message runs behind those of its lane, and behind the collectives before
+    it; a collective behind all messages before it.
 
     Parameters
     ----------
@@ -28,56 +35,91 @@ class Turns:
     def __init__(self, group: Group, nbytes: int) -> None:
         self._group, self._nbytes = group, nbytes
         self._work: Workspace | None = None
-        self._last: Event | None = None
-        self._own: Stream | None = None
+        self._lasts: dict[Lane | None, Event] = {}  # None: of the collectives
+        self._own: dict[Lane | None, Stream] = {}
         self._failure = ""
         self._lock = threading.Lock()
+        self._running: dict[Lane | None, threading.Lock] = {}
 
-    def run(self, call: str, stream: Stream | None, algorithm: Callable[..., None], *what: Any) -> None:
+    def run(
+        self,
+        call: str,
+        stream: Stream | None,
+        algorithm: Callable[..., None],
+        *what: Any,
+        lane: Lane | None = None,
+    ) -> None:
         """Run a collective behind those before it, or queue it on a stream.
 
         One that fails half-way leaves nobody knows which records behind: the channels end, so that no peer waits for
         this rank, and there are no more collectives.
         """
         with self._lock:
-            if self._failure:
-                raise Closed(
-                    f"{call}: the collectives of this group ended with a failure ({self._failure}); make a new group",
-                    call=call,
-                    device=self._group.device.name,
-                )
+            self._check_sound(call)
             try:
-                if self._work is None:
-                    self._work = Workspace(self._group, self._nbytes)
-                if stream is None:
-                    if self._last is not None:
-                        self._last.sync()
-                    algorithm(self._work, *what, None)
-                    self._last = None
-                else:
-                    self._last = self._queued(self._work, stream, algorithm, what)
+                work = self._work = self._work or Workspace(self._group, self._nbytes)
             except BaseException as error:
-                self._failure = f"{call}: {type(error).__name__}: {error}"
-                self._end()
+                self._fail(call, error)
                 raise
+            running = self._running.setdefault(lane, threading.Lock())
+        with running:
+            with self._lock:
+                self._check_sound(call)
+                before = [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]
+            try:
+                if stream is None:
+                    for event in before:
+                        event.sync()
+                    algorithm(work, *what, None)
+                    last = None
+                else:
+                    last = self._queue(work, stream, lane, before, algorithm, what)
+            except BaseException as error:
+                with self._lock:
+                    self._fail(call, error)
+                raise
+            with self._lock:
+                if lane is None:
+                    self._lasts.clear()
+                self._lasts.pop(lane, None)
+                if last is not None:
+                    self._lasts[lane] = last
 
-    def _queued(
-        self, work: Workspace, stream: Stream, algorithm: Callable[..., None], what: tuple[Any, ...]
+    def _queue(
+        self,
+        work: Workspace,
+        stream: Stream,
+        lane: Lane | None,
+        before: list[Event],
+        algorithm: Callable[..., None],
+        what: tuple[Any, ...],
     ) -> Event:
         """Queue a collective on a stream that stops at a failure: none is told that bytes are there that are not."""
         stops = stream
         if stream.on_error != "stop":
-            if self._own is None:
-                self._own = self._group.device.create_stream()
-            stops = self._own
+            if lane not in self._own:
+                self._own[lane] = self._group.device.create_stream()
+            stops = self._own[lane]
             stops.wait(stream)
-        if self._last is not None:
-            stops.wait(self._last)
+        for event in before:
+            stops.wait(event)
         algorithm(work, *what, stops)
         last = stops.record()
         if stops is not stream:
             stream.wait(last)
         return last
+
+    def _check_sound(self, call: str) -> None:
+        if self._failure:
+            raise Closed(
+                f"{call}: the collectives of this group ended with a failure ({self._failure}); make a new group",
+                call=call,
+                device=self._group.device.name,
+            )
+
+    def _fail(self, call: str, error: BaseException) -> None:
+        self._failure = self._failure or f"{call}: {type(error).__name__}: {error}"
+        self._end()
 
     def end(self) -> None:
         """Let go of everything; what is queued goes on."""
@@ -86,9 +128,10 @@ class Turns:
             self._end()
 
     def _end(self) -> None:
-        work, self._work, self._last = self._work, None, None
-        own, self._own = self._own, None
-        if own is not None:
+        work, self._work = self._work, None
+        self._lasts.clear()
+        for own in self._own.values():
             own.close(wait=False)
+        self._own.clear()
         if work is not None:
             work.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from peerlane.channel_ends import WINDOW
@@ -222,11 +221,14 @@ class Lanes:
         at = self._start + (self._work.rank * DEPTH + turn) * self._work.slot
         channel.write(part, at=at, notify=_SENT + turn, stream=stream)
 
-    def take(self, peer: int, nbytes: int, use: Callable[[Buffer], None], stream: Stream | None) -> None:
-        """Wait for the next piece, give it to ``use``, and let its slot go."""
-        number, channel = self._taken[peer], self._work.channels[peer]
+    def take(self, peer: int, nbytes: int, stream: Stream | None) -> Buffer:
+        """Wait for the next piece and return it; :meth:`let_go` comes before the next one."""
+        number = self._taken[peer]
         self._taken[peer] = number + 1
         turn = number % DEPTH
-        channel.wait(_SENT + turn, stream=stream)
-        use(self._slots[peer][turn][:nbytes])
-        channel.notify(_TAKEN + turn, stream=stream)
+        self._work.channels[peer].wait(_SENT + turn, stream=stream)
+        return self._slots[peer][turn][:nbytes]
+
+    def let_go(self, peer: int, stream: Stream | None) -> None:
+        """Let the sender use the slot of the piece that was taken last."""
+        self._work.channels[peer].notify(_TAKEN + (self._taken[peer] - 1) % DEPTH, stream=stream)
