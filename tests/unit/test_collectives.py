@@ -307,7 +307,10 @@ def test_a_rank_that_leaves_ends_the_others() -> None:
     ("call", "why"),
     [
         (lambda g: g.all_reduce(np.zeros(4), np.zeros(5), dtype="float64"), "dst has 32 bytes, src has 40"),
-        (lambda g: g.all_reduce(np.zeros(5, np.uint8), dtype="float32"), "5 bytes are no whole number"),
+        (
+            lambda g: g.all_reduce(np.zeros(5, np.uint8), dtype="float32"),
+            "5 bytes at 0x[0-9a-f]+ are no whole number",
+        ),
         (lambda g: g.all_reduce(np.zeros(5), dtype="float32", algorithm="tree"), "valid are one-shot"),
         (lambda g: g.all_reduce(np.zeros(5), dtype="float31"), "dtype is 'float31'"),
         (lambda g: g.all_reduce(np.zeros(5), dtype="float32", op="mean"), "op is 'mean'"),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from peerlane.stream import Stream
 
 ALL_REDUCE = {"one-shot": one_shot, "two-shot": two_shot, "ring": ring}
-_LONGEST_ONE_SHOT = 32 << 10  # bytes; docs/performance.md
+_LONGEST_ONE_SHOT = 64 << 10  # bytes; docs/performance.md
 
 
 class Collectives:
@@ -90,9 +90,10 @@ class Collectives:
         """
         call = "Group.broadcast"
         self._begin(call, stream)
-        whole, root = as_buffer(buffer), self._checked_peer(call, root)
+        root = self._checked_peer(call, root)
+        whole = as_buffer(buffer) if self.rank == root else _target(buffer)
         if self.size > 1:
-            self._turns.run(call, stream, broadcast, whole, root)
+            self._turns.run(call, stream, broadcast, whole, root, nbytes=whole.size)
 
     def all_gather(self, dst: Any, src: Any = None, *, stream: Stream | None = None) -> None:
         """Have the parts of all ranks side by side, in rank order, in all of them.
@@ -114,13 +115,13 @@ class Collectives:
         """
         call = "Group.all_gather"
         self._begin(call, stream)
-        whole = as_buffer(dst)
+        whole = _target(dst)
         part = self._part(call, "dst", whole)
         own = part if src is None else as_buffer(src)
         _check_equal(call, "a part of dst", part, "src", own)
         _check_apart(call, whole, own, part)
         if self.size > 1:
-            self._turns.run(call, stream, all_gather, whole, own)
+            self._turns.run(call, stream, all_gather, whole, own, nbytes=whole.size)
         elif own.address != part.address:
             copy(part, own, stream=stream)
 
@@ -166,14 +167,14 @@ class Collectives:
             raise InvalidValue(
                 f"{call}: algorithm is {algorithm!r}; valid are {', '.join(ALL_REDUCE)}", call=call
             )
-        whole = as_buffer(dst)
+        whole = _target(dst)
         own = whole if src is None else as_buffer(src)
         _check_equal(call, "dst", whole, "src", own)
         _check_apart(call, whole, own, whole)
-        operation = _operation(call, dtype, op, own)
+        operation = _operation(call, dtype, op, own, whole)
         if self.size > 1:
             name = algorithm or ("one-shot" if own.size <= _LONGEST_ONE_SHOT else "two-shot")
-            self._turns.run(call, stream, ALL_REDUCE[name], whole, own, operation)
+            self._turns.run(call, stream, ALL_REDUCE[name], whole, own, operation, nbytes=whole.size)
         elif own.address != whole.address:
             copy(whole, own, stream=stream)
 
@@ -199,13 +200,13 @@ class Collectives:
         """
         call = "Group.reduce_scatter"
         self._begin(call, stream)
-        part, whole = as_buffer(dst), as_buffer(src)
+        part, whole = _target(dst), as_buffer(src)
         own = self._part(call, "src", whole)
         _check_equal(call, "dst", part, "a part of src", own)
         _check_apart(call, whole, part, own)
-        operation = _operation(call, dtype, op, part)
+        operation = _operation(call, dtype, op, part, whole)
         if self.size > 1:
-            self._turns.run(call, stream, reduce_scatter, part, whole, operation)
+            self._turns.run(call, stream, reduce_scatter, part, whole, operation, nbytes=whole.size)
         elif part.address != own.address:
             copy(part, own, stream=stream)
 
@@ -242,13 +243,13 @@ class Collectives:
         self._begin(call, stream)
         root = self._checked_peer(call, root)
         own = as_buffer(dst if src is None else src)
-        target = as_buffer(dst) if self.rank == root else None
+        target = _target(dst) if self.rank == root else None
         if target is not None:
             _check_equal(call, "dst", target, "src", own)
             _check_apart(call, target, own, target)
         operation = _operation(call, dtype, op, own)
         if self.size > 1:
-            self._turns.run(call, stream, reduce_to_root, target, own, operation, root)
+            self._turns.run(call, stream, reduce_to_root, target, own, operation, root, nbytes=own.size)
         elif target is not None and own.address != target.address:
             copy(target, own, stream=stream)
 
@@ -274,14 +275,14 @@ class Collectives:
         """
         call = "Group.scatter"
         self._begin(call, stream)
-        root, part = self._checked_peer(call, root), as_buffer(dst)
+        root, part = self._checked_peer(call, root), _target(dst)
         whole = as_buffer(src) if self.rank == root else None
         if whole is not None:
             own = self._part(call, "src", whole)
             _check_equal(call, "dst", part, "a part of src", own)
             _check_apart(call, whole, part, own)
         if self.size > 1:
-            self._turns.run(call, stream, scatter, part, whole, root)
+            self._turns.run(call, stream, scatter, part, whole, root, nbytes=part.size)
         elif whole is not None and part.address != whole.address:
             copy(part, whole, stream=stream)
 
@@ -309,14 +310,14 @@ class Collectives:
         call = "Group.send"
         self._begin(call, stream)
         whole, peer = as_buffer(src), self._checked_other(call, peer)
-        self._turns.run(call, stream, send, whole, peer, lane=("to", peer))
+        self._turns.run(call, stream, send, whole, peer, lane=("to", peer), nbytes=whole.size)
 
     def recv(self, dst: Any, peer: int, *, stream: Stream | None = None) -> None:
         """Receive bytes of a rank, in the order in which it sends; parameters and errors are as of :meth:`send`."""
         call = "Group.recv"
         self._begin(call, stream)
-        whole, peer = as_buffer(dst), self._checked_other(call, peer)
-        self._turns.run(call, stream, receive, whole, peer, lane=("from", peer))
+        whole, peer = _target(dst), self._checked_other(call, peer)
+        self._turns.run(call, stream, receive, whole, peer, lane=("from", peer), nbytes=whole.size)
 
     def all_to_all(self, dst: Any, src: Any, *, stream: Stream | None = None) -> None:
         """Have part ``i`` of each rank's bytes at rank ``i``, in rank order.
@@ -336,7 +337,7 @@ class Collectives:
         """
         call = "Group.all_to_all"
         self._begin(call, stream)
-        into, whole = as_buffer(dst), as_buffer(src)
+        into, whole = _target(dst), as_buffer(src)
         each = self._part(call, "src", whole).size
         _check_equal(call, "dst", into, "src", whole)
         _check_apart(call, into, whole, None)
@@ -376,7 +377,7 @@ class Collectives:
         """
         call = "Group.all_to_all_v"
         self._begin(call, stream)
-        into, whole = as_buffer(dst), as_buffer(src)
+        into, whole = _target(dst), as_buffer(src)
         _check_apart(call, into, whole, None)
         takes, gives = self._counts_of(call, "receives", receives), self._counts_of(call, "sends", sends)
         to = self._counts_of(call, "receives_at", receives_at or _side_by_side(takes))
@@ -402,7 +403,7 @@ class Collectives:
         incoming = [dst[at : at + nbytes] for at, nbytes in zip(to, takes, strict=True)]
         outgoing = [src[at : at + nbytes] for at, nbytes in zip(origin, gives, strict=True)]
         if self.size > 1:
-            self._turns.run(call, stream, all_to_all, incoming, outgoing)
+            self._turns.run(call, stream, all_to_all, incoming, outgoing, nbytes=max(src.size, dst.size))
         else:
             copy(incoming[0], outgoing[0], stream=stream)
 
@@ -466,11 +467,19 @@ def _check_apart(call: str, dst: Buffer, src: Buffer, where: Buffer | None) -> N
         )
 
 
-def _operation(call: str, dtype: npt.DTypeLike, op: str, src: Buffer) -> Operation:
+def _target(dst: Any) -> Buffer:
+    buffer = as_buffer(dst)
+    buffer.writable_address  # noqa: B018 - raises the text that says why it may not be written
+    return buffer
+
+
+def _operation(call: str, dtype: npt.DTypeLike, op: str, *ends: Buffer) -> Operation:
     width = reductions.width_of(reductions.number_of(call, dtype, op))
-    if src.size % width:
-        raise InvalidValue(
-            f"{call}: {src.size:,} bytes are no whole number of elements of {width}; {src.size % width} left over",
-            call=call,
-        )
+    for end in ends:
+        if end.size % width or end.address % width:
+            raise InvalidValue(
+                f"{call}: {end.size:,} bytes at {end.address:#x} are no whole number of elements of {width} bytes, "
+                f"at a multiple of {width}",
+                call=call,
+            )
     return Operation(dtype, op)

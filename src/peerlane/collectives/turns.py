@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from peerlane.stream import Stream
 
 
+_LONG = 4 << 20  # bytes; from here on waits are long too, and a stream waits better than a call
+
 #: ``"to"`` or ``"from"``, and the peer.
 Lane: TypeAlias = "tuple[str, int]"
 
@@ -48,8 +50,9 @@ class Turns:
         algorithm: Callable[..., None],
         *what: Any,
         lane: Lane | None = None,
+        nbytes: int = 0,
     ) -> None:
-        """Run a collective behind those before it, or queue it on a stream.
+        """Run a collective of so many bytes behind those before it, or queue it on a stream.
 
         One that fails half-way leaves nobody knows which records behind: the channels end, so that no peer waits for
         this rank, and there are no more collectives.
@@ -67,13 +70,17 @@ class Turns:
                 self._check_sound(call)
                 before = [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]
             try:
-                if stream is None:
+                last = None
+                if stream is not None:
+                    last = self._queue(work, stream, lane, before, algorithm, what)
+                elif nbytes < _LONG:
                     for event in before:
                         event.sync()
                     algorithm(work, *what, None)
-                    last = None
                 else:
-                    last = self._queue(work, stream, lane, before, algorithm, what)
+                    own = self._own_stream(lane)
+                    self._queue(work, own, lane, before, algorithm, what)
+                    own.sync()
             except BaseException as error:
                 with self._lock:
                     self._fail(call, error)
@@ -97,9 +104,7 @@ class Turns:
         """Queue a collective on a stream that stops at a failure: none is told that bytes are there that are not."""
         stops = stream
         if stream.on_error != "stop":
-            if lane not in self._own:
-                self._own[lane] = self._group.device.create_stream()
-            stops = self._own[lane]
+            stops = self._own_stream(lane)
             stops.wait(stream)
         for event in before:
             stops.wait(event)
@@ -108,6 +113,11 @@ class Turns:
         if stops is not stream:
             stream.wait(last)
         return last
+
+    def _own_stream(self, lane: Lane | None) -> Stream:
+        if lane not in self._own:
+            self._own[lane] = self._group.device.create_stream()
+        return self._own[lane]
 
     def _check_sound(self, call: str) -> None:
         if self._failure:
@@ -119,6 +129,9 @@ class Turns:
 
     def _fail(self, call: str, error: BaseException) -> None:
         self._failure = self._failure or f"{call}: {type(error).__name__}: {error}"
+        for own in self._own.values():
+            own.abort(close=True)
+        self._own.clear()
         self._end()
 
     def end(self) -> None:
