@@ -35,6 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "transfers",
             "channel_ends",
             "channel",
+            "collectives",
             "group",
         ),
     ),
