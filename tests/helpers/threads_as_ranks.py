@@ -16,7 +16,7 @@ SECONDS = 60.0
 _names = itertools.count()
 
 
-class _Exchange:
+class Exchange:
     """An all-gather of bytes among threads."""
 
     def __init__(self, size: int) -> None:
@@ -37,7 +37,7 @@ def run_ranks(
     size: int, work: Callable[[pl.Group], T], *, ends_together: bool = True, **options: Any
 ) -> list[T]:
     """Let ``size`` threads be the ranks of a group; return what ``work`` returned in each, in order."""
-    met, name = _Exchange(size), f"ranks{next(_names)}"
+    met, name = Exchange(size), f"ranks{next(_names)}"
 
     def rank(number: int) -> T:
         with pl.Group(number, size, rendezvous=met.of(number), name=name, **options) as group:

@@ -9,7 +9,7 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node
-from helpers.ranks import run_ranks
+from helpers.threads_as_ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(120)
 
