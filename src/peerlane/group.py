@@ -399,7 +399,8 @@ class Group(Collectives):
             if said.device >= len(present):
                 raise InvalidValue(f"Group: rank {rank} says device {said.device}, which this node lacks")
             members.append(Member(rank, said.pid, present[said.device]))
-            sharing_failures.process_names[said.pid] = f"rank {rank}"
+            is_here = said.pid == self._pid
+            sharing_failures.process_names[said.pid] = "a rank of this process" if is_here else f"rank {rank}"
             self._open_route(present[said.device])
         if self.size > 1:
             self._watch(hellos, patience, deadline)
