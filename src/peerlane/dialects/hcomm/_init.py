@@ -236,9 +236,10 @@ def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Set
     members = ".".join(map(str, ids)) if len(ids) < 32 else _meeting.digest_of(repr(ids).encode())
     use = _meeting.next_use(f"{parent.key}.{parent.group.rank}.{number}.{members}")
     key = _meeting.digest_of(f"{parent.key}.{number}.{members}.{use}".encode())
+    end: _meeting.End = _nothing
     if rank:
         found = parent.line.get(f"sub/{key}", timeout=settings.connect_timeout)
-        address, end = found.decode(), _nothing
+        address = found.decode()
     else:
         address, end = _meeting.serve(len(ids))
         parent.line.put(f"sub/{key}", address.encode())
@@ -261,5 +262,5 @@ def HcclCommDestroy(comm: Handle) -> None:
     _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
 
 
-def _nothing() -> None:
+def _nothing(_met: bool) -> None:
     pass
