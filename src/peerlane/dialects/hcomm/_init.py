@@ -252,7 +252,8 @@ def HcclCommDestroy(comm: Handle) -> None:
 
     One that waits for its channels in another thread may be destroyed: that call fails at once.
 
-    Refuses: 2 NULL; 6 destroyed; 20 operations of its threads are under way
+    Refuses: 2 NULL; 6 destroyed; 20 operations of its threads are under way; 4 strict notifies were recorded and not
+        consumed, and it is destroyed all the same
     Basis: D
     """
     found = comm_of(comm)
