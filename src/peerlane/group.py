@@ -11,27 +11,40 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane import _core, sharing_failures
 from peerlane.buffer import Buffer
 from peerlane.channel import Channel
 from peerlane.channel_ends import WINDOW, Ends
+from peerlane.collectives import Collectives
 from peerlane.departures import Departures
-from peerlane.device import Device, Host, devices
+from peerlane.device import Device, Host, before_leaving, devices
 from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
 from peerlane.handshake import MAX_TAG, MOST_NOTIFIES, PROTOCOL, Hello
 from peerlane.notify import NotifyKind
-from peerlane.rendezvous.meet import Exchange, Meeting, meet
 from peerlane.timeouts import checked_timeout
 
 if TYPE_CHECKING:
     from peerlane.rendezvous import Rendezvous
+    from peerlane.rendezvous.meet import Exchange, Meeting
     from peerlane.sharing import Handle
 
 _LONGEST_NAME = 64
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
+
+
+#: Buffers that peers may reach, by tag, and the handle of those that were offered to another process.
+Memories: TypeAlias = "dict[str, tuple[Buffer, Handle | None]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A channel whose other end has not answered yet: the key of its invitation, and this end."""
+
+    key: str
+    ends: Ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +56,7 @@ class Member:
     device: Device
 
 
-class Group:
+class Group(Collectives):
     """The ranks of a program, one device each, that write into each other's memory over channels.
 
     Made by all ranks at about the same time.  Ranks are processes, threads of one process, or both; they are on
@@ -65,6 +78,9 @@ class Group:
     notifies : str
         What the notifies of its channels are: ``"binary"``: records count as one until one is consumed; ``"strict"``:
         doubled and left over ones are failures; ``"fifo"``: each counts.  The same in all ranks.
+    workspace : int
+        Bytes of scratch memory for collectives, allocated by the first one; longer ones go through it in pieces.  The
+        same in all ranks.
     name : str
         Tells the groups of a program apart that are made at the same time.
     timeout : float, optional
@@ -99,9 +115,12 @@ class Group:
         device: Device | None = None,
         window: int | Buffer = 1 << 20,
         notifies: str = "binary",
+        workspace: int = 8 << 20,
         name: str = "world",
         timeout: float | None = 60.0,
     ) -> None:
+        from peerlane.rendezvous.meet import meet
+
         call = "Group"
         kind = _KINDS.get(notifies) if isinstance(notifies, str) else None
         if kind is None:
@@ -113,6 +132,7 @@ class Group:
         if device is not None and not isinstance(device, Device):
             raise TypeError(f"{call}: device must be a Device or None, not {type(device).__name__}")
         checked_timeout(call, timeout)
+        self._prepare_collectives(call, workspace)
         with contextlib.ExitStack() as undo:
             patience = 1e9 if timeout is None else timeout
             meeting = meet(call, rank, size, rendezvous, name=name, timeout=patience)
@@ -120,10 +140,13 @@ class Group:
             self.name, self._key = name, f"{name}.{meeting.number}"
             self._fill(meeting, kind, device, patience)
             self.window = self._make_window(window, undo)
-            self._registered: dict[str, tuple[Buffer, Handle | None]] = {WINDOW: (self.window, None)}
+            self._registered: Memories = {WINDOW: (self.window, None)}
             self.members = self._meet_members(patience)
             undo.pop_all()
         _open.add(self)
+        # At the exit before the rendezvous, which was made just now, closes.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
 
     def _fill(self, meeting: Meeting, kind: NotifyKind, device: Device | None, patience: float) -> None:
         self._meeting, self._kind, self._patience = meeting, kind, patience
@@ -133,7 +156,7 @@ class Group:
         self._pid = os.getpid()
         self._is_closed = False
         self._departures: Departures | None = None
-        self._counts: dict[tuple[int, str], int] = {}
+        self._counts: dict[tuple[str, int], int] = {}
         self._channels: list[Channel] = []
         self._imported: dict[tuple[int, str], Buffer] = {}
         self._lock = threading.Lock()
@@ -243,30 +266,42 @@ class Group:
         patience = self._patience if timeout is None else timeout
         deadline = time.monotonic() + patience
         with contextlib.ExitStack() as undo:
-            begun: list[tuple[int, str, Ends]] = []
+            begun = []
             for peer, count, title in zip(wanted, counts, titles, strict=True):
-                with self._lock:
-                    made_before = self._counts.get((peer, title), 0)
-                    self._counts[peer, title] = made_before + 1
-                number = f"{title}.{made_before + 1}" if title else f"{made_before + 1}"
-                ends = Ends(self, peer, count)
-                undo.callback(ends.close)
-                begun.append((peer, number, ends))
-                self._put(f"invite.{number}.{peer}", ends.invitation(self._offered(peer)).encode())
+                series = f"named.{title}" if title else "invite"
+                begun.append(self._invite(series, peer, self._registered, count))
+                undo.callback(begun[-1].ends.close)
             made = []
-            for peer, number, ends in begun:
-                said = self._get(call, f"invite.{number}.{self.rank}", peer, deadline)
-                made.append(Channel._make(ends, *ends.accept(call, said, patience)))
+            for each in begun:
+                made.append(self._accept(call, each, deadline))
                 undo.callback(made[-1].close)
-                self._put(f"have.{number}.{peer}", b"")
-            for peer, number, _ in begun:
+                self._put(f"have.{each.key}.{each.ends.peer}", b"")
+            for each in begun:
                 # A rank that has ended meanwhile will be missed when somebody waits for it.
                 with contextlib.suppress(PeerLost):
-                    self._get(call, f"have.{number}.{self.rank}", peer, deadline)
+                    self._get(call, f"have.{each.key}.{self.rank}", each.ends.peer, deadline)
             undo.pop_all()
         with self._lock:
             self._channels += made
         return made
+
+    def _invite(self, series: str, peer: int, memories: Memories, notifies: int) -> Begun:
+        """Offer a peer the next channel of a series, without waiting for it."""
+        with self._lock:
+            number = self._counts[series, peer] = self._counts.get((series, peer), 0) + 1
+        begun = Begun(f"{series}.{number}", Ends(self, peer, notifies))
+        try:
+            self._put(f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories)).encode())
+        except BaseException:
+            begun.ends.close()
+            raise
+        return begun
+
+    def _accept(self, call: str, begun: Begun, deadline: float) -> Channel:
+        """Return the channel that was offered, when the peer has offered its end."""
+        said = self._get(call, f"{begun.key}.{self.rank}", begun.ends.peer, deadline)
+        left = max(0.0, deadline - time.monotonic())
+        return Channel._make(begun.ends, *begun.ends.accept(call, said, left))
 
     def close(self) -> None:
         """End its channels, its window and its end of the rendezvous; idempotent.  What is queued goes on.
@@ -293,6 +328,7 @@ class Group:
                     ends.callback(handle.close)
             for buffer in self._imported.values():
                 ends.callback(buffer.close)
+            ends.callback(self._end_collectives)
             for channel in self._channels:
                 ends.callback(channel.close)
 
@@ -379,17 +415,17 @@ class Group:
             with contextlib.suppress(OutOfMemory):  # as many peers as the profile allows: bytes are staged
                 self.device.peers.add(peer)
 
-    def _offered(self, peer: int) -> dict[str, Buffer | Handle]:
+    def _offered(self, peer: int, memories: Memories) -> dict[str, Buffer | Handle]:
         """Return what a peer may reach, by tag: handles that let it, or the buffers themselves in one process."""
         pid = self.members[peer].pid
         with self._lock:
             if pid == self._pid:
-                return {tag: buffer for tag, (buffer, _) in self._registered.items()}
+                return {tag: buffer for tag, (buffer, _) in memories.items()}
             offered: dict[str, Buffer | Handle] = {}
-            for tag, (buffer, handle) in self._registered.items():
+            for tag, (buffer, handle) in memories.items():
                 if handle is None:
                     handle = buffer.export()
-                    self._registered[tag] = (buffer, handle)
+                    memories[tag] = (buffer, handle)
                 handle.allow.add(pid)
                 offered[tag] = handle
             return offered
@@ -420,7 +456,7 @@ def _close_all() -> None:
             group.close()
 
 
-atexit.register(_close_all)
+before_leaving.append(_close_all)
 
 
 def _of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:

@@ -14,6 +14,7 @@ _TYPES = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "bfloat16", "float32", "float64"),
 )
+_WIDTHS = (1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8)
 _OPERATIONS = ("sum", "prod", "max", "min")
 _NUMBERS = {
     (dtype, op): number
@@ -40,6 +41,11 @@ def number_of(call: str, dtype: npt.DTypeLike, op: str) -> int:
     if op not in _OPERATIONS:
         raise InvalidValue(f"{call}: op is {op!r}; valid are {', '.join(_OPERATIONS)}", call=call)
     return _NUMBERS[_name(call, dtype), op]
+
+
+def width_of(number: int) -> int:
+    """Return the bytes of an element of the reduction that :func:`number_of` returned."""
+    return _WIDTHS[number // len(_OPERATIONS)]
 
 
 def _name(call: str, dtype: Any) -> str:

@@ -27,6 +27,17 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("notify", "event", "trace", "stream"),
         *("origins", "address_range", "physical", "sharing", "sharing_failures"),
         *("device", "buffer", "copies", "descriptor", "raw", "reductions", "rendezvous", ""),
+        *(
+            "handshake",
+            "delivery",
+            "departures",
+            "signalling",
+            "transfers",
+            "channel_ends",
+            "channel",
+            "collectives",
+            "group",
+        ),
     ),
     ("dialects", "cli", "testing", "__main__"),
 )
@@ -96,6 +107,9 @@ ATTRIBUTES = {
     peerlane.Physical: "close device export export_fd id is_closed is_imported is_read_only open open_fd size",
     peerlane.AddressRange: "access address close device grow is_closed map mappings set_access size unmap",
     peerlane.Handle: "allow close importers is_closed",
+    peerlane.Group: "channel channels close deregister is_closed register",
+    peerlane.Channel: "close drain fence is_closed notifies notify peer_notifies read read_blocks read_reduce route "
+    "wait write write_blocks write_reduce",
 }
 
 

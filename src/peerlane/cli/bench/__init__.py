@@ -19,18 +19,22 @@ if TYPE_CHECKING:
     from peerlane.cli.bench.measure import Figure, Skip
     from peerlane.cli.bench.plan import Plan
 
-HELP = "measure copies, calls, streams, sharing and look-ups against references timed in the same run"
+HELP = "measure copies, calls, streams, sharing, look-ups and collectives against references timed in the same run"
 
 NODE = "devices=2,memory=1TiB,cache_bytes=0"
 
-_SUBJECTS = ("copy", "call", "overlap", "submit", "batch", "share", "lookup", "scale", "wait")
+_SUBJECTS = ("copy", "call", "overlap", "submit", "batch", "share", "lookup", "scale", "wait", "collective")
 _ROUNDS = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to ``parser``."""
     parser.add_argument("what", choices=(*_SUBJECTS, "all"), help="what to measure")
-    parser.add_argument("--sizes", metavar="LIST", help="bytes of the copies (default: 64K,1M,64M,1G)")
+    parser.add_argument(
+        "--sizes",
+        metavar="LIST",
+        help="bytes of the copies (default: 64K,1M,64M,1G) or all-reduces (64,64K,1M,64M)",
+    )
     parser.add_argument(
         "--with",
         dest="rivals",
@@ -56,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         figures, more = _measured(
             args.what,
             plan.Plan(
-                sizes=_sizes(args.sizes),
+                sizes=_sizes(args.what, args.sizes),
                 rivals=tuple(names),
                 rounds=plan.checked_rounds(args.rounds),
                 say=lambda words: progress.update(task, description=words),
@@ -76,6 +80,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
     from peerlane.cli.bench import (
         batches,
         calls,
+        collectives,
         copies,
         lookups,
         overlaps,
@@ -99,6 +104,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
             "lookup": lambda: lookups.measure(plan, NODE),
             "scale": lambda: scale.measure(plan),
             "wait": lambda: waits.measure(plan, devices),
+            "collective": lambda: collectives.measure(plan, devices, NODE),
         }
         for subject in _SUBJECTS if what == "all" else (what,):
             done, left = measures[subject]()
@@ -109,16 +115,18 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
     return figures, skips
 
 
-def _sizes(text: str | None) -> tuple[int, ...]:
-    from peerlane.cli.bench import copies, plan
+def _sizes(what: str, text: str | None) -> tuple[int, ...]:
+    from peerlane.cli.bench import collectives, copies, plan
 
-    return copies.DEFAULT_SIZES if text is None else plan.parse_sizes(text)
+    if text is not None:
+        return plan.parse_sizes(text)
+    return collectives.DEFAULT_SIZES if what == "collective" else copies.DEFAULT_SIZES
 
 
 def _check_combination(args: argparse.Namespace) -> None:
     """Refuse options that would change nothing."""
     useful = {
-        "--sizes": (args.sizes, ("copy", "all")),
+        "--sizes": (args.sizes, ("copy", "collective", "all")),
         "--plot": (args.plot, ("copy", "all")),
         "--with": (args.rivals, ("copy", "call", "all")),
     }

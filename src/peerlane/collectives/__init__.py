@@ -1,0 +1,5 @@
+"""What all ranks of a group do together: one algorithm a file, written with channels, copies and reductions only."""
+
+from peerlane.collectives.methods import Collectives
+
+__all__ = ["Collectives"]

@@ -1,0 +1,31 @@
+"""All-reduce for small sizes: each rank writes all it has to all others, and each combines by itself.
+
+One exchange; at each rank ``n - 1`` writes, ``n - 1`` reductions and a copy of the whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from peerlane.collectives.pieces import pieces
+from peerlane.copies import copy
+
+if TYPE_CHECKING:
+    from peerlane.buffer import Buffer
+    from peerlane.collectives.folding import Operation
+    from peerlane.collectives.workspace import Workspace
+    from peerlane.stream import Stream
+
+
+def one_shot(work: Workspace, dst: Buffer, src: Buffer, operation: Operation, stream: Stream | None) -> None:
+    """Have the combination of all ranks' ``src`` in ``dst``."""
+    for first, last in pieces(src.size, work.slot):
+        own, step = src[first:last], work.board.begin(stream)
+        for peer in work.others:
+            step.write(peer, own)
+        for peer in work.others:
+            step.await_data(peer)
+        slots = [step.mine(rank, last - first) for rank in range(work.size)]
+        result = operation.fold(work.rank, work.size, own, slots.__getitem__, stream)
+        copy(dst[first:last], result, stream=stream)
+        step.end()

@@ -1,0 +1,22 @@
+"""Barrier: each rank tells all others that it has come, and waits for all of them; one exchange.
+
+Two notifies take turns: who has left a barrier knows that all have come to it, and so have left the one before and
+consumed its records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from peerlane.collectives.workspace import Workspace
+    from peerlane.stream import Stream
+
+
+def barrier(work: Workspace, stream: Stream | None) -> None:
+    """Return, or let the stream go on, when all ranks have come."""
+    notify, channels = work.turn_of_barrier(), work.channels.everyone()
+    for channel in channels:
+        channel.notify(notify, stream=stream)
+    for channel in channels:
+        channel.wait(notify, stream=stream)

@@ -1,0 +1,30 @@
+"""Broadcast, pulled: the root lays a piece into its own memory, and all others read it there, side by side.
+
+Passes over the bytes: one at the root, one at each other rank.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from peerlane.collectives.pieces import pieces
+from peerlane.copies import copy
+
+if TYPE_CHECKING:
+    from peerlane.buffer import Buffer
+    from peerlane.collectives.workspace import Workspace
+    from peerlane.stream import Stream
+
+
+def broadcast(work: Workspace, buffer: Buffer, root: int, stream: Stream | None) -> None:
+    """Have the root's bytes in the buffers of all."""
+    for first, last in pieces(buffer.size, work.slot):
+        step = work.board.begin(stream)
+        if work.rank == root:
+            copy(step.mine(root, last - first), buffer[first:last], stream=stream)
+            for peer in work.others:
+                step.tell_data(peer)
+        else:
+            step.await_data(root)
+            step.read(root, root, buffer[first:last])
+        step.end()

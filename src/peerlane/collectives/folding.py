@@ -1,0 +1,44 @@
+"""The order of reductions: always by rank, so that floating point gives the same bits whatever the algorithm.
+
+The result of n ranks is ``(((a0 OP a1) OP a2) OP ...) OP an``, as :func:`peerlane.reduce` computes each OP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from peerlane.copies import copy, reduce
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from peerlane.buffer import Buffer
+    from peerlane.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What combines elements: their type, and ``sum``, ``prod``, ``max`` or ``min``."""
+
+    dtype: npt.DTypeLike
+    op: str
+
+    def combine(self, dst: Buffer, src: Buffer, stream: Stream | None) -> None:
+        """Combine ``src`` into ``dst``."""
+        reduce(dst, src, dtype=self.dtype, op=self.op, stream=stream)
+
+    def fold(
+        self, rank: int, size: int, own: Buffer, slot: Callable[[int], Buffer], stream: Stream | None
+    ) -> Buffer:
+        """Combine what all ranks left in this one's slots with its own, and return the slot that has the result.
+
+        Rank 0 begins with its own; others begin in the slot of rank 0.
+        """
+        result = slot(0)
+        if rank == 0:
+            copy(result, own, stream=stream)
+        for each in range(1, size):
+            self.combine(result, own if each == rank else slot(each), stream)
+        return result

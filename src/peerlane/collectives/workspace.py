@@ -1,0 +1,234 @@
+"""What collectives stand on: scratch memory of each rank, channels to all peers, and who may use which slot."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from peerlane.channel_ends import WINDOW
+from peerlane.errors import Busy
+
+if TYPE_CHECKING:
+    from peerlane.buffer import Buffer
+    from peerlane.channel import Channel
+    from peerlane.group import Begun, Group, Memories
+    from peerlane.stream import Stream
+
+DEPTH = 3  # pieces under way at a time: as many as the longest pipeline has stages
+SMALLEST_SLOT = 4096
+
+#: Indices of the notifies of each channel.  A record is made only when the one before is known to be consumed.
+_DATA, _RESULT, _DONE = 0, DEPTH, 2 * DEPTH
+_SENT, _TAKEN = 4 * DEPTH, 5 * DEPTH
+_BARRIER = 6 * DEPTH
+_NOTIFIES = 6 * DEPTH + 2
+
+
+class Workspace:
+    """Scratch memory of this rank, which peers write to and read, and the channels to them.
+
+    Whatever takes ``stream`` is queued there, or complete on return if it is None.
+
+    Parameters
+    ----------
+    group : Group
+    nbytes : int
+        Of scratch memory, at about.
+
+    Attributes
+    ----------
+    rank, size : int
+    slot : int
+        Bytes that one rank can leave in another's memory at a time; a multiple of 64.
+    others : list of int
+        The other ranks, from the next one on and round.
+    board : Board
+    lanes : Lanes
+    """
+
+    def __init__(self, group: Group, nbytes: int) -> None:
+        self.rank, self.size = group.rank, group.size
+        self.others = [(self.rank + step) % self.size for step in range(1, self.size)]
+        share = nbytes // (2 * DEPTH * self.size)
+        self.slot = max(SMALLEST_SLOT, share - share % SMALLEST_SLOT)
+        area = self.size * DEPTH * self.slot
+        memory = group.device.allocate(2 * area, peer=True)
+        self._memories: Memories = {WINDOW: (memory, None)}
+        self.channels = Channels(group, self._memories, self.others)
+        self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area:], area)
+        self._barriers = 0
+
+    def slots(self, memory: Buffer) -> list[list[Buffer]]:
+        """Return the slots of one area, by rank and turn."""
+        starts = [[(peer * DEPTH + turn) * self.slot for turn in range(DEPTH)] for peer in range(self.size)]
+        return [[memory[at : at + self.slot] for at in turns] for turns in starts]
+
+    def turn_of_barrier(self) -> int:
+        """Return the notify of a barrier; the one before uses the other."""
+        self._barriers ^= 1
+        return _BARRIER + self._barriers
+
+    def close(self) -> None:
+        """End the channels and the memory.  What peers have granted and nobody needed any more is no mistake."""
+        ((memory, handle),) = self._memories.values()
+        with contextlib.ExitStack() as ends:
+            ends.callback(memory.close)
+            if handle is not None:
+                ends.callback(handle.close)
+            ends.callback(self.channels.close)
+
+
+class Channels(dict[int, "Channel"]):
+    """The channels of the collectives, by peer.  All are offered at once, and each is made when it is first needed.
+
+    So two ranks can exchange something before the others come, and no order of first uses can deadlock.
+    """
+
+    def __init__(self, group: Group, memories: Memories, peers: list[int]) -> None:
+        super().__init__()
+        self._group, self._peers, self._begun = group, peers, dict[int, "Begun"]()
+        try:
+            for peer in peers:
+                self._begun[peer] = group._invite("collectives", peer, memories, _NOTIFIES)
+        except BaseException:
+            self.close()
+            raise
+
+    def __missing__(self, peer: int) -> Channel:
+        deadline = time.monotonic() + self._group._patience
+        made = self[peer] = self._group._accept("Group", self._begun[peer], deadline)
+        return made
+
+    def everyone(self) -> list[Channel]:
+        """Return the channels to all peers."""
+        return [self[peer] for peer in self._peers]
+
+    def close(self) -> None:
+        """End all; what was granted and not needed any more is no mistake."""
+        with contextlib.ExitStack() as ends:
+            for begun in self._begun.values():
+                ends.callback(begun.ends.close)
+            for channel in self.values():
+                ends.callback(_close_quietly, channel)
+
+
+def _close_quietly(channel: Channel) -> None:
+    with contextlib.suppress(Busy):
+        channel.close()
+
+
+class Board:
+    """Steps that all ranks take together: a slot of each in the memory of each.
+
+    In a step a rank may write to its slot in a peer's memory and to all slots of its own, tell peers that data or a
+    result is there, and read slots of theirs; it says when it needs none of them any more, and slots are used again
+    when all have said so.  At most ``DEPTH`` steps are under way.
+
+    A rank says so to all, by two times ``DEPTH`` notifies: who begins a step knows only that the others have begun
+    the one ``DEPTH`` before, and so have consumed what was said ``2 * DEPTH`` steps ago.
+    """
+
+    def __init__(self, work: Workspace, memory: Buffer) -> None:
+        self._work, self._slots, self._begun = work, work.slots(memory), 0
+
+    def begin(self, stream: Stream | None) -> Step:
+        """Begin the next step, once its slots are free everywhere."""
+        number = self._begun
+        self._begun += 1
+        step = Step(self._work, self._slots, number, stream)
+        if number >= DEPTH:
+            said = _DONE + (number - DEPTH) % (2 * DEPTH)
+            for channel in step.channels.everyone():
+                channel.wait(said, stream=stream)
+        return step
+
+
+class Step:
+    """One step on the board.
+
+    Parameters
+    ----------
+    work : Workspace
+    slots : list of list of Buffer
+        Of this rank's memory.
+    number : int
+    stream : Stream or None
+    """
+
+    __slots__ = ("_at", "_number", "_slot", "_slots", "_turn", "channels", "rank", "stream")
+
+    def __init__(
+        self, work: Workspace, slots: list[list[Buffer]], number: int, stream: Stream | None
+    ) -> None:
+        self._number, self._turn, self._slots, self._slot = number, number % DEPTH, slots, work.slot
+        self.rank, self.channels, self.stream = work.rank, work.channels, stream
+        self._at = (self.rank * DEPTH + self._turn) * self._slot
+
+    def mine(self, rank: int, nbytes: int) -> Buffer:
+        """Return what a rank left in this one's memory."""
+        return self._slots[rank][self._turn][:nbytes]
+
+    def write(self, peer: int, part: Buffer) -> None:
+        """Write to this rank's slot in a peer's memory, and say that the data is there."""
+        self.channels[peer].write(part, at=self._at, notify=_DATA + self._turn, stream=self.stream)
+
+    def read(self, peer: int, rank: int, part: Buffer) -> None:
+        """Read a rank's slot in a peer's memory."""
+        at = (rank * DEPTH + self._turn) * self._slot
+        self.channels[peer].read(part, at=at, stream=self.stream)
+
+    def tell_data(self, peer: int) -> None:
+        """Tell a peer that data is there."""
+        self.channels[peer].notify(_DATA + self._turn, stream=self.stream)
+
+    def await_data(self, peer: int) -> None:
+        """Wait until a peer's data is there."""
+        self.channels[peer].wait(_DATA + self._turn, stream=self.stream)
+
+    def tell_result(self, peer: int) -> None:
+        """Tell a peer that a result is there, made of the data."""
+        self.channels[peer].notify(_RESULT + self._turn, stream=self.stream)
+
+    def await_result(self, peer: int) -> None:
+        """Wait until a peer's result is there."""
+        self.channels[peer].wait(_RESULT + self._turn, stream=self.stream)
+
+    def end(self) -> None:
+        """Say that this rank needs nothing of the step any more."""
+        said = _DONE + self._number % (2 * DEPTH)
+        for channel in self.channels.everyone():
+            channel.notify(said, stream=self.stream)
+
+
+class Lanes:
+    """From each rank to each other one: ``DEPTH`` slots in the receiver's memory, used in turns.
+
+    The two ends of a lane must move pieces of the same sizes in the same order; lanes know nothing of each other.
+    """
+
+    def __init__(self, work: Workspace, memory: Buffer, start: int) -> None:
+        self._work, self._slots, self._start = work, work.slots(memory), start
+        self._sent, self._taken = [0] * work.size, [0] * work.size
+
+    def send(self, peer: int, part: Buffer, stream: Stream | None) -> None:
+        """Send a piece, at most a slot, once there is room for it."""
+        number, channel = self._sent[peer], self._work.channels[peer]
+        self._sent[peer] = number + 1
+        turn = number % DEPTH
+        if number >= DEPTH:
+            channel.wait(_TAKEN + turn, stream=stream)
+        at = self._start + (self._work.rank * DEPTH + turn) * self._work.slot
+        channel.write(part, at=at, notify=_SENT + turn, stream=stream)
+
+    def take(self, peer: int, nbytes: int, stream: Stream | None) -> Buffer:
+        """Wait for the next piece and return it; :meth:`let_go` comes before the next one."""
+        number = self._taken[peer]
+        self._taken[peer] = number + 1
+        turn = number % DEPTH
+        self._work.channels[peer].wait(_SENT + turn, stream=stream)
+        return self._slots[peer][turn][:nbytes]
+
+    def let_go(self, peer: int, stream: Stream | None) -> None:
+        """Let the sender use the slot of the piece that was taken last."""
+        self._work.channels[peer].notify(_TAKEN + (self._taken[peer] - 1) % DEPTH, stream=stream)

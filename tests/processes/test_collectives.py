@@ -1,0 +1,81 @@
+"""Collectives between processes: the bytes, and what becomes of those whose peer dies."""
+
+from __future__ import annotations
+
+import signal
+import time
+from os import kill
+
+import pytest
+
+from helpers.peers import PeerError
+from helpers.rank_peers import ask_all, ranks
+
+LOST_SECONDS = 2.5  # five times what is promised: the machine is shared
+
+pytestmark = pytest.mark.timeout(180)
+
+_EVERYTHING = """
+import numpy as np
+me, n = grp.rank, grp.size
+with grp.device.create_stream() as s:
+    for stream in (None, s):
+        for count in (2, 5_000, 1_500_000):
+            own = [np.random.default_rng(rank).normal(1, 1, count).astype(np.float32) for rank in range(n)]
+            want = own[0].copy()
+            for each in own[1:]:
+                want += each
+            for algorithm in (None, "one-shot", "two-shot", "ring"):
+                got = grp.device.allocate(4 * count)
+                got.copy_from(own[me])
+                grp.all_reduce(got, dtype="float32", algorithm=algorithm, stream=stream)
+                s.sync()
+                assert (got.view("float32") == want).all(), (count, algorithm)
+                got.close()
+            whole, part = np.zeros((n, count), np.float32), np.zeros(count // n, np.float32)
+            grp.all_gather(whole, own[me], stream=stream)
+            grp.reduce_scatter(part, own[me][: count // n * n], dtype="float32", stream=stream)
+            root = own[me].copy()
+            grp.broadcast(root, n - 1, stream=stream)
+            swapped = np.zeros((n, count), np.float32)
+            grp.all_to_all(swapped, np.stack([own[me] + to for to in range(n)]), stream=stream)
+            grp.barrier(stream=stream)
+            s.sync()
+            assert (whole == np.stack(own)).all()
+            assert (part == want[me * part.size : (me + 1) * part.size]).all()
+            assert (root == own[n - 1]).all()
+            assert (swapped == np.stack([each + me for each in own])).all()
+result = True
+"""
+
+
+@pytest.mark.parametrize("options", ["notifies='strict'", "workspace=0"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_results_are_those_of_numpy(size: int, options: str) -> None:
+    with ranks(size, options=options) as peers:
+        assert ask_all(peers, _EVERYTHING) == [True] * size
+
+
+@pytest.mark.parametrize("algorithm", ["one-shot", "two-shot", "ring"])
+@pytest.mark.parametrize("stream", ["None", "s"])
+def test_all_others_are_told_of_a_death(algorithm: str, stream: str) -> None:
+    code = f"""
+import numpy as np
+word = np.ones(100_000, np.float32)
+s = grp.device.create_stream()
+grp.barrier()
+while True:
+    grp.all_reduce(word, dtype="float32", op="max", algorithm="{algorithm}", stream={stream})
+    s.sync()
+"""
+    with ranks(4) as peers:
+        for each in peers:
+            each.send(code)
+        time.sleep(0.5)  # they are at it by now, most likely; else they are told all the same
+        began = time.monotonic()
+        kill(peers[2].pid, signal.SIGKILL)
+        for each in (peers[0], peers[1], peers[3]):
+            with pytest.raises(PeerError) as told:
+                each.receive()
+            assert told.value.kind == "PeerLost", str(told.value)
+        assert time.monotonic() - began < LOST_SECONDS

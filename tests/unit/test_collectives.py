@@ -1,0 +1,372 @@
+"""Collectives against NumPy: every operation, type and algorithm, in place and not, on streams and without."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import peerlane as pl
+from helpers.launched import until
+from helpers.promises import Node
+from helpers.threads_as_ranks import run_ranks
+
+SIZES = (1, 2, 3, 4, 8)
+ALGORITHMS = ("one-shot", "two-shot", "ring")
+TYPES = (
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "bfloat16"),
+)
+OPERATIONS = ("sum", "prod", "max", "min")
+WORKSPACE = 1 << 18  # so that a few 100 KiB take many pieces
+BYTES = (0, 8, 4104, 600_000)
+
+Run = Callable[[pl.Group, Any], None]
+
+
+@pytest.fixture(autouse=True)
+def here(node: Node) -> Iterator[None]:
+    node("devices=4")
+    yield
+    until(lambda: not [each for each in threading.enumerate() if each.name.startswith("peerlane-rendezvous")])
+
+
+def values(dtype: str, nbytes: int, rank: int, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Return a rank's elements, as bytes; of sums and products of floats the order matters."""
+    random = np.random.default_rng((seed, rank, nbytes))
+    if dtype == "bfloat16":
+        return (
+            (random.normal(1, 1, nbytes // 2).astype(np.float32).view(np.uint32) >> 16)
+            .astype(np.uint16)
+            .view(np.uint8)
+        )
+    kind = np.dtype(dtype)
+    count = nbytes // kind.itemsize
+    if kind.kind == "f":
+        return random.normal(1, 1, count).astype(kind).view(np.uint8)
+    return random.integers(0, 256, nbytes, np.uint8)
+
+
+def folded(parts: list[np.ndarray[Any, Any]], dtype: str, op: str) -> np.ndarray[Any, Any]:
+    """Combine in the order of ranks."""
+    result = parts[0].copy()
+    for part in parts[1:]:
+        if dtype == "bfloat16":
+            pl.reduce(result, part, dtype=dtype, op=op)
+            continue
+        function = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[op]
+        with np.errstate(all="ignore"):
+            function(result.view(dtype), part.view(dtype), out=result.view(dtype))
+    return result
+
+
+def device_bytes(group: pl.Group, content: np.ndarray[Any, Any]) -> pl.Buffer:
+    made = group.device.allocate(max(1, content.size))[: content.size]
+    made.copy_from(content)
+    return made
+
+
+def done(stream: pl.Stream | None) -> None:
+    if stream is not None:
+        stream.sync()
+
+
+def each_way(size: int, work: Callable[[pl.Group, pl.Stream | None], None], **options: Any) -> None:
+    """Run it without a stream, and on one."""
+
+    def both(group: pl.Group) -> None:
+        work(group, None)
+        with group.device.create_stream() as stream:
+            work(group, stream)
+
+    run_ranks(size, both, **{"workspace": WORKSPACE, "notifies": "strict", **options})
+
+
+@pytest.mark.parametrize("kind", ["binary", "strict", "fifo"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("size", SIZES)
+def test_all_reduce_gives_the_same_bits_by_every_algorithm(size: int, algorithm: str, kind: str) -> None:
+    def work(group: pl.Group, stream: pl.Stream | None) -> None:
+        for nbytes in BYTES:
+            parts = [values("float32", nbytes, rank) for rank in range(size)]
+            want = folded(parts, "float32", "sum")
+            in_place, apart = (
+                device_bytes(group, parts[group.rank]),
+                device_bytes(group, np.zeros(nbytes, np.uint8)),
+            )
+            host = np.zeros(nbytes, np.uint8)
+            group.all_reduce(in_place, dtype="float32", algorithm=algorithm, stream=stream)
+            group.all_reduce(apart, parts[group.rank], dtype="float32", algorithm=algorithm, stream=stream)
+            group.all_reduce(host, parts[group.rank], dtype="float32", algorithm=algorithm, stream=stream)
+            done(stream)
+            for got in (in_place.view(), apart.view(), host):
+                assert np.array_equal(got, want), (nbytes, algorithm)
+
+    each_way(size, work, notifies=kind)
+
+
+def reduces_everything(size: int, nbytes: int, types: tuple[str, ...], workspace: int = WORKSPACE) -> None:
+    def work(group: pl.Group, stream: pl.Stream | None) -> None:
+        for dtype, op in itertools.product(types, OPERATIONS):
+            parts = [values(dtype, nbytes, rank) for rank in range(size)]
+            want = folded(parts, dtype, op)
+            own = parts[group.rank]
+            for algorithm in (None, *ALGORITHMS):
+                got = np.zeros(nbytes, np.uint8)
+                group.all_reduce(got, own, dtype=dtype, op=op, algorithm=algorithm, stream=stream)
+                done(stream)
+                assert np.array_equal(got, want), (dtype, op, algorithm)
+            each = nbytes // size // 8 * 8
+            whole = own[: each * size].copy()
+            first = group.rank * each
+            part = np.zeros(each, np.uint8)
+            group.reduce_scatter(part, whole, dtype=dtype, op=op, stream=stream)
+            group.reduce_scatter(whole[first : first + each], whole, dtype=dtype, op=op, stream=stream)
+            for root in (0, size - 1):
+                got, kept = np.zeros(nbytes, np.uint8), own.copy()
+                is_root = group.rank == root
+                group.reduce(got if is_root else None, own, root, dtype=dtype, op=op, stream=stream)
+                group.reduce(kept, None, root, dtype=dtype, op=op, stream=stream)
+                done(stream)
+                assert np.array_equal(got, want if is_root else np.zeros(nbytes, np.uint8)), (dtype, op, root)
+                assert np.array_equal(kept, want if is_root else own), (dtype, op, root)
+            assert np.array_equal(part, want[first : first + each]), (dtype, op)
+            assert np.array_equal(whole[first : first + each], want[first : first + each]), (dtype, op)
+
+    each_way(size, work, workspace=workspace)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_reductions_of_every_type_and_operation(size: int) -> None:
+    reduces_everything(size, 2000, TYPES)
+
+
+def moves_everything(size: int, nbytes: int, workspace: int = WORKSPACE) -> None:
+    def work(group: pl.Group, stream: pl.Stream | None) -> None:
+        rank = group.rank
+        parts = [values("uint8", nbytes, each) for each in range(size)]
+        for root in {0, size - 1}:
+            got = device_bytes(group, parts[rank])
+            group.broadcast(got, root, stream=stream)
+            part = np.zeros(nbytes, np.uint8)
+            group.scatter(part, np.concatenate(parts) if rank == root else None, root, stream=stream)
+            done(stream)
+            assert np.array_equal(got.view(), parts[root])
+            assert np.array_equal(part, parts[rank])
+        gathered, in_place = np.zeros(nbytes * size, np.uint8), np.zeros((size, nbytes), np.uint8)
+        in_place[rank] = parts[rank]
+        group.all_gather(gathered, parts[rank], stream=stream)
+        group.all_gather(in_place, stream=stream)
+        mine = np.concatenate([values("uint8", nbytes, rank, to + 1) for to in range(size)])
+        swapped = np.zeros(nbytes * size, np.uint8)
+        group.all_to_all(swapped, mine, stream=stream)
+        # Rank r sends (r + to) % 3 thirds of a part.
+        sends = [nbytes // 3 * ((rank + to) % 3) for to in range(size)]
+        source = values("uint8", sum(sends), rank, 99)
+        uneven = np.zeros(sum(sends), np.uint8)
+        group.all_to_all_v(uneven, source, receives=sends, sends=sends, stream=stream)
+        done(stream)
+        assert np.array_equal(gathered, np.concatenate(parts))
+        assert np.array_equal(in_place.reshape(-1), np.concatenate(parts))
+        want = [values("uint8", nbytes, origin, rank + 1) for origin in range(size)]
+        assert np.array_equal(swapped, np.concatenate(want))
+        want = []
+        for origin in range(size):
+            counts = [nbytes // 3 * ((origin + to) % 3) for to in range(size)]
+            start = sum(counts[:rank])
+            want.append(values("uint8", sum(counts), origin, 99)[start : start + counts[rank]])
+        assert np.array_equal(uneven, np.concatenate(want))
+
+    each_way(size, work, workspace=workspace)
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 4097, 200_000])
+@pytest.mark.parametrize("size", SIZES)
+def test_bytes_go_where_they_should(size: int, nbytes: int) -> None:
+    moves_everything(size, nbytes)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_messages_arrive_in_order_whatever_their_sizes(size: int) -> None:
+    sizes = (1, 100_000, 0, 7, 300_001)
+
+    def work(group: pl.Group, stream: pl.Stream | None) -> None:
+        after, before = (group.rank + 1) % size, (group.rank - 1) % size
+        got = [np.zeros(nbytes, np.uint8) for nbytes in sizes]
+        with group.device.create_stream() as sending:
+            for number, nbytes in enumerate(sizes):
+                group.send(values("uint8", nbytes, group.rank, number), after, stream=sending)
+                group.recv(got[number], before, stream=stream)
+            sending.sync()
+        done(stream)
+        for number, nbytes in enumerate(sizes):
+            assert np.array_equal(got[number], values("uint8", nbytes, before, number))
+        group.barrier(stream=stream)
+        done(stream)
+
+    each_way(size, work)
+
+
+def test_two_ranks_exchange_before_the_third_comes() -> None:
+    is_over = threading.Event()
+
+    def work(group: pl.Group) -> None:
+        word = np.zeros(1)
+        if group.rank == 0:
+            group.send(np.full(1, 7.0), 1)
+        elif group.rank == 1:
+            group.recv(word, 0)
+            assert word[0] == 7.0
+            is_over.set()
+        else:
+            assert is_over.wait(30)
+
+    run_ranks(3, work)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_collectives_on_many_streams_do_not_disturb_each_other(size: int) -> None:
+    rounds = 20
+
+    def work(group: pl.Group) -> None:
+        streams = [group.device.create_stream(on_error=each) for each in ("stop", "stop", "continue")]
+        found, want = [], []
+        for number in range(rounds):
+            stream = (*streams, None)[number % 4]
+            kind = (number + number // 4) % 4
+            parts = [values("float32", 4000 * (number % 5), rank, number) for rank in range(size)]
+            got = parts[group.rank].copy()
+            found.append(got)
+            if kind == 0:
+                group.broadcast(got, number % size, stream=stream)
+                want.append(parts[number % size])
+            elif kind == 1:
+                group.barrier(stream=stream)
+                want.append(parts[group.rank])
+            else:
+                group.all_reduce(got, dtype="float32", algorithm=ALGORITHMS[number % 3], stream=stream)
+                want.append(folded(parts, "float32", "sum"))
+        for stream in streams:
+            stream.close()
+        for number, (got, wanted) in enumerate(zip(found, want, strict=True)):
+            assert np.array_equal(got, wanted), number
+
+    run_ranks(size, work, workspace=WORKSPACE, notifies="strict")
+
+
+def test_a_barrier_holds_everybody() -> None:
+    come: list[int] = []
+
+    def work(group: pl.Group) -> None:
+        for number in range(20):
+            if number % group.size == group.rank:
+                come.append(number)
+            group.barrier()
+            assert len(come) == number + 1
+            group.barrier()
+
+    run_ranks(4, work)
+
+
+def test_one_rank_needs_no_channels() -> None:
+    def work(group: pl.Group) -> None:
+        got = np.zeros(4, np.float32)
+        group.all_reduce(got, np.arange(4, dtype=np.float32), dtype=np.float32)
+        group.barrier()
+        assert got.tolist() == [0, 1, 2, 3]
+        assert group._turns._work is None
+
+    run_ranks(1, work)
+
+
+def test_a_rank_that_leaves_ends_the_others() -> None:
+    left = threading.Event()
+
+    def work(group: pl.Group) -> None:
+        word = np.ones(1, np.float32)
+        group.all_reduce(word, dtype="float32")
+        if group.rank == 2:
+            group.close()
+            left.set()
+            return
+        assert left.wait(30)
+        for _ in range(2):
+            with pytest.raises((pl.PeerLost, pl.Closed)):
+                group.all_reduce(word, dtype="float32")
+        with pytest.raises(pl.Closed, match="the collectives of this group ended"):
+            group.barrier()
+
+    run_ranks(3, work, ends_together=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda g: g.all_reduce(np.zeros(4), np.zeros(5), dtype="float64"), "dst has 32 bytes, src has 40"),
+        (
+            lambda g: g.all_reduce(np.zeros(5, np.uint8), dtype="float32"),
+            "5 bytes at 0x[0-9a-f]+ are no whole number",
+        ),
+        (lambda g: g.all_reduce(np.zeros(5), dtype="float32", algorithm="tree"), "valid are one-shot"),
+        (lambda g: g.all_reduce(np.zeros(5), dtype="float31"), "dtype is 'float31'"),
+        (lambda g: g.all_reduce(np.zeros(5), dtype="float32", op="mean"), "op is 'mean'"),
+        (lambda g: g.all_gather(np.zeros(5, np.uint8)), "no 2 equal parts; 1"),
+        (lambda g: g.all_gather(np.zeros(4, np.uint8), np.zeros(3, np.uint8)), "src has 3"),
+        (lambda g: g.broadcast(np.zeros(5), 2), "2 is no rank"),
+        (lambda g: g.send(np.zeros(5), g.rank), "is this one"),
+        (
+            lambda g: g.all_to_all_v(np.zeros(5), np.zeros(5), receives=[1], sends=[1, 1]),
+            "2 numbers of bytes",
+        ),
+        (lambda g: g.scatter(np.zeros(1), np.zeros(1), g.rank), "dst has 8 bytes, a part of src has 4"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_sent(
+    call: Callable[[pl.Group], None], why: str
+) -> None:
+    def work(group: pl.Group) -> None:
+        with pytest.raises(pl.InvalidValue, match=why):
+            call(group)
+        word = np.full(1, group.rank + 1.0)
+        group.all_reduce(word, dtype="float64")
+        assert word[0] == 3.0
+
+    run_ranks(2, work)
+
+
+def test_ends_that_overlap_are_refused_but_in_place() -> None:
+    def work(group: pl.Group) -> None:
+        memory = np.zeros(100, np.float32)
+        for call in (
+            lambda: group.all_reduce(memory[:50], memory[10:60], dtype="float32"),
+            lambda: group.all_gather(memory, memory[1 - group.rank :][:50]),
+            lambda: group.all_to_all(memory[:50], memory[49:99]),
+            lambda: group.reduce_scatter(memory[1:51], memory, dtype="float32"),
+        ):
+            with pytest.raises(pl.InvalidValue, match="overlap"):
+                call()
+
+    run_ranks(2, work)
+
+
+def test_nothing_is_written_to_what_cannot_be_written() -> None:
+    def work(group: pl.Group) -> None:
+        with pytest.raises(pl.AccessDenied):
+            group.all_reduce(bytes(8), dtype="float32")
+        group.barrier()
+
+    run_ranks(2, work)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("size", range(1, 9))
+@pytest.mark.parametrize("nbytes", [0, 8, 4096, 1 << 20, 8 << 20, 64 << 20])
+def test_everything_of_every_size(size: int, nbytes: int) -> None:
+    types = TYPES if nbytes <= 1 << 20 else ("float32", "bfloat16", "int64")
+    reduces_everything(size, nbytes, types, 8 << 20)
+    moves_everything(size, nbytes // size, 8 << 20)
