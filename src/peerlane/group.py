@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from peerlane import _core, sharing_failures
 from peerlane.buffer import Buffer
@@ -21,7 +21,7 @@ from peerlane.collectives import Collectives
 from peerlane.departures import Departures
 from peerlane.device import Device, Host, before_leaving, devices
 from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
-from peerlane.handshake import MAX_TAG, MOST_NOTIFIES, PROTOCOL, Hello
+from peerlane.handshake import LONGEST_NAME, MAX_TAG, PROTOCOL, Hello, checked_count, checked_name, of_each
 from peerlane.notify import NotifyKind
 from peerlane.timeouts import checked_timeout
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from peerlane.rendezvous.meet import Exchange, Meeting
     from peerlane.sharing import Handle
 
-_LONGEST_NAME = 64
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 
@@ -125,9 +124,9 @@ class Group(Collectives):
         kind = _KINDS.get(notifies) if isinstance(notifies, str) else None
         if kind is None:
             raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are {', '.join(_KINDS)}", call=call)
-        if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable():
+        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
             raise InvalidValue(
-                f"{call}: name is {name!r}; valid are 1 to {_LONGEST_NAME} printable characters", call=call
+                f"{call}: name is {name!r}; valid are 1 to {LONGEST_NAME} printable characters", call=call
             )
         if device is not None and not isinstance(device, Device):
             raise TypeError(f"{call}: device must be a Device or None, not {type(device).__name__}")
@@ -260,8 +259,8 @@ class Group(Collectives):
         call = "Group.channel"
         self._check_open(call)
         wanted = [self._checked_peer(call, peer) for peer in peers]
-        counts = [_checked_count(call, each) for each in _of_each(call, "notifies", notifies, len(wanted))]
-        titles = [_checked_name(call, each) for each in _of_each(call, "names", names or "", len(wanted))]
+        counts = [checked_count(call, each) for each in of_each(call, "notifies", notifies, len(wanted))]
+        titles = [checked_name(call, each) for each in of_each(call, "names", names or "", len(wanted))]
         checked_timeout(call, timeout)
         patience = self._patience if timeout is None else timeout
         deadline = time.monotonic() + patience
@@ -457,29 +456,6 @@ def _close_all() -> None:
 
 
 before_leaving.append(_close_all)
-
-
-def _of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
-    """Return what is given for all, or of each, as a value of each."""
-    if isinstance(value, (int, str)) or not isinstance(value, Sequence):
-        return [value] * count
-    if len(value) != count:
-        raise InvalidValue(f"{call}: {what} has {len(value)} values for {count} channels", call=call)
-    return value
-
-
-def _checked_count(call: str, notifies: object) -> int:
-    if isinstance(notifies, bool) or not isinstance(notifies, int) or not 0 <= notifies <= MOST_NOTIFIES:
-        raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
-    return notifies
-
-
-def _checked_name(call: str, name: object) -> str:
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not (name.isprintable() and name.isascii()):
-        raise InvalidValue(
-            f"{call}: name is {name!r}; valid are up to {_LONGEST_NAME} printable ASCII characters", call=call
-        )
-    return name
 
 
 def _check_memory(call: str, buffer: object) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from peerlane.errors import BadHandle, Fault
+from peerlane.errors import BadHandle, Fault, InvalidValue
 from peerlane.node.handles import TEXT_LENGTH
 
 PROTOCOL = 1
 MOST_NOTIFIES = 1024
 MAX_TAG = 255
+LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +165,28 @@ def _no_words(call: str, rank: int, name: str) -> BadHandle:
         fault=Fault.FALSE_CLAIM,
         call=call,
     )
+
+
+def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
+    """Return what is given for all, or of each, as a value of each."""
+    if isinstance(value, (int, str)) or not isinstance(value, Sequence):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidValue(f"{call}: {what} has {len(value)} values for {count} channels", call=call)
+    return value
+
+
+def checked_count(call: str, notifies: object) -> int:
+    """Return how many notifies an end of a channel has; InvalidValue."""
+    if isinstance(notifies, bool) or not isinstance(notifies, int) or not 0 <= notifies <= MOST_NOTIFIES:
+        raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
+    return notifies
+
+
+def checked_name(call: str, name: object) -> str:
+    """Return the name by which channels meet, empty if they have none; InvalidValue."""
+    if not isinstance(name, str) or len(name) > LONGEST_NAME or not (name.isprintable() and name.isascii()):
+        raise InvalidValue(
+            f"{call}: name is {name!r}; valid are up to {LONGEST_NAME} printable ASCII characters", call=call
+        )
+    return name
