@@ -352,3 +352,22 @@ def test_strict_notifies(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> 
             rank.sync()
 
     run_ranks(2, body)
+
+
+def test_strict_notifies_that_are_left(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEERLANE_HCOMM_NOTIFIES", "strict")
+    both = threading.Barrier(2)
+
+    def body(rank: Rank) -> None:
+        thread = rank.threads()
+        channel = rank.channels()[1 - rank.number]
+        ok(hcomm.HcommChannelNotifyRecordOnThread(thread, channel, 0))
+        rank.sync()
+        ok(hcomm.HcommChannelFence(channel))
+        both.wait(WAIT)
+        explain()
+        assert code(hcomm.HcclCommDestroy(rank.comm)) == 4
+        assert "recorded and nobody waited for it" in explain()
+        assert code(hcomm.HcclCommDestroy(rank.comm)) == 6
+
+    run_ranks(2, body, destroy=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -27,3 +29,14 @@ def alone(node: Node) -> pl.Channel:
     node("devices=2")
     group = pl.Group(0, 1, rendezvous=lambda value: [value], window=4096)
     return group.channel(0, notifies=4)
+
+
+@pytest.fixture(autouse=True)
+def no_server_lingers() -> Iterator[None]:
+    """Rank 0's rendezvous ends a moment after the last rank has left: its descriptors are none of the next test's."""
+    yield
+    deadline = time.monotonic() + 5
+    while any(each.name == "peerlane-rendezvous-end" for each in threading.enumerate()):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.002)

@@ -11,6 +11,7 @@ from peerlane.dialects.hcomm import _buffers as _buffers
 from peerlane.dialects.hcomm import _collectives as _collectives
 from peerlane.dialects.hcomm import _features as _features
 from peerlane.dialects.hcomm import _init as _init
+from peerlane.dialects.hcomm import _quick as _quick
 from peerlane.dialects.hcomm import _rank_graph as _rank_graph
 from peerlane.dialects.hcomm import _refused as _refused
 from peerlane.dialects.hcomm import _remote as _remote

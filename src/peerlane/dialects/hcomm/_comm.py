@@ -16,7 +16,7 @@ from peerlane.dialects.hcomm._meeting import Meeting
 from peerlane.dialects.hcomm._regions import Regions
 from peerlane.dialects.hcomm._settings import Settings
 from peerlane.dialects.hcomm._state import thing
-from peerlane.errors import Error
+from peerlane.errors import Busy, Error
 
 if TYPE_CHECKING:
     from peerlane.dialects.hcomm._channels import HcommChannel
@@ -236,4 +236,12 @@ def destroy(comm: Comm, call: str) -> None:
         refuse_busy(comm)
         if not machine.drop(comm, call):
             thing(comm.handle, Comm)  # somebody else was quicker
+    left: Error | None = None
+    for channel in comm.channels.values():
+        try:
+            channel.end()
+        except Busy as error:  # strict notifies that nobody waited for: it ends all the same
+            left = left or error
     comm.end()
+    if left is not None:
+        raise left

@@ -236,9 +236,10 @@ def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Set
     members = ".".join(map(str, ids)) if len(ids) < 32 else _meeting.digest_of(repr(ids).encode())
     use = _meeting.next_use(f"{parent.key}.{parent.group.rank}.{number}.{members}")
     key = _meeting.digest_of(f"{parent.key}.{number}.{members}.{use}".encode())
+    end: _meeting.End = _nothing
     if rank:
         found = parent.line.get(f"sub/{key}", timeout=settings.connect_timeout)
-        address, end = found.decode(), _nothing
+        address = found.decode()
     else:
         address, end = _meeting.serve(len(ids))
         parent.line.put(f"sub/{key}", address.encode())
@@ -251,7 +252,8 @@ def HcclCommDestroy(comm: Handle) -> None:
 
     One that waits for its channels in another thread may be destroyed: that call fails at once.
 
-    Refuses: 2 NULL; 6 destroyed; 20 operations of its threads are under way
+    Refuses: 2 NULL; 6 destroyed; 20 operations of its threads are under way; 4 strict notifies were recorded and not
+        consumed, and it is destroyed all the same
     Basis: D
     """
     found = comm_of(comm)
@@ -261,5 +263,5 @@ def HcclCommDestroy(comm: Handle) -> None:
     _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
 
 
-def _nothing() -> None:
+def _nothing(_met: bool) -> None:
     pass

@@ -8,6 +8,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 from peerlane import Device, Group
 from peerlane.dialects._call import Refusal
@@ -22,6 +23,7 @@ _MAGIC = b"peerlanehccl"
 _VERSION = 1
 _BYTES = CONSTANTS["HCCL_ROOT_INFO_BYTES"]
 _LINGER = 5.0
+End: TypeAlias = "Callable[[bool], None]"
 
 #: Root infos that this process made and no communicator has used, and how often a rank table was used.
 _roots: dict[bytes, int] = {}
@@ -99,7 +101,7 @@ class Meeting:
     group : Group
     """
 
-    def __init__(self, key: str, line: Rendezvous, group: Group, end: Callable[[], None]) -> None:
+    def __init__(self, key: str, line: Rendezvous, group: Group, end: End) -> None:
         self.key, self.line, self.group, self._end = key, line, group, end
 
     def close(self) -> None:
@@ -107,7 +109,7 @@ class Meeting:
         try:
             self.line.close()
         finally:
-            self._end()
+            self._end(True)
 
 
 def by_place(
@@ -128,7 +130,7 @@ def by_place(
         Whether this process serves; the first of its ranks that comes does.
     """
     place = Place([key], "hccl")
-    end: Callable[[], None] = _nothing
+    end: End = _nothing
     if hosts:
         address, end = _served(key, place, size)
     else:
@@ -137,11 +139,11 @@ def by_place(
 
 
 def meet(
-    address: str, rank: int, size: int, key: str, device: Device, settings: Settings, end: Callable[[], None]
+    address: str, rank: int, size: int, key: str, device: Device, settings: Settings, end: End
 ) -> Meeting:
-    """Meet at an address; ``end`` is called when this rank has left."""
+    """Meet at an address; ``end`` is called when this rank leaves, with whether all had met."""
     with contextlib.ExitStack() as undo:
-        undo.callback(end)
+        undo.callback(end, False)
         line = Rendezvous(address, rank, size)
         undo.callback(line.close)
         group = Group(
@@ -158,13 +160,21 @@ def meet(
     return Meeting(key, line, group, end)
 
 
-def serve(size: int) -> tuple[str, Callable[[], None]]:
-    """Serve a rendezvous; return its address, and what ends it once all have left."""
+def serve(size: int) -> tuple[str, End]:
+    """Serve a rendezvous; return its address, and what ends it."""
     server = RendezvousServer(size)
-    return server.address, lambda: server.linger(_LINGER)
+    return server.address, lambda met: _stop(server, met)
 
 
-def _served(key: str, place: Place, size: int) -> tuple[str, Callable[[], None]]:
+def _stop(server: RendezvousServer, met: bool) -> None:
+    """Serve on until all have left, if all have met; else those that are there are told at once."""
+    if met:
+        server.linger(_LINGER)
+    else:
+        server.close()
+
+
+def _served(key: str, place: Place, size: int) -> tuple[str, End]:
     """Serve in this process, once for all of its ranks."""
     with _lock:
         found = _servers.get(key)
@@ -178,11 +188,11 @@ def _served(key: str, place: Place, size: int) -> tuple[str, Callable[[], None]]
             raise
         _servers[key] = server, place
 
-    def end() -> None:
+    def end(met: bool) -> None:
         with _lock:
             _servers.pop(key, None)
         place.close()
-        server.linger(_LINGER)
+        _stop(server, met)
 
     return server.address, end
 
@@ -200,5 +210,5 @@ def forget() -> None:
         _taken.clear()
 
 
-def _nothing() -> None:
+def _nothing(_met: bool) -> None:
     pass

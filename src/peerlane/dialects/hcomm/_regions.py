@@ -21,11 +21,19 @@ class Regions:
     ----------
     memories : mapping of str to Buffer
         By tag.
+
+    Attributes
+    ----------
+    parts : dict
+        By address and bytes, what :meth:`part` has returned.
+    places : dict
+        The same of :meth:`place`.
     """
 
     def __init__(self, memories: Mapping[str, Buffer]) -> None:
         self._found = [(each.last_address, each.size, tag, each) for tag, each in memories.items()]
-        self._parts: dict[tuple[int, int], Buffer] = {}
+        self.parts: dict[tuple[int, int], Buffer] = {}
+        self.places: dict[tuple[int, int], tuple[Buffer, int]] = {}
 
     def add(self, tag: str, memory: Buffer) -> None:
         """Enter another one."""
@@ -34,19 +42,20 @@ class Regions:
     def remove(self, tag: str) -> None:
         """Take one out."""
         self._found = [each for each in self._found if each[2] != tag]
-        self._parts.clear()
+        self.parts.clear()
+        self.places.clear()
 
     def part(self, address: int, nbytes: int) -> Buffer | None:
         """Return the bytes at an address, if they lie in one of these memories as a whole."""
-        known = self._parts.get((address, nbytes))
+        known = self.parts.get((address, nbytes))
         if known is not None:
             return known
         for start, size, _, memory in self._found:
             first = address - start
             if 0 <= first <= size - nbytes:
-                if len(self._parts) >= _MOST_KEPT:
-                    self._parts.clear()
-                made = self._parts[address, nbytes] = memory[first : first + nbytes]
+                if len(self.parts) >= _MOST_KEPT:
+                    self.parts.clear()
+                made = self.parts[address, nbytes] = memory[first : first + nbytes]
                 return made
         return None
 
@@ -55,6 +64,9 @@ class Regions:
         for start, size, _, memory in self._found:
             first = address - start
             if 0 <= first <= size - nbytes:
+                if len(self.places) >= _MOST_KEPT:
+                    self.places.clear()
+                self.places[address, nbytes] = memory, first
                 return memory, first
         return None
 

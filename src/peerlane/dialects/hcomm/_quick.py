@@ -1,0 +1,114 @@
+"""The calls that programs make most, without the checks that what is right in every way does not need.
+
+Whatever is not as these expect goes to the checked call, which does it or says why not: nothing was queued then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from peerlane import Stream
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm import _batch
+from peerlane.dialects.hcomm import _remote as _remote
+from peerlane.dialects.hcomm import _signals as _signals
+from peerlane.dialects.hcomm._channels import HcommChannel
+from peerlane.dialects.hcomm._codes import SUCCESS
+from peerlane.dialects.hcomm._state import hcomm
+from peerlane.dialects.hcomm._threads import HcommThread
+from peerlane.errors import Error
+
+_MISSES = (Refusal, Error, KeyError, ValueError, TypeError, AttributeError)
+_open = _batch._open
+
+
+def _pair(thread: int, channel: int) -> tuple[HcommThread, HcommChannel, Stream]:
+    """Return who works on which channel, on a stream; one of ``_MISSES`` for what is anything else."""
+    if type(thread) is not int or type(channel) is not int:
+        raise TypeError
+    worker, link = machine.things[thread], machine.things[channel]
+    if type(worker) is not HcommThread or type(link) is not HcommChannel or _open:
+        raise KeyError
+    stream, comm = worker.stream, worker.comm
+    if stream is None or worker.is_cpu or link.is_cpu or comm is None or comm.is_suspended:
+        raise KeyError
+    if worker.context.node.is_closed or link.comm is not comm:
+        raise KeyError
+    return worker, link, stream
+
+
+def _serve(name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    checked = hcomm.functions("hcomm")[name]
+    hcomm.serve(f"hcomm.{name}", make(checked), checked)
+
+
+def _write(checked: Callable[..., Any]) -> Callable[..., Any]:
+    def write(*args: Any) -> Any:
+        try:
+            thread, channel, dst, src, nbytes = args
+            worker, link, stream = _pair(thread, channel)
+            if type(dst) is not int or type(src) is not int or type(nbytes) is not int:
+                raise TypeError
+            memory, at = link.remote.places[dst, nbytes]
+            link.neutral.write(link.own.parts[src, nbytes], at=at, memory=memory, stream=stream)
+        except _MISSES:
+            return checked(*args)
+        worker.note()
+        return SUCCESS
+
+    return write
+
+
+def _read(checked: Callable[..., Any]) -> Callable[..., Any]:
+    def read(*args: Any) -> Any:
+        try:
+            thread, channel, dst, src, nbytes = args
+            worker, link, stream = _pair(thread, channel)
+            if type(dst) is not int or type(src) is not int or type(nbytes) is not int:
+                raise TypeError
+            memory, at = link.remote.places[src, nbytes]
+            link.neutral.read(link.own.parts[dst, nbytes], at=at, memory=memory, stream=stream)
+        except _MISSES:
+            return checked(*args)
+        worker.note()
+        return SUCCESS
+
+    return read
+
+
+def _record(checked: Callable[..., Any]) -> Callable[..., Any]:
+    def record(*args: Any) -> Any:
+        try:
+            thread, channel, index = args
+            worker, link, stream = _pair(thread, channel)
+            link.neutral.notify(index, stream=stream)
+        except _MISSES:
+            return checked(*args)
+        worker.note()
+        return SUCCESS
+
+    return record
+
+
+def _wait(checked: Callable[..., Any]) -> Callable[..., Any]:
+    def wait(*args: Any) -> Any:
+        try:
+            thread, channel, index, timeout = args
+            worker, link, stream = _pair(thread, channel)
+            if type(timeout) is not int or timeout >> 32:
+                raise KeyError
+            link.neutral.wait(index, stream=stream, timeout=timeout or None)
+        except _MISSES:
+            return checked(*args)
+        worker.note()
+        return SUCCESS
+
+    return wait
+
+
+_serve("HcommWriteOnThread", _write)
+_serve("HcommReadOnThread", _read)
+_serve("HcommChannelNotifyRecordOnThread", _record)
+_serve("HcommChannelNotifyWaitOnThread", _wait)

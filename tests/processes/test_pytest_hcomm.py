@@ -1,0 +1,64 @@
+"""The pytest plugin's fixture ``hcomm``."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.inner_pytest import run
+
+pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.timeout(180)
+
+
+def test_a_test_uses_hcomm_on_a_fresh_node(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        import pytest
+
+        @pytest.mark.peerlane(devices=3)
+        def test_count(acl, hcomm):
+            import hcomm as imported
+            assert hcomm is imported
+            comms, ret = hcomm.HcclCommInitAll(3, [0, 1, 2])
+            assert ret == 0 and [hcomm.HcclGetRankId(comm) for comm in comms] == [(0, 0), (1, 0), (2, 0)]
+            assert [hcomm.HcclCommDestroy(comm) for comm in comms] == [0, 0, 0]
+
+        def test_anew(hcomm):
+            assert hcomm.HcclGetRootInfo() == (b"", 15)
+
+        def test_without_the_fixture():
+            with pytest.raises(ModuleNotFoundError):
+                import hcomm
+        """,
+    )
+    done.assert_outcomes(passed=3)
+
+
+def test_communicators_that_are_left_fail_the_test(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        def test_leaks(acl, hcomm):
+            acl.rt.set_device(0)
+            assert hcomm.HcclCommInitRootInfo(1, hcomm.HcclGetRootInfo()[0], 0)[1] == 0
+        """,
+    )
+    done.assert_outcomes(passed=1, errors=1)
+    text = done.stdout.str()
+    assert "communicator 0x" in text and "made at test_it.py:3" in text
+    assert "Communicators end with HcclCommDestroy" in text
+
+
+def test_a_failing_test_shows_what_its_calls_meant(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        def test_fails(hcomm):
+            assert hcomm.HcommBatchModeEnd("b") == 0
+        """,
+    )
+    done.assert_outcomes(failed=1)
+    text = done.stdout.str()
+    assert "calls of hcomm that failed, newest first" in text
+    assert "hcomm.HcommBatchModeEnd returned 1 (HCCL_E_PARA)" in text

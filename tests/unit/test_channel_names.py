@@ -1,0 +1,59 @@
+"""Channels made together: the notifies of each, names by which they meet, and memory that was opened otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.ranks import run_ranks
+
+import peerlane as pl
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_names_meet_whatever_their_order(node: Callable[..., Any]) -> None:
+    node()
+
+    def body(group: pl.Group) -> None:
+        names = ["b", "a"] if group.rank else ["a", "b"]
+        made = group.channels([1 - group.rank] * 2, notifies=[len(group.members), 5], names=names)
+        found = dict(zip(names, made, strict=True))
+        assert [each.notifies for each in made] == [2, 5]
+        assert found["a"].peer_notifies == (2 if group.rank else 5)
+        found["a"].write(bytes([group.rank + 1]) * 8, at=8, notify=0)
+        found["a"].wait(0, timeout=30)
+        assert bytes(memoryview(group.window[8:16])) == bytes([2 - group.rank]) * 8
+        again = group.channels([1 - group.rank], names=["a"])[0]
+        again.notify(0)
+        again.wait(0, timeout=30)
+
+    run_ranks(2, body)
+
+
+def test_what_cannot_be_given_for_each(node: Callable[..., Any]) -> None:
+    node()
+
+    def body(group: pl.Group) -> None:
+        for options in ({"notifies": [1]}, {"notifies": [1, -1]}, {"names": ["a"]}, {"names": ["a", "\n"]}):
+            with pytest.raises(pl.InvalidValue):
+                group.channels([0, 0], **options)
+
+    run_ranks(1, body)
+
+
+def test_memory_that_was_opened_otherwise(node: Callable[..., Any]) -> None:
+    node()
+
+    def body(group: pl.Group) -> None:
+        with group.device.allocate(64) as other:
+            channel = group.channel(0)
+            channel.write(b"abcdefgh", at=8, memory=other)
+            taken = bytearray(8)
+            channel.read(taken, at=8, memory=other)
+            assert taken == b"abcdefgh"
+            with pytest.raises(pl.BadAddress):
+                channel.write(b"abcdefgh", at=60, memory=other)
+
+    run_ranks(1, body)
