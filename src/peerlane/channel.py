@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
 
 from peerlane import _core
 from peerlane.buffer import Buffer, Route
 from peerlane.channel_ends import WINDOW, Ends
-from peerlane.errors import Busy, Fault
+from peerlane.errors import Busy, Error, Fault
 from peerlane.node import schedule
 from peerlane.notify import Notify, NotifyKind
 from peerlane.stream import Stream, checked_stream
@@ -110,8 +110,7 @@ class Channel(Transfers):
             loose = list(self._loose)
             delivered = list(self._deliveries.values()) if self._deliveries else []
         if stream is None:
-            for each in [*loose, *(delivery.stream for delivery in delivered)]:
-                each.sync()
+            _sync_all([*loose, *(delivery.stream for delivery in delivered)], None)
             return
         self._settle(stream)
         events = [each.record() for each in loose]
@@ -140,8 +139,7 @@ class Channel(Transfers):
         if stream is not None:
             self._settle(checked_stream("Channel.drain", stream))
             awaited.append(stream)
-        for each in awaited:
-            each.sync(timeout)
+        _sync_all(awaited, timeout)
 
     def close(self) -> None:
         """End this end; idempotent.  What is queued goes on; the peer's waits for it fail with ``PeerLost`` then.
@@ -201,3 +199,15 @@ class Channel(Transfers):
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else f"{self.notifies} notifies in, {self.peer_notifies} out"
         return f"<Channel of rank {self.group.rank} to rank {self.peer}: {state}>"
+
+
+def _sync_all(streams: Sequence[Stream], timeout: float | None) -> None:
+    """Wait for all of them; then raise what the first raised."""
+    failed: list[Error] = []
+    for stream in streams:
+        try:
+            stream.sync(timeout)
+        except Error as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Iterable, Iterator, MutableSet
+from collections.abc import Callable, Iterable, Iterator, MutableSet
 from typing import TYPE_CHECKING
 
 from peerlane import _core, memory, observers, origins
@@ -403,12 +403,18 @@ def devices() -> tuple[Device, ...]:
     return _devices_of(registry.current())
 
 
+#: What is called, without an argument, before a node is left: it must not raise.
+before_leaving: list[Callable[[], None]] = []
+
+
 def leave_node() -> None:
     """Leave the node: all its allocations die, its devices and buffers become Closed.  Idempotent."""
     if observers.active and registry.is_entered():
         observers.tell_id("destroy", "Node", 0)
     if origins.active:
         origins.node_left(origins.leaving())
+    for end in before_leaving:
+        end()
     memory.forget_node([record.id for record in memory.live_records()])
     registry.leave()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -293,7 +294,7 @@ def explain(why: str, *numbers: Any) -> BaseException:
 
 
 def _in_list(entry: int, found: BaseException) -> BaseException:
-    if not entry or not isinstance(found, Error) or f" {entry - 1} " in str(found):
+    if not entry or not isinstance(found, Error) or re.search(rf"(?:entry|pair) {entry - 1}\b", str(found)):
         return found
     return found._retold(f"entry {entry - 1}: {found}")
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane import _core, sharing_failures
 from peerlane.buffer import Buffer
@@ -19,15 +19,15 @@ from peerlane.channel import Channel
 from peerlane.channel_ends import WINDOW, Ends
 from peerlane.collectives import Collectives
 from peerlane.departures import Departures
-from peerlane.device import Device, Host, devices
+from peerlane.device import Device, Host, before_leaving, devices
 from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
 from peerlane.handshake import MAX_TAG, MOST_NOTIFIES, PROTOCOL, Hello
 from peerlane.notify import NotifyKind
-from peerlane.rendezvous.meet import Exchange, Meeting, meet
 from peerlane.timeouts import checked_timeout
 
 if TYPE_CHECKING:
     from peerlane.rendezvous import Rendezvous
+    from peerlane.rendezvous.meet import Exchange, Meeting
     from peerlane.sharing import Handle
 
 _LONGEST_NAME = 64
@@ -119,6 +119,8 @@ class Group(Collectives):
         name: str = "world",
         timeout: float | None = 60.0,
     ) -> None:
+        from peerlane.rendezvous.meet import meet
+
         call = "Group"
         kind = _KINDS.get(notifies) if isinstance(notifies, str) else None
         if kind is None:
@@ -142,6 +144,9 @@ class Group(Collectives):
             self.members = self._meet_members(patience)
             undo.pop_all()
         _open.add(self)
+        # At the exit before the rendezvous, which was made just now, closes.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
 
     def _fill(self, meeting: Meeting, kind: NotifyKind, device: Device | None, patience: float) -> None:
         self._meeting, self._kind, self._patience = meeting, kind, patience
@@ -151,7 +156,7 @@ class Group(Collectives):
         self._pid = os.getpid()
         self._is_closed = False
         self._departures: Departures | None = None
-        self._counts: dict[tuple[str, int], int] = {}
+        self._counts: dict[tuple[int, str], int] = {}
         self._channels: list[Channel] = []
         self._imported: dict[tuple[int, str], Buffer] = {}
         self._lock = threading.Lock()
@@ -233,27 +238,38 @@ class Group(Collectives):
         return self.channels([peer], notifies=notifies, timeout=timeout)[0]
 
     def channels(
-        self, peers: Sequence[int], *, notifies: int = 8, timeout: float | None = None
+        self,
+        peers: Sequence[int],
+        *,
+        notifies: int | Sequence[int] = 8,
+        names: Sequence[str] | None = None,
+        timeout: float | None = None,
     ) -> list[Channel]:
         """Return new channels to several ranks.
 
         All invitations are given before the first answer is waited for, so no order in which ranks make their
         channels can deadlock.  Parameters and errors are those of :meth:`channel`; after an error none was made.
+
+        Parameters
+        ----------
+        notifies : int or sequence of int
+            For all, or of each.
+        names : sequence of str, optional
+            Of each: the n-th channel of a name meets the n-th of that name at the other end.
         """
         call = "Group.channel"
         self._check_open(call)
         wanted = [self._checked_peer(call, peer) for peer in peers]
-        if isinstance(notifies, bool) or not isinstance(notifies, int) or not 0 <= notifies <= MOST_NOTIFIES:
-            raise InvalidValue(
-                f"{call}: notifies is {notifies!r}; valid are 0 to {MOST_NOTIFIES:,}", call=call
-            )
+        counts = [_checked_count(call, each) for each in _of_each(call, "notifies", notifies, len(wanted))]
+        titles = [_checked_name(call, each) for each in _of_each(call, "names", names or "", len(wanted))]
         checked_timeout(call, timeout)
         patience = self._patience if timeout is None else timeout
         deadline = time.monotonic() + patience
         with contextlib.ExitStack() as undo:
             begun = []
-            for peer in wanted:
-                begun.append(self._invite("invite", peer, self._registered, notifies))
+            for peer, count, title in zip(wanted, counts, titles, strict=True):
+                series = f"invite.{title}" if title else "invite"
+                begun.append(self._invite(series, peer, self._registered, count))
                 undo.callback(begun[-1].ends.close)
             made = []
             for each in begun:
@@ -272,7 +288,7 @@ class Group(Collectives):
     def _invite(self, series: str, peer: int, memories: Memories, notifies: int) -> Begun:
         """Offer a peer the next channel of a series, without waiting for it."""
         with self._lock:
-            number = self._counts[series, peer] = self._counts.get((series, peer), 0) + 1
+            number = self._counts[peer, series] = self._counts.get((peer, series), 0) + 1
         begun = Begun(f"{series}.{number}", Ends(self, peer, notifies))
         try:
             self._put(f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories)).encode())
@@ -440,7 +456,30 @@ def _close_all() -> None:
             group.close()
 
 
-atexit.register(_close_all)
+before_leaving.append(_close_all)
+
+
+def _of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
+    """Return what is given for all, or of each, as a value of each."""
+    if isinstance(value, (int, str)) or not isinstance(value, Sequence):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidValue(f"{call}: {what} has {len(value)} values for {count} channels", call=call)
+    return value
+
+
+def _checked_count(call: str, notifies: object) -> int:
+    if isinstance(notifies, bool) or not isinstance(notifies, int) or not 0 <= notifies <= MOST_NOTIFIES:
+        raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
+    return notifies
+
+
+def _checked_name(call: str, name: object) -> str:
+    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not (name.isprintable() and name.isascii()):
+        raise InvalidValue(
+            f"{call}: name is {name!r}; valid are up to {_LONGEST_NAME} printable ASCII characters", call=call
+        )
+    return name
 
 
 def _check_memory(call: str, buffer: object) -> None:

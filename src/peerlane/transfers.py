@@ -33,7 +33,7 @@ class Transfers(Signalling):
         src: Any,
         *,
         at: int = 0,
-        memory: str | None = None,
+        memory: str | Buffer | None = None,
         notify: int | None = None,
         stream: Stream | None = None,
         nonblocking: bool = False,
@@ -46,8 +46,8 @@ class Transfers(Signalling):
             What :func:`as_buffer` takes; kept until it was read.
         at : int
             The first byte there.
-        memory : str, optional
-            The tag of the memory, by default the window.
+        memory : str or Buffer, optional
+            The tag of the memory, by default the window; or memory of the peer that this process has opened.
         notify : int, optional
             A notify of the peer's that is recorded once these bytes are there.
         stream : Stream, optional
@@ -83,7 +83,7 @@ class Transfers(Signalling):
         dst: Any,
         *,
         at: int = 0,
-        memory: str | None = None,
+        memory: str | Buffer | None = None,
         stream: Stream | None = None,
         nonblocking: bool = False,
     ) -> None:
@@ -108,7 +108,7 @@ class Transfers(Signalling):
         dtype: npt.DTypeLike,
         op: str = "sum",
         at: int = 0,
-        memory: str | None = None,
+        memory: str | Buffer | None = None,
         notify: int | None = None,
         stream: Stream | None = None,
     ) -> None:
@@ -145,7 +145,7 @@ class Transfers(Signalling):
         dtype: npt.DTypeLike,
         op: str = "sum",
         at: int = 0,
-        memory: str | None = None,
+        memory: str | Buffer | None = None,
         stream: Stream | None = None,
     ) -> None:
         """Combine bytes of the peer's memory into all of ``dst``: what is in ``dst`` OP what is there.
@@ -161,7 +161,7 @@ class Transfers(Signalling):
         src: Any,
         blocks: npt.ArrayLike,
         *,
-        memory: str | None = None,
+        memory: str | Buffer | None = None,
         notify: int | None = None,
         stream: Stream | None = None,
     ) -> None:
@@ -200,7 +200,7 @@ class Transfers(Signalling):
         dst: Any,
         blocks: npt.ArrayLike,
         *,
-        memory: str | None = None,
+        memory: str | Buffer | None = None,
         stream: Stream | None = None,
     ) -> None:
         """Read many parts of the peer's memory into many places of ``dst``, as one operation.
@@ -230,7 +230,7 @@ class Transfers(Signalling):
             self.notify(notify, stream=stream)
 
     def _ends_of(
-        self, call: str, memory: str | None, mine: Any, at: int | None, stream: object
+        self, call: str, memory: str | Buffer | None, mine: Any, at: int | None, stream: object
     ) -> tuple[Buffer, Buffer]:
         """Return the peer's memory, from ``at`` on as long as this rank's if it is given, and this rank's."""
         self._check_open(call)
@@ -255,7 +255,7 @@ class Transfers(Signalling):
             return self._loose[self._turn]
 
     def _memory(self, verb: str, tag: object) -> Buffer:
-        found = self.memories.get(tag) if isinstance(tag, str) else None
+        found = tag if isinstance(tag, Buffer) else self.memories.get(tag) if isinstance(tag, str) else None
         if found is None:
             raise InvalidValue(
                 f"Channel.{verb}: rank {self.peer} offered no memory with the tag {tag!r}; it offered "

@@ -22,7 +22,7 @@ _OPTIONS = (
     ("schedule", "S", "when queued operations run: eager, lazy, seeded or seeded:SEED"),
     ("leaks", "WHAT", "what a test gets that leaves something behind: fail (the default), warn or ignore"),
 )
-_DIALECTS = ("acl", "hip")
+_DIALECTS = ("acl", "hip", "hcomm")
 _MARKER = (
     "peerlane(devices=..., switch=..., ...): give the test a fresh node with these settings (those of PEERLANE_NODE, "
     "and leaks='fail', 'warn' or 'ignore')"
@@ -38,7 +38,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     text = "use virtual devices even where the vendor's own module finds real ones"
     group.addoption("--peerlane-shadow-real", action="store_true", help=text)
     text = (
-        "vendors' modules that can be imported from the start, not by tests with their fixture only: acl, hip"
+        "vendors' modules that can be imported from the start, not by tests with their fixture only: "
+        "acl, hip, hcomm"
     )
     parser.addini("peerlane_dialects", text, type="args", default=[])
 
@@ -104,3 +105,14 @@ def hip(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> It
     from pytest_peerlane import work
 
     yield from work.serve(request.config, "hip")
+
+
+@pytest.fixture
+def hcomm(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
+    """What ``import hcomm`` gives, on the devices of ``peerlane_node``; take ``acl`` as well, whose streams it uses.
+
+    When the test fails, the report has what its failed calls meant.
+    """
+    from pytest_peerlane import work
+
+    yield from work.serve(request.config, "hcomm")

@@ -29,6 +29,8 @@ _REMEDIES = {
     "hip": "Memory of hipMalloc ends with hipFree, streams and events with their destroy calls, or all of a device\n"
     "with hipDeviceReset, which ends handles of physical memory, reserved addresses and pools as well. Host memory\n"
     "has hipHostFree, and no reset ends it.",
+    "hcomm": "Communicators end with HcclCommDestroy, with all that was acquired of them; what acl made ends with\n"
+    "acl's calls.",
 }
 _REMEDY = "Close each, leave its `with` block, or drop the last reference to it."
 _PROCESS_REMEDY = "Wait for each process, or end it; leave the `with` block of a pool, or shut it down."

@@ -127,3 +127,28 @@ def hip_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ModuleType
 def hip(hip_on: Callable[..., ModuleType]) -> ModuleType:
     """Return ``hip`` on two devices of one switch."""
     return hip_on(TWO)
+
+
+@pytest.fixture
+def hcomm_on(enter: Enter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ModuleType]]:
+    """Return a function that enters a node and returns ``hcomm`` as a new process finds it."""
+    from peerlane.dialects import begin_anew, hcomm
+
+    monkeypatch.setenv("HCCL_BUFFSIZE", "1")
+    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "30")
+    for variable in ("HCCL_EXEC_TIMEOUT", "PEERLANE_HCOMM_NOTIFIES"):
+        monkeypatch.delenv(variable, raising=False)
+
+    def enter_node(spec: str = "devices=4,memory=256MiB") -> ModuleType:
+        enter(spec)
+        begin_anew("hcomm")
+        return hcomm
+
+    yield enter_node
+    begin_anew("hcomm")
+
+
+@pytest.fixture
+def hcomm(hcomm_on: Callable[..., ModuleType]) -> ModuleType:
+    """Return ``hcomm`` on four devices; communicators have an HcclBuffer of 2 MiB."""
+    return hcomm_on()

@@ -469,3 +469,28 @@ def test_importing_peerlane_does_not_import_it() -> None:
     assert done.stdout == "False\n"
     code = "import sys, peerlane.rendezvous, peerlane.backend.registry as r; print(r.is_entered())"
     assert run_python(["-c", code], timeout=40).stdout == "False\n"
+
+
+def test_who_closes_ends_its_own_waits(server: RendezvousServer) -> None:
+    first, second, third = ranks(server)
+    with ThreadPoolExecutor(2) as pool:
+        mine, theirs = (pool.submit(line.get, "never", timeout=30) for line in (first, second))
+        until(lambda: len(server._loop.meeting._wanted.get("never", ())) == 2)
+        first.close()
+        with pytest.raises(pl.PeerLost, match="rank 0 closed this rendezvous meanwhile"):
+            mine.result(20)
+        assert not theirs.done()
+        third.put("never", b"after all")
+        assert theirs.result(20) == b"after all"
+
+
+def test_a_server_that_lingers_ends_when_all_have_closed(server: RendezvousServer) -> None:
+    lines = ranks(server)
+    server.linger(30)
+    for line in lines[:2]:
+        line.close()
+    with Rendezvous(server.address, 0, 3) as again:  # who has closed may come again
+        again.put("here", b"")
+        lines[2].close()
+        assert not server._is_closing
+    until(lambda: not Path(server.address).exists())

@@ -19,3 +19,11 @@ def shared(node: Node) -> Iterator[tuple[pl.Device, pl.Device, Peer]]:
     d0, d1 = node(spec)
     with peer(spec) as other:
         yield d0, d1, other
+
+
+@pytest.fixture
+def alone(node: Node) -> pl.Channel:
+    """A channel of a rank to itself."""
+    node("devices=2")
+    group = pl.Group(0, 1, rendezvous=lambda value: [value], window=4096)
+    return group.channel(0, notifies=4)

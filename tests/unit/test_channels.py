@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,25 +10,10 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node
 from helpers.ranks import run_ranks
-from peerlane.errors import Fault
 
 pytestmark = pytest.mark.timeout(120)
 
 TYPES = ("int8", "int16", "int32", "float16", "float32", "int64", "uint8", "float64")
-
-
-@pytest.fixture
-def alone(node: Node) -> pl.Channel:
-    """A channel of a rank to itself."""
-    node("devices=2")
-    group = pl.Group(0, 1, rendezvous=lambda value: [value], window=4096)
-    return group.channel(0, notifies=4)
-
-
-def on(stream: pl.Stream | None, channel: pl.Channel) -> None:
-    """Wait until what was queued has reached the peer."""
-    if stream is not None:
-        channel.drain(stream=stream, timeout=20)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -127,22 +110,6 @@ def test_blocks(alone: pl.Channel, streamed: bool) -> None:
         s.sync()
 
 
-def test_blocks_that_cannot_be(alone: pl.Channel) -> None:
-    source = alone.group.device.allocate(64)
-    alone.group.window.fill(5)
-    with pytest.raises(pl.BadAddress, match=r"entry 1\b") as outside:
-        alone.write_blocks(source, [(0, 0, 64), (4090, 0, 8)])
-    assert outside.value.fault is Fault.OUT_OF_BOUNDS
-    with pytest.raises(pl.BadAddress):
-        alone.write_blocks(source, np.array([(0, (1 << 64) - 8, 16)], np.uint64))
-    with pytest.raises(pl.InvalidValue, match=r"block 1 is \[0, -1, 8\]"):
-        alone.write_blocks(source, [(0, 0, 8), (0, -1, 8)])
-    for bad in ([(0, 1)], [0, 1, 2], [(0.5, 0, 1)]):
-        with pytest.raises(pl.InvalidValue, match=r"\(n, 3\)"):
-            alone.read_blocks(source, bad)
-    assert (alone.group.window.view() == 5).all()
-
-
 def test_memory_by_tag(node: Node) -> None:
     node("devices=2")
 
@@ -174,77 +141,6 @@ def test_memory_by_tag(node: Node) -> None:
             group.deregister("window")
 
     run_ranks(2, rank)
-
-
-@pytest.mark.parametrize("bad", ["", "x" * 256, 5, None])
-def test_tags_that_cannot_be(alone: pl.Channel, bad: object) -> None:
-    with pytest.raises(pl.InvalidValue, match="the tag is"):
-        alone.group.register(alone.group.device.allocate(8), bad)  # type: ignore[arg-type]
-
-
-def test_only_device_memory_is_registered(alone: pl.Channel) -> None:
-    with pytest.raises(pl.InvalidValue, match="is host memory"):
-        alone.group.register(pl.Host().allocate(8), "host")
-    with pytest.raises(TypeError):
-        alone.group.register(bytearray(8), "host")  # type: ignore[arg-type]
-    gone = alone.group.device.allocate(8)
-    gone.close()
-    with pytest.raises(pl.Closed):
-        alone.group.register(gone, "gone")
-
-
-def test_bytes_outside_of_the_window(alone: pl.Channel) -> None:
-    window = alone.group.window
-    window.fill(5)
-    with alone.group.device.create_stream() as stream:
-        for where in (None, stream):
-            for at, nbytes in ((4096, 1), (4090, 8), (0, 4097), (-1, 1), ((1 << 64) - 1, 8)):
-                with pytest.raises(pl.BadAddress, match=f"{nbytes:,} bytes at byte {at:,}") as refused:
-                    alone.write(bytes(nbytes), at=at, notify=0, stream=where)
-                assert refused.value.fault is Fault.OUT_OF_BOUNDS
-                with pytest.raises(pl.BadAddress):
-                    alone.read(bytearray(nbytes), at=at, stream=where)
-        assert stream.submitted == 0
-    assert (window.view() == 5).all()
-    with pytest.raises(pl.WaitTimeout):
-        alone.wait(0, timeout=0.01)
-
-
-@pytest.mark.parametrize("index", [4, -1, 1000])
-def test_notifies_that_are_not_there(alone: pl.Channel, index: int) -> None:
-    calls: list[Callable[[], None]] = [
-        lambda: alone.notify(index),
-        lambda: alone.wait(index),
-        lambda: alone.write(b"x", notify=index),
-        lambda: alone.write_reduce(b"x", dtype="int8", notify=index),
-        lambda: alone.write_blocks(b"x", [(0, 0, 1)], notify=index),
-    ]
-    alone.group.window.fill(5)
-    for call in calls:
-        with pytest.raises(pl.InvalidValue, match=f"{index} is no notify of .*; valid are 0 to 3"):
-            call()
-    assert (alone.group.window.view() == 5).all()
-
-
-def test_wrong_types(alone: pl.Channel) -> None:
-    calls: list[Callable[[], None]] = [
-        lambda: alone.notify("1"),  # type: ignore[arg-type]
-        lambda: alone.wait(1.0, timeout=1),  # type: ignore[arg-type]
-        lambda: alone.write(5),
-        lambda: alone.write(b"x", at="1"),  # type: ignore[arg-type]
-        lambda: alone.write(b"x", stream=5),  # type: ignore[arg-type]
-        lambda: alone.read(b"x", stream=5),  # type: ignore[arg-type]
-        lambda: alone.fence(stream=5),  # type: ignore[arg-type]
-        lambda: alone.wait(0, timeout="1"),  # type: ignore[arg-type]
-    ]
-    for call in calls:
-        with pytest.raises(TypeError):
-            call()
-
-
-def test_what_is_read_into_must_be_writable(alone: pl.Channel) -> None:
-    with pytest.raises(pl.AccessDenied):
-        alone.read(b"constant")
 
 
 def test_the_source_may_change_behind_the_write_in_the_stream(alone: pl.Channel) -> None:
@@ -352,52 +248,11 @@ def test_fifo_notifies_count(node: Node) -> None:
             channel.wait(0, timeout=0.01)
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-def test_strict_notifies_report_a_doubled_record(node: Node, streamed: bool) -> None:
-    node()
-    with group_of("strict") as group, group.channel(0) as channel, group.device.create_stream() as stream:
-        channel.notify(1)
-        with pytest.raises(pl.Busy, match=r"notify 1 from rank 0 to rank 0") as doubled:
-            channel.notify(1, stream=stream if streamed else None)
-            stream.sync()
-        assert doubled.value.fault is Fault.NOTIFY_DOUBLED
-        channel.wait(1, timeout=20)
-
-
-def test_strict_notifies_report_what_is_left(node: Node) -> None:
-    node()
-    group = group_of("strict")
-    channel = group.channel(0)
-    channel.notify(1)
-    channel.notify(3)
-    with pytest.raises(pl.Busy, match="notifies 1, 3 from rank 0 were recorded and nobody waited") as left:
-        channel.close()
-    assert left.value.fault is Fault.NOTIFY_LEFT
-    assert channel.is_closed
-    channel.close()
-    second = group.channel(0)
-    second.notify(0)
-    with pytest.raises(pl.Busy, match="notify 0 from rank 0 was recorded"):
-        group.close()
-    assert group.is_closed
-    assert second.is_closed
-
-
 def test_an_error_in_the_with_is_not_hidden_by_what_is_left(node: Node) -> None:
     node()
     with pytest.raises(ZeroDivisionError), group_of("strict") as group, group.channel(0) as channel:
         channel.notify(0)
         raise ZeroDivisionError
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-def test_a_wait_that_nobody_ends_names_the_notify(alone: pl.Channel, streamed: bool) -> None:
-    with alone.group.device.create_stream() as stream:
-        start = time.monotonic()
-        with pytest.raises(pl.WaitTimeout, match=r"notify 2 from rank 0 to rank 0"):
-            alone.wait(2, stream=stream if streamed else None, timeout=0.05)
-            stream.sync()
-        assert 0.05 <= time.monotonic() - start < 5
 
 
 def test_a_wait_of_the_program_lets_other_threads_run(alone: pl.Channel) -> None:
@@ -423,55 +278,6 @@ def test_threads_wait_for_notifies_of_one_channel_at_a_time(alone: pl.Channel) -
     for thread in threads:
         thread.join(20)
     assert sorted(done) == [0, 1, 2, 3]
-
-
-def test_closed_channels(alone: pl.Channel) -> None:
-    group = alone.group
-    stream = group.device.create_stream()
-    other = group.channel(0)
-    alone.close()
-    assert alone.is_closed
-    assert not other.is_closed
-    calls: list[Callable[[], None]] = [
-        lambda: alone.write(b"x"),
-        lambda: alone.write(b"x", stream=stream),
-        lambda: alone.read(bytearray(1)),
-        lambda: alone.write_blocks(b"x", [(0, 0, 1)]),
-        lambda: alone.write_reduce(b"x", dtype="int8"),
-        lambda: alone.notify(0),
-        lambda: alone.wait(0),
-        alone.fence,
-        alone.drain,
-        lambda: alone.__enter__() and None,
-    ]
-    for call in calls:
-        with pytest.raises(pl.Closed, match="closed"):
-            call()
-    group.close()
-    with pytest.raises(pl.Closed):
-        other.notify(0)
-    with pytest.raises(pl.Closed):
-        group.channel(0)
-    with pytest.raises(pl.Closed):
-        group.register(group.device.allocate(8), "more")
-    group.close()
-
-
-def test_a_closed_stream(alone: pl.Channel) -> None:
-    stream = alone.group.device.create_stream()
-    stream.close()
-    alone.group.window.fill(5)
-    for call in (lambda: alone.write(b"x", stream=stream), lambda: alone.notify(0, stream=stream)):
-        with pytest.raises(pl.Closed):
-            call()
-    with pytest.raises(pl.Closed):
-        alone.wait(0, stream=stream)
-    assert (alone.group.window.view() == 5).all()
-
-
-def test_it_is_made_by_a_group() -> None:
-    with pytest.raises(TypeError, match=r"Group\.channel"):
-        pl.Channel()
 
 
 def test_repr_and_route(node: Node) -> None:

@@ -21,12 +21,22 @@ PROMISES = dict.fromkeys(re.findall(r"^\* `([a-z0-9_]+)`:", PAGE, re.MULTILINE))
 HEADINGS = {name.rstrip("`") for name in re.findall(r"^## `(.+)$", PAGE, re.MULTILINE)}
 
 THAT_CANNOT_FAIL = {
-    *("backend", "caps", "info", "is_closed", "is_idle", "is_recorded"),
-    *("name", "ordinal", "rank", "size", "table", "total_bytes", "uuid"),
+    *("backend", "caps", "info", "is_closed", "is_idle", "is_recorded", "Rendezvous.address"),
+    *(
+        "name",
+        "notifies",
+        "ordinal",
+        "peer_notifies",
+        "rank",
+        "size",
+        "table",
+        "total_bytes",
+        "uuid",
+    ),
 }
 CLASSES = {
     *("Buffer", "CopyDescriptor", "Device", "Event", "Host", "Notify", "PeerSet", "Stream", "StreamGroup"),
-    *("AddressRange", "AllowList", "Handle", "Physical"),
+    *("AddressRange", "AllowList", "Channel", "Group", "Handle", "Physical"),
 }
 # What is inherited from native classes, or only special methods.
 BESIDES = {
@@ -41,13 +51,16 @@ BESIDES = {
         "AllowList",
     ),
     *("Handle", "Handle.__enter__", "Physical", "Rendezvous", "RendezvousServer"),
+    *("Channel", "Channel.__enter__", "Group", "Group.__enter__"),
 }
 
 
 def _methods(thing: type) -> set[str]:
     found = set()
-    for name, member in vars(thing).items():
-        fallible = isinstance(member, property) and name not in THAT_CANNOT_FAIL
+    ours = re.compile(r"peerlane\.(?!_core)")
+    python = [base for base in thing.__mro__ if ours.match(base.__module__)]
+    for name, member in (pair for base in python for pair in vars(base).items()):
+        fallible = isinstance(member, property) and not {name, f"{thing.__name__}.{name}"} & THAT_CANNOT_FAIL
         if not name.startswith("_") and (fallible or inspect.isroutine(member)):
             found.add(f"{thing.__name__}.{name}")
     return found

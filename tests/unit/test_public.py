@@ -29,15 +29,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("device", "buffer", "copies", "descriptor", "raw", "reductions", "rendezvous", ""),
         *(
             "collectives",
-            "group",
             "handshake",
+            "delivery",
             "departures",
-            "channel",
-            "channel_ends",
-            "transfers",
             "signalling",
+            "transfers",
+            "channel_ends",
+            "channel",
+            "group",
         ),
-        "delivery",
     ),
     ("dialects", "cli", "testing", "__main__"),
 )
@@ -107,6 +107,9 @@ ATTRIBUTES = {
     peerlane.Physical: "close device export export_fd id is_closed is_imported is_read_only open open_fd size",
     peerlane.AddressRange: "access address close device grow is_closed map mappings set_access size unmap",
     peerlane.Handle: "allow close importers is_closed",
+    peerlane.Group: "channel channels close deregister is_closed register",
+    peerlane.Channel: "close drain fence is_closed notifies notify peer_notifies read read_blocks read_reduce route "
+    "wait write write_blocks write_reduce",
 }
 
 

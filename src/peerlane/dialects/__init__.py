@@ -85,6 +85,11 @@ except RuntimeError:  # no libamdhip64.so
 os._exit(0 if int(error) == 0 and count > 0 else 1)
 """
 
+# The vendor has no Python module of this name; who has one of another kind may mean it.
+_HCOMM_PROBE = """
+raise SystemExit(1)
+"""
+
 _DIALECTS = {
     "acl": Dialect("acl", MODULES["acl"], _ACL_PROBE, "peerlane.dialects.acl._system:begin_anew"),
     "hip": Dialect(
@@ -94,6 +99,13 @@ _DIALECTS = {
         "peerlane.dialects.hip._state:begin_anew",
         entry="hip.hip",
         explain="peerlane.dialects.hip:explain",
+    ),
+    "hcomm": Dialect(
+        "hcomm",
+        MODULES["hcomm"],
+        _HCOMM_PROBE,
+        "peerlane.dialects.hcomm._system:begin_anew",
+        explain="peerlane.dialects.hcomm:explain",
     ),
 }
 

@@ -54,7 +54,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Parse:
-    """How an argument is read: ``read`` returns the value or raises TypeError."""
+    """How an argument is read: ``read`` returns the value or raises TypeError, or refuses with a code."""
 
     read: Callable[[object], object]
     is_address: bool = False
@@ -346,8 +346,9 @@ class Convention:
             self._table[name] = Declared.of(name, body, len(blanks))
 
             def wrapper(*args: object) -> Any:
-                values = parameters.parse(args)
+                values: Sequence[Any] = args
                 try:
+                    values = parameters.parse(args)
                     result = body(*values)
                 except (Refusal, Error) as error:
                     code = self._fail(parameters, error, values)

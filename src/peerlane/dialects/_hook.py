@@ -45,6 +45,7 @@ MODULES: dict[str, Mapping[str, str]] = {
         "rocm.bindings.util": "peerlane.dialects.hip.rocm.bindings.util",
         "rocm.bindings.util.types": "peerlane.dialects.hip._types",
     },
+    "hcomm": {"hcomm": "peerlane.dialects.hcomm"},
 }
 
 

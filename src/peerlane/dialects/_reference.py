@@ -85,9 +85,12 @@ def _parameters(call: Declared) -> str:
 def main() -> None:
     """Write the pages and stubs of every dialect."""
     import peerlane.dialects.acl
+    import peerlane.dialects.hcomm
     import peerlane.dialects.hip  # noqa: F401
     from peerlane.dialects.acl._elsewhere import MODULES
     from peerlane.dialects.acl._state import acl
+    from peerlane.dialects.hcomm import _page as hcomm_page
+    from peerlane.dialects.hcomm._state import hcomm
     from peerlane.dialects.hip import _page, _stubs
     from peerlane.dialects.hip._state import calls
 
@@ -95,11 +98,12 @@ def main() -> None:
     pages = root / "docs" / "reference"
     (pages / "acl.md").write_text(page((pages / "acl.md").read_text(), acl))
     (pages / "hip.md").write_text(_page.refused(page((pages / "hip.md").read_text(), calls)))
+    (pages / "hcomm.md").write_text(hcomm_page.refused(page((pages / "hcomm.md").read_text(), hcomm)))
     made = {
         f"{module.partition('.')[0]}-stubs/{module.rpartition('.')[2] if '.' in module else '__init__'}.pyi": text
         for module, text in stubs(acl, MODULES).items()
     }
-    for path, text in {**made, **_stubs.stubs()}.items():
+    for path, text in {**made, **_stubs.stubs(), **hcomm_page.stubs()}.items():
         (root / "src" / path).parent.mkdir(parents=True, exist_ok=True)
         (root / "src" / path).write_text(text)
 

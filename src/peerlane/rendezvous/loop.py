@@ -202,8 +202,8 @@ class Loop:
     def _leave(self, pid: int, rank: int) -> None:
         if pid in self._members:
             self._members[pid].opened[rank] -= 1
-        if all(member.opened[rank] <= 0 for member in self._members.values()):
-            self.meeting.close(rank)
+            if not any(other.opened[rank] > 0 for other in self._members.values()):
+                self.meeting.leave(rank)
 
     def _on_death(self, pid: int) -> None:
         member = self._members.pop(pid)

@@ -36,9 +36,9 @@ class _Presence(enum.Enum):
 @dataclass
 class _Rank:
     presence: _Presence = _Presence.EXPECTED
-    has_closed: bool = False
     fate: str = ""
     charged: int = 0
+    has_left: bool = False  # and may come again
 
 
 _Round: TypeAlias = "dict[int, Waiter]"  # one barrier or gather: the ranks that have come
@@ -78,13 +78,8 @@ class Meeting:
         one = self._ranks[rank]
         if one.presence is _Presence.LOST:
             return f"{one.fate} and stays lost; start all ranks anew with a new rendezvous"
-        one.presence, one.has_closed = _Presence.EXPECTED, False
+        one.presence, one.has_left = _Presence.EXPECTED, False
         return ""
-
-    def close(self, rank: int) -> None:
-        """Note that a rank has none open any more; it may open one again."""
-        self._ranks[rank].has_closed = True
-        self._tell_if_left()
 
     def put(self, rank: int, key: str, value: bytes) -> None:
         """Keep a value, charged already, and answer who waits for it."""
@@ -99,7 +94,7 @@ class Meeting:
         """Answer with the value of a key, now or when it is there."""
         if waiter.key in self._values:
             waiter.answer(Status.OK, [self._values[waiter.key][1]])
-        elif fate := self._lost() or self._left_alone(waiter):
+        elif fate := self._lost() or self._has_left(waiter) or self._left_alone(waiter):
             waiter.answer(Status.LOST, [f"{fate}; {waiter.key!r} is not there".encode()])
         else:
             self._wanted.setdefault(waiter.key, []).append(waiter)
@@ -172,6 +167,15 @@ class Meeting:
                 text = f"{self._left_alone(waiter)}; {key!r} is not there"
                 waiter.answer(Status.LOST, [text.encode()])
 
+    def leave(self, rank: int) -> None:
+        """Note that nobody has the rendezvous open as this rank: its own waits for values fail; it may come again."""
+        self._ranks[rank].has_left = True
+        for key, waiting in list(self._wanted.items()):
+            for waiter in [waiter for waiter in waiting if waiter.rank == rank]:
+                self.withdraw(waiter)
+                waiter.answer(Status.LOST, [f"{self._has_left(waiter)}; {key!r} is not there".encode()])
+        self._tell_if_left()
+
     def lose(self, rank: int, fate: str) -> None:
         """Note that a rank was lost: all who wait fail."""
         self._ranks[rank].presence, self._ranks[rank].fate = _Presence.LOST, fate
@@ -184,18 +188,23 @@ class Meeting:
             waiter.answer(Status.LOST, [fate.encode()])
 
     def when_left(self, told: Callable[[], None]) -> None:
-        """Call ``told`` once all ranks have closed what they opened, or have ended."""
+        """Call ``told`` once every rank was here, and has closed or ended."""
         self._when_left.append(told)
         self._tell_if_left()
 
     def _tell_if_left(self) -> None:
-        if all(one.has_closed or one.presence is not _Presence.EXPECTED for one in self._ranks):
+        if all(one.has_left or one.presence is not _Presence.EXPECTED for one in self._ranks):
             told, self._when_left = self._when_left, []
             for each in told:
                 each()
 
     def _lost(self) -> str:
         return next((one.fate for one in self._ranks if one.presence is _Presence.LOST), "")
+
+    def _has_left(self, waiter: Waiter) -> str:
+        """Return a text if the waiter's own rank has closed the rendezvous."""
+        has_left = self._ranks[waiter.rank].has_left
+        return f"rank {waiter.rank} closed this rendezvous meanwhile" if has_left else ""
 
     def _ended_without(self, one: _Round) -> str:
         ended = (rank for rank, it in enumerate(self._ranks) if it.presence is _Presence.ENDED)

@@ -140,6 +140,8 @@ class RendezvousServer:
             How long the end of this process waits for that.
         """
         left = threading.Event()
+        if self._is_closing:
+            return
         self._loop.post(lambda: self._loop.meeting.when_left(left.set))
 
         def close_then() -> None:

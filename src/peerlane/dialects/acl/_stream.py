@@ -52,11 +52,16 @@ class AclStream(Thing):
     attributes : dict
         What a program set and nothing here depends on, by its number.
     neutral : peerlane.Stream
+    retell : callable or None
+        Of another dialect that queues here: returns what a synchronization raises for its own operations.
     subscription : Subscription or None
         The thread that runs its callbacks, and those that it has not run; it may have ended.
     """
 
-    __slots__ = ("_aborts", "_ending", "_is_ending", "attributes", "is_default", "neutral", "subscription")
+    __slots__ = (
+        *("_aborts", "_ending", "_is_ending", "attributes", "is_default", "neutral", "retell"),
+        "subscription",
+    )
 
     name = "stream"
 
@@ -65,6 +70,7 @@ class AclStream(Thing):
         self.is_default = is_default
         self.neutral = context.device.create_stream(on_error="continue")
         self.subscription: Subscription | None = None
+        self.retell: Callable[[Error], Error | Refusal] | None = None
         self.attributes: dict[int, int] = {}
         self._aborts = 0
         self._ending = threading.Lock()
@@ -142,13 +148,13 @@ class AclStream(Thing):
         if self.subscription is not None:
             self.subscription.end(wait=False)
 
-    def _failure(self, error: Error) -> Error:
+    def _failure(self, error: Error) -> Error | Refusal:
         """Return what failed on the stream, once the program's callback was told of it."""
         if error._failed is None:
             return in_own_numbers(error, self)
         made = _in_own_words(error, self)
         when_one_fails.tell(self, made)
-        return made
+        return made if self.retell is None else self.retell(made)
 
 
 def _in_own_words(error: Error, stream: AclStream | None) -> Error:

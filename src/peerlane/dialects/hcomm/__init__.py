@@ -1,0 +1,33 @@
+"""HCOMM, the communication library under HCCL, on virtual devices: ``import hcomm`` beside ``import acl``.
+
+Names are C's; outputs come back as ``(value, ..., ret)``, ``ret`` alone where there is nothing else.
+``docs/reference/hcomm.md`` lists each call.  :func:`explain` tells what a failed call meant.
+"""
+
+from peerlane.dialects.hcomm import _basic as _basic
+from peerlane.dialects.hcomm import _basic_channels as _basic_channels
+from peerlane.dialects.hcomm import _batch as _batch
+from peerlane.dialects.hcomm import _buffers as _buffers
+from peerlane.dialects.hcomm import _collectives as _collectives
+from peerlane.dialects.hcomm import _features as _features
+from peerlane.dialects.hcomm import _init as _init
+from peerlane.dialects.hcomm import _rank_graph as _rank_graph
+from peerlane.dialects.hcomm import _refused as _refused
+from peerlane.dialects.hcomm import _remote as _remote
+from peerlane.dialects.hcomm import _signals as _signals
+from peerlane.dialects.hcomm import _states as _states
+from peerlane.dialects.hcomm import _system as _system
+from peerlane.dialects.hcomm import _transfers as _transfers
+from peerlane.dialects.hcomm._enums import CONSTANTS as _CONSTANTS
+from peerlane.dialects.hcomm._enums import ENUMS as _ENUMS
+from peerlane.dialects.hcomm._state import explain as explain
+from peerlane.dialects.hcomm._state import hcomm as _hcomm
+from peerlane.dialects.hcomm._structs import STRUCTS as _STRUCTS
+
+globals().update(_CONSTANTS)
+globals().update({kind.__name__: kind for kind in (*_ENUMS, *_STRUCTS)})
+globals().update({name: member for kind in _ENUMS for name, member in kind.__members__.items()})
+globals().update(_hcomm.functions("hcomm"))
+globals().update(_refused.serve())
+globals().update(_features.probes())
+__getattr__ = _hcomm.missing("hcomm")

@@ -1,0 +1,142 @@
+"""How arguments are read: a wrong type is TypeError, as in pyACL; a number that does not fit is HCCL_E_PARA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from peerlane.dialects._call import Parse, Refusal, as_index, type_name
+from peerlane.dialects.hcomm import _structs as structs
+from peerlane.dialects.hcomm._codes import PARA, PTR
+
+
+def _number(bits: int, *, signed: bool = False) -> Callable[[object], int]:
+    least, end = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+
+    def read(value: object) -> int:
+        number = as_index(value)
+        if not least <= number < end:
+            raise Refusal(
+                PARA, f"an argument is {number}; valid are {least} to {end - 1:,}", "pass a number that fits"
+            )
+        return number
+
+    return read
+
+
+_word = _number(64)
+
+
+def _pointer(value: object) -> int:
+    return 0 if value is None else _word(value)
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.partition(b"\0")[0].decode(errors="backslashreplace")
+    raise TypeError(f"must be a str or None, not {type_name(value)}")
+
+
+def _bytes(value: object) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"must be bytes or None, not {type_name(value)}")
+
+
+def _float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, float | int):
+        raise TypeError(f"must be a float, not {type_name(value)}")
+    return float(value) if abs(value) < 1e300 else float("inf")
+
+
+def _struct(kind: type) -> Callable[[object], Any]:
+    def read(value: object) -> Any:
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"must be a {kind.__name__} or None, not {type_name(value)}")
+        return value
+
+    return read
+
+
+def _structs(kind: type) -> Callable[[object], Any]:
+    def read(value: object) -> Any:
+        if isinstance(value, kind):
+            return [value]
+        if value is None:
+            return None
+        if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+            raise TypeError(f"must be a list of {kind.__name__} or None, not {type_name(value)}")
+        for each in value:
+            if not isinstance(each, kind):
+                raise TypeError(f"must be a list of {kind.__name__}, not of {type_name(each)}")
+        return value
+
+    return read
+
+
+def _numbers(bits: int, *, signed: bool = False) -> Callable[[object], Any]:
+    one = _number(bits, signed=signed)
+
+    def read(value: object) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, str | bytes) or not hasattr(type(value), "__iter__"):
+            raise TypeError(f"must be a list of ints or None, not {type_name(value)}")
+        return [one(each) for each in value]  # type: ignore[attr-defined]
+
+    return read
+
+
+Handle = Annotated[int, Parse(_pointer, is_address=True)]
+Pointer = Annotated[int, Parse(_pointer, is_address=True)]
+UInt32 = Annotated[int, Parse(_number(32))]
+UInt64 = Annotated[int, Parse(_word)]
+Enum = Annotated[int, Parse(_number(32, signed=True))]
+AnyInt = Annotated[int, Parse(as_index)]
+Float = Annotated[float, Parse(_float)]
+CText = Annotated[str | None, Parse(_text)]
+CBytes = Annotated[bytes | None, Parse(_bytes)]
+Config = Annotated[structs.HcclCommConfig | None, Parse(_struct(structs.HcclCommConfig))]
+Mem = Annotated[structs.CommMem | None, Parse(_struct(structs.CommMem))]
+Endpoint = Annotated[structs.EndpointDesc | None, Parse(_struct(structs.EndpointDesc))]
+ChannelDescs = Annotated[list[structs.HcclChannelDesc] | None, Parse(_structs(structs.HcclChannelDesc))]
+HcommChannelDescs = Annotated[
+    list[structs.HcommChannelDesc] | None, Parse(_structs(structs.HcommChannelDesc))
+]
+TransferDescs = Annotated[
+    list[structs.HcommBatchTransferDesc] | None, Parse(_structs(structs.HcommBatchTransferDesc))
+]
+Endpoints = Annotated[list[structs.EndpointDesc] | None, Parse(_structs(structs.EndpointDesc))]
+Links = Annotated[list[structs.CommLink] | None, Parse(_structs(structs.CommLink))]
+ThreadConfigs = Annotated[list[structs.ThreadConfig] | None, Parse(_structs(structs.ThreadConfig))]
+Handles = Annotated[list[int] | None, Parse(_numbers(64))]
+UInt32s = Annotated[list[int] | None, Parse(_numbers(32))]
+Int32s = Annotated[list[int] | None, Parse(_numbers(32, signed=True))]
+
+
+def given(name: str, value: Any, count: int | None = None) -> Any:
+    """Return what is no NULL, and long enough: HCCL_E_PTR, HCCL_E_PARA."""
+    if value is None or (isinstance(value, int) and not value):
+        raise Refusal(PTR, f"{name} is NULL", f"pass {name}")
+    if count is not None and len(value) < count:
+        raise Refusal(
+            PARA,
+            f"{count:,} are announced, and {name} has {len(value):,}",
+            f"pass as many in {name} as announced",
+        )
+    return value
+
+
+def field(struct: Any, name: str, *, bits: int = 32, signed: bool = False) -> int:
+    """Return a number in a struct, which a program may have set to anything: HCCL_E_PARA."""
+    value = getattr(struct, name)
+    try:
+        return _number(bits, signed=signed)(0 if value is None else value)
+    except TypeError:
+        raise Refusal(
+            PARA, f"{name} of {type(struct).__name__} is {value!r}, no integer", f"set {name} to an integer"
+        ) from None

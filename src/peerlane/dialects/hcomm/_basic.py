@@ -1,0 +1,308 @@
+"""``hcomm``: endpoints and memory without a communicator (spec hcomm 2.1, 2.3)."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import threading
+
+from peerlane import Buffer, Handle
+from peerlane.dialects._call import Refusal
+from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm._arguments import CBytes, CText, Endpoint, Mem, UInt32, UInt64, field, given
+from peerlane.dialects.hcomm._arguments import Handle as Number
+from peerlane.dialects.hcomm._buffers import checked
+from peerlane.dialects.hcomm._channels import refuse_protocol
+from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA
+from peerlane.dialects.hcomm._comm import current_context, keep
+from peerlane.dialects.hcomm._enums import EndpointLocType
+from peerlane.dialects.hcomm._regions import Regions
+from peerlane.dialects.hcomm._state import hcomm, thing
+from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc
+from peerlane.errors import Error, Fault
+
+_MAGIC = "peerlane memory 1"
+_LONGEST = 4096
+_FIRST_PORT = 16666
+_RESERVED = "window"
+_handles = itertools.count((1 << 61) + 32, 64)
+_lock = threading.Lock()
+#: Of this process, by the text of the handle: what is imported where it was exported.
+_exported: dict[str, Buffer] = {}
+
+
+class HcommEndpoint(Thing):
+    """An end of channels that a program describes, on a device.
+
+    Attributes
+    ----------
+    desc : EndpointDesc
+    memories : dict
+        By handle: tag, memory and what it was exported as.
+    imports : dict
+        By what was imported: the peer's memory, whether it is to be closed.
+    own, imported : Regions
+        The same by address.
+    """
+
+    __slots__ = ("desc", "imported", "imports", "memories", "own", "users")
+
+    name = "endpoint"
+    is_counted = False
+
+    def __init__(self, context: Context, desc: EndpointDesc) -> None:
+        super().__init__(context)
+        self.desc = desc
+        self.memories: dict[int, tuple[str, Buffer, Handle | None]] = {}
+        self.imports: dict[bytes, tuple[Buffer, bool]] = {}
+        self.own, self.imported = Regions({}), Regions({})
+        self.users = 0
+
+    def end(self) -> None:
+        """Let go of what it registered and imported."""
+        with contextlib.ExitStack() as ends:
+            for _, _, given_ in self.memories.values():
+                if given_ is not None:
+                    _exported.pop(bytes(given_).decode(), None)
+                    ends.callback(given_.close)
+            for memory, is_opened in self.imports.values():
+                if is_opened:
+                    ends.callback(memory.close)
+            self.memories, self.imports = {}, {}
+
+    def abandon(self) -> None:
+        """As :meth:`end`."""
+        with contextlib.suppress(Error):
+            self.end()
+
+
+def endpoint_of(handle: int) -> HcommEndpoint:
+    """Return the endpoint that a handle means."""
+    return thing(handle, HcommEndpoint)
+
+
+@hcomm.call("hcomm.HcommEndpointCreate", out=1)
+def HcommEndpointCreate(endpoint: Endpoint) -> int:
+    """Make an endpoint on this thread's device, which ``loc.device.devPhyId`` names if ``locType`` is DEVICE.
+
+    Gives: endpointHandle
+    Refuses: 2 NULL; 1 protocol, `locType`, a device that is not set; 5 protocols of plugins; 15 no device is set
+    Basis: D; C for the codes
+    """
+    desc = given("endpoint", endpoint)
+    refuse_protocol(field(desc, "protocol", signed=True))
+    context = current_context()
+    kind = field(desc.loc, "locType", signed=True)
+    if kind not in (EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE, EndpointLocType.ENDPOINT_LOC_TYPE_HOST):
+        raise Refusal(PARA, f"locType is {kind}", "set ENDPOINT_LOC_TYPE_DEVICE or ENDPOINT_LOC_TYPE_HOST")
+    if kind == EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE:
+        number = field(desc.loc.device, "devPhyId")
+        if number != context.device.ordinal:
+            raise Refusal(
+                PARA,
+                f"devPhyId is {number}, and device {context.device.ordinal} is set",
+                f"call acl.rt.set_device({number}) first",
+            )
+    return keep(HcommEndpoint(context, desc))
+
+
+@hcomm.call("hcomm.HcommEndpointDestroy")
+def HcommEndpointDestroy(endpointHandle: Number) -> None:
+    """End an endpoint, with what it registered, exported and imported.
+
+    Refuses: 2 NULL; 6 the endpoint; 20 it has channels
+    Basis: D; C for the codes
+    """
+    found = endpoint_of(endpointHandle)
+    with _lock:
+        if found.users:
+            raise Refusal(AGAIN, f"{found} has {found.users} channels", "call HcommChannelDestroy first")
+        if not machine.drop(found, "HcommEndpointDestroy"):
+            endpoint_of(endpointHandle)
+    found.end()
+
+
+@hcomm.call("hcomm.HcommEndpointGetListenPort", out=1)
+def HcommEndpointGetListenPort(endpointHandle: Number) -> int:
+    """Return a port that the channels of an endpoint may be told: a number, no socket listens.
+
+    Gives: port
+    Refuses: 2 NULL; 6 the endpoint
+    Basis: C
+    """
+    return _FIRST_PORT + endpoint_of(endpointHandle).context.device.ordinal
+
+
+@hcomm.call("hcomm.HcommMemReg", out=1)
+def HcommMemReg(endpointHandle: Number, memTag: CText, mem: Mem) -> int:
+    """Register device memory, so that channels may reach it and it can be exported.
+
+    Gives: memHandle
+    Refuses: 2 NULL; 6 the endpoint; 1, 5, 6 as `HcclCommMemReg`
+    Basis: D; C for the codes
+    """
+    found = endpoint_of(endpointHandle)
+    tag, memory = checked(memTag, mem)
+    with _lock:
+        if tag == _RESERVED or any(tag == each for each, _, _ in found.memories.values()):
+            what = "is reserved" if tag == _RESERVED else "is taken by other memory of the endpoint"
+            raise Refusal(PARA, f"the tag {tag!r} {what}", "choose another tag")
+        handle = next(_handles)
+        found.memories[handle] = (tag, memory, None)
+        found.own.add(tag, memory)
+    return handle
+
+
+def memory_of(endpoint: HcommEndpoint, handle: int) -> tuple[str, Buffer, Handle | None]:
+    """Return what a handle of registered memory means: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
+    given("memHandle", handle)
+    found = endpoint.memories.get(handle)
+    if found is None:
+        raise Refusal(
+            NOT_FOUND,
+            f"{handle:#x} is no memory of {endpoint}",
+            "pass what HcommMemReg returned for this endpoint",
+        )
+    return found
+
+
+@hcomm.call("hcomm.HcommMemUnreg")
+def HcommMemUnreg(endpointHandle: Number, memHandle: Number) -> None:
+    """Take a registration back; who imported the memory, or reaches it over a channel, keeps it.
+
+    Refuses: 2 NULL; 6 the endpoint, the memory
+    Basis: D
+    """
+    found = endpoint_of(endpointHandle)
+    with _lock:
+        tag, _, given_ = memory_of(found, memHandle)
+        del found.memories[memHandle]
+        found.own.remove(tag)
+    if given_ is not None:
+        _exported.pop(bytes(given_).decode(), None)
+        given_.close()
+
+
+@hcomm.call("hcomm.HcommMemExport", out=2, blank=(b"", 0))
+def HcommMemExport(endpointHandle: Number, memHandle: Number) -> tuple[bytes, int]:
+    """Return bytes by which another process of this user imports the memory; they travel by any means.
+
+    Gives: memDesc, its bytes
+    Refuses: 2 NULL; 6 the endpoint, the memory; 20 the memory is in use and would have to move; 24
+    Basis: D; C for the codes
+    """
+    found = endpoint_of(endpointHandle)
+    with _lock:
+        tag, memory, given_ = memory_of(found, memHandle)
+        if given_ is None:
+            given_ = memory.export(allow="user")
+            found.memories[memHandle] = (tag, memory, given_)
+            _exported[bytes(given_).decode()] = memory
+    said = json.dumps([_MAGIC, tag, bytes(given_).decode(), memory.size]).encode()
+    return said, len(said)
+
+
+@hcomm.call("hcomm.HcommMemImport", out=1, blank=(None,))
+def HcommMemImport(endpointHandle: Number, memDesc: CBytes, descLen: UInt32) -> CommMem:
+    """Have memory that was exported: its address here, for the channels of this endpoint.
+
+    Gives: CommMem
+    Refuses: 2 NULL; 6 the endpoint, memory that is gone; 1 no such bytes, imported before; 9, 19, 21 the other
+        process
+    Basis: D; C for the codes
+    """
+    found = endpoint_of(endpointHandle)
+    said = _said(memDesc, descLen)
+    key = bytes(given("memDesc", memDesc)[:descLen])
+    with _lock:
+        if key in found.imports:
+            raise Refusal(PARA, f"{found} has imported this already", "import each description once")
+        memory = _exported.get(said)
+        is_opened = memory is None
+        if memory is None:
+            try:
+                memory = Buffer.open(said)
+            except Error as error:
+                if error.fault is Fault.OWN_HANDLE:
+                    raise Refusal(
+                        NOT_FOUND, "the memory is not exported any more", "export it again"
+                    ) from None
+                raise
+        found.imports[key] = (memory, is_opened)
+        found.imported.add(key.hex(), memory)
+    return CommMem(0, memory.address, memory.size)
+
+
+@hcomm.call("hcomm.HcommMemUnimport")
+def HcommMemUnimport(endpointHandle: Number, memDesc: CBytes, descLen: UInt32) -> None:
+    """Let go of imported memory.
+
+    Refuses: 2 NULL; 6 the endpoint, not imported; 1 no such bytes
+    Basis: D; C for the codes
+    """
+    found = endpoint_of(endpointHandle)
+    _said(memDesc, descLen)
+    key = bytes(given("memDesc", memDesc)[:descLen])
+    with _lock:
+        if key not in found.imports:
+            raise Refusal(NOT_FOUND, f"{found} has not imported this", "pass what HcommMemImport was given")
+        memory, is_opened = found.imports.pop(key)
+        found.imported.remove(key.hex())
+    if is_opened:
+        memory.close()
+
+
+def _said(desc: bytes | None, length: int) -> str:
+    """Return the text of the handle in a description: HCCL_E_PTR, HCCL_E_PARA."""
+    content = given("memDesc", desc, length)[:length]
+    try:
+        said = json.loads(content) if len(content) <= _LONGEST else None
+    except (ValueError, RecursionError):
+        said = None
+    if (
+        not isinstance(said, list)
+        or len(said) != 4
+        or said[0] != _MAGIC
+        or not isinstance(said[2], str)
+        or not said[2].isascii()
+    ):
+        raise Refusal(
+            PARA,
+            f"{length:,} bytes that begin with {bytes(content[:24])!r} are no description of memory",
+            "pass what HcommMemExport returned, unchanged",
+        )
+    return said[2]
+
+
+@hcomm.call("hcomm.HcommMemAlloc", out=1)
+def HcommMemAlloc(size: UInt64) -> int:
+    """Allocate memory of this thread's device, for peers to reach; acl takes its address too.
+
+    Gives: address
+    Refuses: 1 `size` 0; 15 no device is set; 24 no room
+    Basis: D; C for the codes
+    """
+    if not size:
+        raise Refusal(PARA, "size is 0", "pass the bytes of the memory")
+    address = machine.allocate(current_context(), size, peer=True)
+    if address is None:
+        raise Refusal(NOT_FOUND, "the device was reset by another thread during the call", "set it again")
+    return address
+
+
+@hcomm.call("hcomm.HcommMemFree")
+def HcommMemFree(ptr: Number) -> None:
+    """Free what ``HcommMemAlloc`` returned.
+
+    Refuses: 2 NULL; 6 nothing was allocated there
+    Basis: D; C for 6
+    """
+    given("ptr", ptr)
+    if not machine.free(ptr, host=False, call="HcommMemFree"):
+        raise Refusal(
+            NOT_FOUND,
+            f"nothing was allocated at {machine.describe(ptr)}",
+            "pass what HcommMemAlloc returned, once",
+        )

@@ -1,0 +1,279 @@
+"""``hcomm``: channels and threads without a communicator (spec hcomm 2.1).
+
+A channel is a group of two ranks of its own: who listens is rank 0, who connects is rank 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from peerlane import Buffer
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm import _meeting
+from peerlane.dialects.hcomm import _structs as structs
+from peerlane.dialects.hcomm._arguments import (
+    Enum,
+    Handle,
+    Handles,
+    HcommChannelDescs,
+    UInt32,
+    UInt32s,
+    field,
+    given,
+)
+from peerlane.dialects.hcomm._basic import HcommEndpoint, endpoint_of, memory_of
+from peerlane.dialects.hcomm._basic import _lock as lock
+from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
+from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
+from peerlane.dialects.hcomm._comm import current_context, keep
+from peerlane.dialects.hcomm._enums import CONSTANTS, HcommSocketRole
+from peerlane.dialects.hcomm._settings import settings_of
+from peerlane.dialects.hcomm._state import hcomm
+from peerlane.dialects.hcomm._threads import HcommThread, refuse_engine, thread_of
+from peerlane.errors import Error, WaitTimeout
+
+_READY, _CONNECTING, _FAILED, _TIMED_OUT = 0, 1, 2, 3
+_MOST_NOTIFIES = 64
+_MOST_THREADS = 200
+_SERVER, _CLIENT = (
+    int(HcommSocketRole.HCOMM_SOCKET_ROLE_SERVER),
+    int(HcommSocketRole.HCOMM_SOCKET_ROLE_CLIENT),
+)
+
+
+class BasicChannel:
+    """What a channel without a communicator stands on.
+
+    Parameters
+    ----------
+    channel : HcommChannel
+    endpoint : HcommEndpoint
+    """
+
+    def __init__(self, channel: HcommChannel, endpoint: HcommEndpoint) -> None:
+        self.channel, self.endpoint = channel, endpoint
+        self.status = _CONNECTING
+        self._meeting: _meeting.Meeting | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def connect(
+        self, meet: Callable[[], _meeting.Meeting], memories: dict[str, Buffer], notifies: int
+    ) -> None:
+        """Meet the other end; in a thread of its own."""
+        try:
+            meeting = meet()
+            with self._lock:
+                self._meeting = meeting
+                is_closed = self._is_closed
+            if is_closed:
+                meeting.close()
+                return
+            for tag, memory in memories.items():
+                meeting.group.register(memory, tag)
+            peer = 1 - meeting.group.rank
+            self.channel.connect(meeting.group.channels([peer], notifies=notifies)[0])
+            self.status = _READY
+        except (Error, Refusal) as error:
+            self.status = _TIMED_OUT if isinstance(error, WaitTimeout) else _FAILED
+            self.channel.why = f"could not connect: {error}"
+
+    def close(self) -> None:
+        """End this end."""
+        with self._lock:
+            self._is_closed = True
+            meeting = self._meeting
+        self.channel.abandon()
+        if meeting is not None:
+            with contextlib.suppress(Error):
+                meeting.group.close()
+            with contextlib.suppress(Error):
+                meeting.close()
+
+
+_basic: dict[int, BasicChannel] = {}
+
+
+@hcomm.call("hcomm.HcommChannelDescInit")
+def HcommChannelDescInit(channelDesc: HcommChannelDescs, descNum: UInt32) -> None:
+    """Fill descriptors: every bit set, then the header, no notifies, memory, socket, role, port and name.
+
+    Refuses: 2 NULL; 1 fewer than announced
+    Basis: S
+    """
+    if not descNum:
+        return
+    magic, version = CONSTANTS["HCOMM_CHANNEL_MAGIC_WORD"], CONSTANTS["HCOMM_CHANNEL_VERSION"]
+    for each in given("channelDesc", channelDesc, descNum)[:descNum]:
+        structs.fill(each)
+        each.header = structs.header(version, magic, structs.HCOMM_CHANNEL_DESC_BYTES)
+        each.notifyNum = each.memHandleNum = each.port = 0
+        each.exchangeAllMems = False
+        each.memHandles = each.socket = each.channelName = each.roceAttr.srcPortList = None
+        each.role = int(HcommSocketRole.HCOMM_SOCKET_ROLE_RESERVED)
+        structs.reset_endpoint(each.remoteEndpoint)
+
+
+@hcomm.call("hcomm.HcommChannelCreate", out=1, blank=lambda *_: ([],))
+def HcommChannelCreate(
+    endpointHandle: Handle, engine: Enum, channelDescs: HcommChannelDescs, channelNum: UInt32
+) -> list[int]:
+    """Begin to make channels, and return at once; ``HcommChannelGetStatus`` tells when they are ready.
+
+    The two ends name one another's endpoints, one is SERVER and one CLIENT, and port and channelName are the same.
+
+    Gives: list of channel
+    Refuses: 2 NULL; 6 the endpoint, a memory handle; 1 `channelNum` 0, fewer descriptors, not initialised, role,
+        above 64 notifies, name, no engine; 5 engines but CPU, CPU_TS and AICPU_TS, sockets
+    Basis: D; C for the codes
+    """
+    found = endpoint_of(endpointHandle)
+    refuse_engine(engine, cpu=True)
+    if not channelNum:
+        raise Refusal(PARA, "channelNum is 0", "pass the number of descriptors")
+    wanted = [_checked(found, each) for each in given("channelDescs", channelDescs, channelNum)[:channelNum]]
+    return [_begin(found, engine, *each) for each in wanted]
+
+
+def _checked(
+    endpoint: HcommEndpoint, desc: structs.HcommChannelDesc
+) -> tuple[bool, str, dict[str, Buffer], int]:
+    """Return whether this end listens, where the ends meet, what memory is exchanged, and how many notifies."""
+    if getattr(desc.header, "magicWord", None) != CONSTANTS["HCOMM_CHANNEL_MAGIC_WORD"]:
+        raise Refusal(PARA, "a descriptor is not initialised", "call HcommChannelDescInit first")
+    role, count, port = field(desc, "role", signed=True), field(desc, "notifyNum"), field(desc, "port")
+    if role not in (_SERVER, _CLIENT):
+        raise Refusal(
+            PARA, f"role is {role}", "set HCOMM_SOCKET_ROLE_SERVER at one end, _CLIENT at the other"
+        )
+    if count > _MOST_NOTIFIES or port >> 16:
+        raise Refusal(PARA, f"notifyNum is {count:,}, port {port:,}", f"ask for {_MOST_NOTIFIES} at most")
+    if desc.socket is not None:
+        raise Refusal(NOT_SUPPORT, "socket is set", "leave it NULL: the two ends find one another")
+    name = desc.channelName or ""
+    if not isinstance(name, str) or len(name) > CONSTANTS["HCOMM_CHANNEL_NAME_MAX_LEN"]:
+        raise Refusal(PARA, f"channelName is {str(name)[:40]!r}", "use a str of up to 191 characters")
+    ends = [_words(endpoint.desc), _words(desc.remoteEndpoint)]
+    server, client = ends if role == _SERVER else ends[::-1]
+    node = endpoint.context.device.backend.node_hash
+    key = hashlib.sha256(repr((node, server, client, port, name)).encode()).hexdigest()[:32]
+    if desc.exchangeAllMems:
+        memories = {tag: memory for tag, memory, _ in endpoint.memories.values()}
+    else:
+        handles = [each or 0 for each in (desc.memHandles or ())][: field(desc, "memHandleNum")]
+        memories = {tag: memory for tag, memory, _ in (memory_of(endpoint, each) for each in handles)}
+    return role == _SERVER, key, memories, count
+
+
+def _words(desc: structs.EndpointDesc) -> tuple[Any, ...]:
+    address, place = desc.commAddr, desc.loc
+    where = place.device.devPhyId if place.locType == 0 else place.host.id
+    return (int(place.locType), int(where), int(address.type), int(address.id), bytes(address.addr))
+
+
+def _begin(
+    endpoint: HcommEndpoint, engine: int, listens: bool, key: str, memories: dict[str, Buffer], notifies: int
+) -> int:
+    context, settings = endpoint.context, settings_of(None)
+    protocol = field(endpoint.desc, "protocol", signed=True)
+    channel = HcommChannel(context, None, engine, protocol, endpoint.own, endpoint.imported)
+    handle = keep(channel)
+    made = BasicChannel(channel, endpoint)
+    place = f"{key}.{_meeting.next_use(f'{key}.{listens}')}"
+    with lock:
+        _basic[handle] = made
+        endpoint.users += 1
+
+    def meet() -> _meeting.Meeting:
+        rank = 0 if listens else 1
+        call = "HcommChannelCreate"
+        return _meeting.by_place(call, place, rank, 2, context.device, settings, hosts=listens)
+
+    threading.Thread(
+        target=made.connect, args=(meet, memories, notifies), name="hcomm-channel", daemon=True
+    ).start()
+    return handle
+
+
+@hcomm.call("hcomm.HcommChannelGetStatus", out=1, blank=lambda *_: ([],))
+def HcommChannelGetStatus(channelList: Handles, listNum: UInt32) -> list[int]:
+    """Return how far channels are: 0 ready, 1 connecting, 2 failed, 3 timed out after HCCL_CONNECT_TIMEOUT.
+
+    Gives: list of numbers
+    Refuses: 2 NULL; 6 a channel; 1 fewer channels than announced
+    Basis: D; C for the codes
+    """
+    found = [channel_of(each) for each in given("channelList", channelList, listNum)[:listNum]]
+    return [_basic[each.handle].status if each.handle in _basic else _READY for each in found]
+
+
+@hcomm.call("hcomm.HcommChannelDestroy")
+def HcommChannelDestroy(channels: Handles, channelNum: UInt32) -> None:
+    """End channels of ``HcommChannelCreate``, also those that are connecting; all of them or none.
+
+    Refuses: 2 NULL; 6 a channel; 1 fewer channels than announced; 5 a communicator's
+    Basis: D; C for the codes
+    """
+    found = [channel_of(each) for each in given("channels", channels, channelNum)[:channelNum]]
+    for each in found:
+        if each.handle not in _basic:
+            raise Refusal(NOT_SUPPORT, f"{each} ends with its communicator", "call HcclCommDestroy")
+    for each in found:
+        with lock:
+            made = _basic.pop(each.handle, None)
+            if made is None:
+                continue
+            made.endpoint.users -= 1
+            machine.drop(each, "HcommChannelDestroy")
+        made.close()
+
+
+@hcomm.call("hcomm.HcommThreadAlloc", out=1, blank=lambda *_: ([],))
+def HcommThreadAlloc(engine: Enum, threadNum: UInt32, notifyNumPerThread: UInt32s) -> list[int]:
+    """Return new threads on this thread's device, each with its number of notifies.
+
+    Gives: list of thread
+    Refuses: 2 NULL; 1 `threadNum` 0 or above 200, fewer numbers than threads, above 64 notifies, no engine; 5
+        engines but CPU, CPU_TS and AICPU_TS; 15 no device is set
+    Basis: D; C for the codes
+    """
+    refuse_engine(engine, cpu=True)
+    if not 1 <= threadNum <= _MOST_THREADS:
+        raise Refusal(PARA, f"threadNum is {threadNum:,}; valid are 1 to {_MOST_THREADS}", "ask for fewer")
+    counts = given("notifyNumPerThread", notifyNumPerThread, threadNum)[:threadNum]
+    if max(counts) > _MOST_NOTIFIES:
+        raise Refusal(PARA, f"a thread wants {max(counts):,} notifies", f"ask for {_MOST_NOTIFIES} at most")
+    context = current_context()
+    return [keep(HcommThread(context, None, engine, None, count)) for count in counts]
+
+
+@hcomm.call("hcomm.HcommThreadFree")
+def HcommThreadFree(threads: Handles, threadNum: UInt32) -> None:
+    """End threads of ``HcommThreadAlloc``; all of them or none.
+
+    Refuses: 2 NULL; 6 a thread; 1 fewer threads than announced; 5 a communicator's; 20 operations are under way
+    Basis: D; C for the codes
+    """
+    found = [thread_of(each) for each in given("threads", threads, threadNum)[:threadNum]]
+    for each in found:
+        if each.comm is not None:
+            raise Refusal(NOT_SUPPORT, f"{each} ends with its communicator", "call HcclCommDestroy")
+        if each.is_busy:
+            raise Refusal(AGAIN, f"{each} has operations that are not over", "call HcommThreadJoin first")
+    for each in found:
+        if machine.drop(each, "HcommThreadFree"):
+            each.end()
+
+
+def forget() -> None:
+    """Be as in a new process."""
+    with lock:
+        found = list(_basic.values())
+        _basic.clear()
+    for each in found:
+        each.close()

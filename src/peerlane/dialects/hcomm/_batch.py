@@ -1,0 +1,111 @@
+"""``hcomm``: batch mode, in which calls are kept and run at its end (spec hcomm 1.4)."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hcomm._arguments import CText
+from peerlane.dialects.hcomm._codes import FAULTS, PARA, REMEDIES
+from peerlane.dialects.hcomm._state import hcomm
+from peerlane.errors import Error
+
+_Body = TypeVar("_Body", bound=Callable[..., Any])
+
+
+@dataclass
+class Batch:
+    """What a thread of the program has begun: its tag, and the calls so far."""
+
+    tag: str
+    calls: list[tuple[str, Callable[[], None]]] = field(default_factory=list)
+
+
+#: By threading.get_ident(); empty costs a truth test.
+_open: dict[int, Batch] = {}
+_lock = threading.Lock()
+
+
+def operation(name: str) -> Callable[[_Body], Callable[..., Any]]:
+    """Declare a call of the data plane: its body checks, and returns what carries it out, now or at a batch's end."""
+
+    def declare(body: _Body) -> Callable[..., Any]:
+        @functools.wraps(body)
+        def checked(*values: Any) -> None:
+            run = body(*values)
+            batch = _open.get(threading.get_ident()) if _open else None
+            if batch is None:
+                run()
+            else:
+                batch.calls.append((name.partition(".")[2], run))
+
+        return hcomm.call(name)(checked)
+
+    return declare
+
+
+def is_batching() -> bool:
+    """Tell whether some thread has begun a batch."""
+    return bool(_open)
+
+
+@hcomm.call("hcomm.HcommBatchModeStart")
+def HcommBatchModeStart(batchTag: CText) -> None:
+    """Keep what this thread calls of the data plane until ``HcommBatchModeEnd``; each call is checked at once.
+
+    Refuses: 1 this thread has begun one
+    Basis: D; C for the code
+    """
+    me = threading.get_ident()
+    with _lock:
+        if me in _open:
+            raise Refusal(
+                PARA,
+                f"this thread has begun a batch already, {_open[me].tag!r}, with {len(_open[me].calls):,} calls",
+                "call HcommBatchModeEnd with its tag first; batches do not nest",
+            )
+        _open[me] = Batch(batchTag or "")
+
+
+@hcomm.call("hcomm.HcommBatchModeEnd")
+def HcommBatchModeEnd(batchTag: CText) -> None:
+    """Carry out what was kept, in its order; the first that fails ends it, with its code.
+
+    Refuses: 1 this thread has begun none, or one with another tag; what a call failed with
+    Basis: D; C for the codes
+    """
+    me, tag = threading.get_ident(), batchTag or ""
+    with _lock:
+        found = _open.get(me)
+        if found is None or found.tag != tag:
+            raise Refusal(PARA, _mismatch(tag, found), "end a batch in its thread, with its tag")
+        del _open[me]
+    for number, (name, run) in enumerate(found.calls, 1):
+        where = f"call {number:,} of {len(found.calls):,} of the batch, {name}"
+        try:
+            run()
+        except Refusal as error:
+            raise Refusal(error.code, f"{where}: {error}", error.remedy) from None
+        except Error as error:
+            raise Refusal(FAULTS[error.fault], f"{where}: {error}", REMEDIES[error.fault]) from None
+
+
+def _mismatch(tag: str, found: Batch | None) -> str:
+    if found is not None:
+        return f"this thread has begun batch {found.tag!r}, not {tag!r}; it goes on"
+    others = [each for each, batch in _open.items() if batch.tag == tag]
+    also = f"; thread {others[0]} has begun one with this tag" if others else ""
+    return f"this thread has begun no batch{also}"
+
+
+def forget() -> None:
+    """Be as in a new process."""
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=forget)

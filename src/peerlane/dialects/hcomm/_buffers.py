@@ -1,0 +1,96 @@
+"""``hcomm``: the HcclBuffer, and memory that peers reach (spec hcomm 2.3)."""
+
+from __future__ import annotations
+
+import itertools
+
+from peerlane import Buffer, Host
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hcomm._arguments import CText, Handle, Mem, field, given
+from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA, PTR
+from peerlane.dialects.hcomm._comm import BUFFER_TAG, comm_of
+from peerlane.dialects.hcomm._enums import CommMemType
+from peerlane.dialects.hcomm._regions import device_memory
+from peerlane.dialects.hcomm._state import hcomm
+from peerlane.dialects.hcomm._structs import CommMem
+
+_LONGEST_TAG = 255
+_RESERVED = (BUFFER_TAG, "window")
+_FIRST_HANDLE = 1 << 61
+_handles = itertools.count(_FIRST_HANDLE, 64)
+
+
+@hcomm.call("hcomm.HcclGetHcclBuffer", out=2)
+def HcclGetHcclBuffer(comm: Handle) -> tuple[int, int]:
+    """Return where the HcclBuffer is, and its bytes: twice HCCL_BUFFSIZE.  It is the library's: never free it.
+
+    It is allocated by the first call that needs it; only what is written takes room on this machine.
+
+    Gives: address, bytes
+    Refuses: 2 NULL; 6 the communicator; 24 the device has not that much
+    Basis: D
+    """
+    found = comm_of(comm).hccl_buffer()
+    return found.address, found.size
+
+
+@hcomm.call("hcomm.HcclGetHcclBufferCleared", out=2)
+def HcclGetHcclBufferCleared(comm: Handle) -> tuple[int, int]:
+    """As ``HcclGetHcclBuffer``; all of its bytes are 0 on return.
+
+    Gives: address, bytes
+    Refuses: as `HcclGetHcclBuffer`
+    Basis: D
+    """
+    found = comm_of(comm).hccl_buffer()
+    found.fill(0)
+    return found.address, found.size
+
+
+@hcomm.call("hcomm.HcclCommMemReg", out=1)
+def HcclCommMemReg(comm: Handle, memTag: CText, mem: Mem) -> int:
+    """Let peers reach device memory by a tag, over channels that are acquired from now on.
+
+    Gives: memHandle
+    Refuses: 2 NULL, `addr` NULL; 6 the communicator, memory that acl has not given out; 1 tag taken, reserved or not
+        of 1 to 255 characters, `size` 0, type; 5 host memory
+    Basis: D; C for 5 and 6
+    """
+    found = comm_of(comm)
+    tag, memory = checked(memTag, mem)
+    with found.guard:
+        if tag in _RESERVED or any(tag == each for each, _ in found.memories.values()):
+            what = "is reserved" if tag in _RESERVED else "is taken by other memory of the communicator"
+            raise Refusal(PARA, f"the tag {tag!r} {what}", "choose another tag")
+        found.group.register(memory, tag)
+        handle = next(_handles)
+        found.memories[handle] = (tag, memory)
+        found.regions.add(tag, memory)
+    return handle
+
+
+def checked(tag: str | None, mem: CommMem | None) -> tuple[str, Buffer]:
+    """Return the tag and the memory of a registration."""
+    name, wanted = given("memTag", tag), given("mem", mem)
+    if not 1 <= len(name) <= _LONGEST_TAG:
+        raise Refusal(
+            PARA, f"the tag has {len(name):,} characters; valid are 1 to {_LONGEST_TAG}", "choose another tag"
+        )
+    kind, address = field(wanted, "type", signed=True), field(wanted, "addr", bits=64)
+    nbytes = field(wanted, "size", bits=64)
+    if not address:
+        raise Refusal(PTR, "addr of the CommMem is NULL", "pass the address of device memory")
+    if not nbytes:
+        raise Refusal(PARA, "size of the CommMem is 0", "pass the bytes of the memory")
+    if kind == CommMemType.COMM_MEM_TYPE_HOST:
+        raise Refusal(
+            NOT_SUPPORT,
+            "peers reach device memory only, and this is COMM_MEM_TYPE_HOST",
+            "copy it to a device",
+        )
+    if kind != CommMemType.COMM_MEM_TYPE_DEVICE:
+        raise Refusal(PARA, f"type of the CommMem is {kind}", "pass COMM_MEM_TYPE_DEVICE")
+    memory = device_memory("addr", address, nbytes)
+    if isinstance(memory.device, Host):
+        raise Refusal(NOT_FOUND, f"{address:#x} is host memory", "pass memory of acl.rt.malloc")
+    return name, memory

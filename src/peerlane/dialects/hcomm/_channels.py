@@ -1,0 +1,340 @@
+"""``hcomm``: channels of a communicator (spec hcomm 2.5)."""
+
+from __future__ import annotations
+
+import contextlib
+
+from peerlane import Buffer, Channel
+from peerlane.dialects._call import Refusal
+from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm import _structs as structs
+from peerlane.dialects.hcomm._arguments import ChannelDescs, Enum, Handle, Handles, UInt32, field, given
+from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA
+from peerlane.dialects.hcomm._comm import BUFFER_TAG, Comm, comm_of, keep
+from peerlane.dialects.hcomm._enums import CONSTANTS, CommEngine, CommProtocol
+from peerlane.dialects.hcomm._regions import Regions, device_memory, unregistered
+from peerlane.dialects.hcomm._settings import exec_timeout
+from peerlane.dialects.hcomm._state import hcomm, thing
+from peerlane.dialects.hcomm._threads import refuse_engine
+from peerlane.errors import Error
+
+_MOST_CHANNELS = 1048576
+_MOST_NOTIFIES = 64
+_WINDOW = "window"
+_PLUGINS = 1000
+_CPU = int(CommEngine.COMM_ENGINE_CPU)
+_ROCE = int(CommProtocol.COMM_PROTOCOL_ROCE)
+#: A network card needs its memory registered; a copy engine reaches all of its device.
+_BY_CARD = frozenset([_ROCE, int(CommProtocol.COMM_PROTOCOL_UBOE)])
+
+
+class HcommChannel(Thing):
+    """A channel to a rank.
+
+    Attributes
+    ----------
+    comm : Comm or None
+        None for one of the basic layer.
+    engine, protocol : int
+    remote : Regions
+        The peer's memory that it reaches.
+    own, imported : Regions
+        This rank's registered memory; the peer's that the program imported.
+    why : str
+        Why it is not connected.
+    """
+
+    __slots__ = ("_neutral", "comm", "engine", "imported", "own", "protocol", "remote", "why")
+
+    name = "channel"
+    is_counted = False
+
+    def __init__(
+        self, context: Context, comm: Comm | None, engine: int, protocol: int, own: Regions, imported: Regions
+    ) -> None:
+        super().__init__(context)
+        self.comm, self.engine, self.protocol, self.own, self.imported = comm, engine, protocol, own, imported
+        self.remote = Regions({})
+        self._neutral: Channel | None = None
+        self.why = "is connecting"
+
+    def connect(self, neutral: Channel) -> None:
+        """Be ready."""
+        self.remote = Regions({tag: each for tag, each in neutral.memories.items() if tag != _WINDOW})
+        self._neutral = neutral
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is connected."""
+        return self._neutral is not None
+
+    @property
+    def neutral(self) -> Channel:
+        """The channel itself: HCCL_E_AGAIN as long as it is not connected."""
+        if self._neutral is None:
+            raise Refusal(AGAIN, f"{self} {self.why}", "ask HcommChannelGetStatus until it gives 0")
+        return self._neutral
+
+    @property
+    def is_given(self) -> bool:  # type: ignore[override]
+        """Whether a program has to give it back: those of a communicator end with it."""
+        return self.comm is None
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether its operations run in the caller."""
+        return self.engine == _CPU
+
+    @property
+    def is_by_card(self) -> bool:
+        """Whether bytes go through a network card."""
+        return self.is_cpu or self.protocol in _BY_CARD
+
+    @property
+    def exec_timeout(self) -> float | None:
+        """Seconds that a call may block, None for ever."""
+        return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
+
+    def theirs(self, name: str, address: int, nbytes: int) -> tuple[Buffer, int]:
+        """Return the peer's memory, and the first byte there: HCCL_E_NOT_FOUND."""
+        found = self.remote.place(address, nbytes) or self.imported.place(address, nbytes)
+        if found is None:
+            whose = f"rank {self.neutral.peer} that the channel reaches"
+            raise unregistered(name, address, nbytes, self.remote, whose)
+        return found
+
+    def ours(self, name: str, address: int, nbytes: int) -> Buffer:
+        """Return this rank's bytes: HCCL_E_NOT_FOUND."""
+        found = self.own.part(address, nbytes)
+        if found is not None:
+            return found
+        if self.is_by_card:
+            raise unregistered(name, address, nbytes, self.own, "this rank that is registered")
+        return device_memory(name, address, nbytes)
+
+    def end(self) -> None:
+        """Close this end."""
+        if self._neutral is not None:
+            self._neutral.close()
+
+    def abandon(self) -> None:
+        """Close this end; strict notifies that are left are no news."""
+        with contextlib.suppress(Error):
+            self.end()
+
+
+def channel_of(handle: int) -> HcommChannel:
+    """Return the channel that a handle means."""
+    return thing(handle, HcommChannel)
+
+
+@hcomm.call("hcomm.HcclChannelDescInit")
+def HcclChannelDescInit(channelDesc: ChannelDescs, descNum: UInt32) -> None:
+    """Fill descriptors: every bit set, then the header, remoteRank ~0, protocol RESERVED, no notifies and memory.
+
+    Refuses: 2 NULL; 1 fewer than announced
+    Basis: S
+    """
+    if not descNum:
+        return
+    magic, version = CONSTANTS["HCCL_CHANNEL_MAGIC_WORD"], CONSTANTS["HCCL_CHANNEL_VERSION"]
+    for each in given("channelDesc", channelDesc, descNum)[:descNum]:
+        structs.fill(each)
+        each.header = structs.header(version, magic, structs.CHANNEL_DESC_BYTES)
+        each.remoteRank = 0xFFFFFFFF
+        each.channelProtocol = int(CommProtocol.COMM_PROTOCOL_RESERVED)
+        each.notifyNum = each.memHandleNum = 0
+        each.memHandles = None
+        structs.reset_endpoint(each.localEndpoint)
+        structs.reset_endpoint(each.remoteEndpoint)
+
+
+@hcomm.call("hcomm.HcclChannelAcquire", out=1, blank=lambda *_: ([],))
+def HcclChannelAcquire(
+    comm: Handle, engine: Enum, channelDescs: ChannelDescs, channelNum: UInt32
+) -> list[int]:
+    """Return channels, one for each descriptor; both ends call it, in any order, within HCCL_CONNECT_TIMEOUT.
+
+    The channel of an engine, rank and protocol that there is already is returned again, as it is.  Every protocol of
+    the vendor is taken; all are shared memory here.
+
+    Gives: list of channel
+    Refuses: 2 NULL; 6 the communicator, or it was destroyed meanwhile; 1 `channelNum` 0 or above 1,048,576, fewer
+        descriptors, not initialised, rank, own rank, protocol RESERVED, above 64 notifies, one rank and protocol
+        twice, no engine; 5 engines but CPU, CPU_TS and AICPU_TS, protocols of plugins; 9 the other end did not come;
+        20 another thread acquires; 21 the other rank died; 24 no room for the HcclBuffer
+    Basis: D, S; C for 20
+    """
+    found = comm_of(comm)
+    refuse_engine(engine, cpu=True)
+    keys = [_checked(found, engine, each) for each in _announced(channelDescs, channelNum)]
+    if len(set(keys)) < len(keys):
+        raise Refusal(
+            PARA, "two descriptors are of one rank and protocol, which have one channel", "list each once"
+        )
+    counts = [field(each, "notifyNum") for each in channelDescs or ()]
+    if not found.acquiring.acquire(blocking=False):
+        raise Refusal(
+            AGAIN, f"another thread acquires channels of {found}", "acquire all channels in one thread"
+        )
+    try:
+        _make(found, {key: counts[at] for at, key in enumerate(keys) if key not in found.channels})
+    finally:
+        found.acquiring.release()
+    return [found.channels[key].handle for key in keys]
+
+
+def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
+    if not wanted:
+        return
+    comm.hccl_buffer()
+    try:
+        made = comm.group.channels(
+            [peer for _, peer, _ in wanted],
+            notifies=list(wanted.values()),
+            names=[f"e{engine}.p{protocol}" for engine, _, protocol in wanted],
+            timeout=comm.settings.connect_timeout,
+        )
+    except Error as error:
+        if machine.things.get(comm.handle) is not comm:
+            raise _destroyed(comm) from None
+        raise error
+    with comm.guard:
+        if machine.things.get(comm.handle) is not comm:
+            for each in made:
+                each.close()
+            raise _destroyed(comm)
+        for key, neutral in zip(wanted, made, strict=True):
+            channel = HcommChannel(comm.context, comm, key[0], key[2], comm.regions, Regions({}))
+            channel.connect(neutral)
+            keep(channel)
+            comm.channels[key] = channel
+
+
+def _destroyed(comm: Comm) -> Refusal:
+    return Refusal(NOT_FOUND, f"{comm} was destroyed while it waited for its channels", "make it anew")
+
+
+def _announced(descs: list[structs.HcclChannelDesc] | None, count: int) -> list[structs.HcclChannelDesc]:
+    if not 1 <= count <= _MOST_CHANNELS:
+        raise Refusal(
+            PARA,
+            f"channelNum is {count:,}; valid are 1 to {_MOST_CHANNELS:,}",
+            "pass the number of descriptors",
+        )
+    found: list[structs.HcclChannelDesc] = given("channelDescs", descs, count)[:count]
+    return found
+
+
+def _checked(comm: Comm, engine: int, desc: structs.HcclChannelDesc) -> tuple[int, int, int]:
+    """Return what tells the channel of a descriptor from others."""
+    magic = CONSTANTS["HCCL_CHANNEL_MAGIC_WORD"]
+    if getattr(desc.header, "magicWord", None) != magic:
+        raise Refusal(PARA, "a descriptor is not initialised", "call HcclChannelDescInit first")
+    rank, protocol = field(desc, "remoteRank"), field(desc, "channelProtocol", signed=True)
+    count = field(desc, "notifyNum")
+    size = comm.group.size
+    if rank >= size or rank == comm.group.rank:
+        raise Refusal(
+            PARA,
+            f"remoteRank is {rank:,}; valid are ranks below {size} but {comm.group.rank}, this one",
+            "set remoteRank to the rank at the other end",
+        )
+    refuse_protocol(protocol)
+    if count > _MOST_NOTIFIES:
+        raise Refusal(PARA, f"notifyNum is {count:,}; the most is {_MOST_NOTIFIES}", "ask for fewer")
+    return engine, rank, protocol
+
+
+def refuse_protocol(protocol: int) -> None:
+    """Refuse what is no protocol, HCCL_E_PARA, and those of plugins, HCCL_E_NOT_SUPPORT."""
+    if protocol >= _PLUGINS:
+        raise Refusal(
+            NOT_SUPPORT, f"protocol {protocol} is a plugin's, and there are none", "use COMM_PROTOCOL_HCCS"
+        )
+    if protocol < 0 or protocol not in CommProtocol.__members__.values():
+        raise Refusal(PARA, f"channelProtocol is {protocol}, no protocol", "set COMM_PROTOCOL_HCCS or _ROCE")
+
+
+@hcomm.call("hcomm.HcclChannelQuery", out=1, blank=lambda *_: ([],))
+def HcclChannelQuery(comm: Handle, engine: Enum, channelDescs: ChannelDescs, channelNum: UInt32) -> list[int]:
+    """Return the channels that there are, for each descriptor, 0 for those that there are not.
+
+    Gives: list of channel or 0
+    Refuses: 2 NULL; 6 the communicator; 1, 5 as `HcclChannelAcquire`
+    Basis: D
+    """
+    found = comm_of(comm)
+    refuse_engine(engine, cpu=True)
+    keys = [_checked(found, engine, each) for each in _announced(channelDescs, channelNum)]
+    return [found.channels[key].handle if key in found.channels else 0 for key in keys]
+
+
+@hcomm.call("hcomm.HcclChannelDestroy")
+def HcclChannelDestroy(comm: Handle, channels: Handles, channelNum: UInt32) -> None:
+    """Refuse: the vendor destroys channels of engine CCU only; others end with their communicator.
+
+    Refuses: 2 NULL; 6 the communicator, a channel; 1 `channelNum`; 5
+    Basis: D
+    """
+    comm_of(comm)
+    for each in given("channels", channels, channelNum)[:channelNum]:
+        channel_of(each)
+    if not channelNum:
+        raise Refusal(PARA, "channelNum is 0", "pass the number of channels")
+    raise Refusal(
+        NOT_SUPPORT,
+        "only channels of engine CCU can be destroyed, and there are none",
+        "call HcclCommDestroy",
+    )
+
+
+@hcomm.call("hcomm.HcclChannelGetNotifyNum", out=1)
+def HcclChannelGetNotifyNum(comm: Handle, channel: Handle) -> int:
+    """Return how many notifies this end can wait for.
+
+    Gives: number
+    Refuses: 2 NULL; 6 the communicator, the channel, or it is another communicator's
+    Basis: S
+    """
+    return _of(comm, channel).neutral.notifies
+
+
+@hcomm.call("hcomm.HcclChannelGetHcclBuffer", out=2)
+def HcclChannelGetHcclBuffer(comm: Handle, channel: Handle) -> tuple[int, int]:
+    """Return where the other end's HcclBuffer is for calls of this rank, and its bytes.
+
+    Gives: address, bytes
+    Refuses: 2 NULL; 6 the communicator, the channel, or it is another communicator's
+    Basis: D
+    """
+    found = _of(comm, channel).neutral.memories[BUFFER_TAG]
+    return found.last_address, found.size
+
+
+@hcomm.call("hcomm.HcclChannelGetRemoteMems", out=3, blank=lambda *_: (0, [], []))
+def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[structs.CommMem], list[str]]:
+    """Return all memory of the other end that the channel reaches: number, CommMem of each, tag of each.
+
+    What the other end registered after it acquired the channel is not among them.
+
+    Gives: number, list of CommMem, list of tags
+    Refuses: 2 NULL; 6 the communicator, the channel, or it is another communicator's
+    Basis: D, S; C for the tags
+    """
+    found = {tag: each for tag, each in _of(comm, channel).neutral.memories.items() if tag != _WINDOW}
+    return (
+        len(found),
+        [structs.CommMem(0, each.last_address, each.size) for each in found.values()],
+        list(found),
+    )
+
+
+def _of(comm: int, channel: int) -> HcommChannel:
+    found, parent = channel_of(channel), comm_of(comm)
+    if found.comm is not parent:
+        raise Refusal(
+            NOT_FOUND, f"{found} is not of {parent}", "pass the communicator that the channel was acquired of"
+        )
+    return found

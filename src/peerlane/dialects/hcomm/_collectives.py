@@ -1,0 +1,1 @@
+"""``hcomm``: collectives (spec hcomm 4)."""

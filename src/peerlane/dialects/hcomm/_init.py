@@ -1,0 +1,265 @@
+"""``hcomm``: making communicators, and ending them (spec hcomm 2.2)."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+from peerlane.dialects._call import Refusal
+from peerlane.dialects._machine import Context
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm import _meeting, _rank_table, _states
+from peerlane.dialects.hcomm._arguments import (
+    CBytes,
+    Config,
+    CText,
+    Handle,
+    Int32s,
+    UInt32,
+    UInt32s,
+    UInt64,
+    given,
+)
+from peerlane.dialects.hcomm._codes import PARA
+from peerlane.dialects.hcomm._comm import (
+    Comm,
+    comm_of,
+    comms,
+    current_context,
+    destroy,
+    give,
+    refuse_busy,
+    refuse_rank,
+)
+from peerlane.dialects.hcomm._enums import HcclCommStatePhase
+from peerlane.dialects.hcomm._settings import Settings, settings_of
+from peerlane.dialects.hcomm._state import hcomm
+from peerlane.dialects.hcomm._structs import HcclCommConfig
+from peerlane.errors import Error
+
+
+@hcomm.call("hcomm.HcclGetRootInfo", out=1, blank=(b"",))
+def HcclGetRootInfo() -> bytes:
+    """Return 4,108 bytes by which the ranks of a communicator find this process; they travel by any means.
+
+    Gives: info, bytes
+    Refuses: 15 no device is set
+    Basis: D; C for 15
+    """
+    current_context()
+    return _meeting.new_root_info()
+
+
+@hcomm.call("hcomm.HcclCommInitRootInfo", out=1)
+def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: CBytes, rank: UInt32) -> int:
+    """Make a communicator of ``nRanks`` ranks; all call it, within HCCL_CONNECT_TIMEOUT.
+
+    Ranks are processes, or threads of one.
+
+    Gives: comm
+    Refuses: 2 NULL; 1 rank, size, no root info, used by this rank before, other ranks say other sizes or settings; 9
+        a rank did not come; 15 no device is set; 21 a rank died; 19 another version
+    Basis: D; C for the codes
+    """
+    return _by_root_info(nRanks, rootInfo, rank, None)
+
+
+@hcomm.call("hcomm.HcclCommInitRootInfoConfig", out=1)
+def HcclCommInitRootInfoConfig(nRanks: UInt32, rootInfo: CBytes, rank: UInt32, config: Config) -> int:
+    """As ``HcclCommInitRootInfo``, with a configuration.
+
+    Of it hcclBufferSize, hcclCommName and hcclExecTimeOut count; the rest changes nothing here.
+
+    Gives: comm
+    Refuses: as `HcclCommInitRootInfo`; 1 a value in it
+    Basis: D; C for the codes
+    """
+    return _by_root_info(nRanks, rootInfo, rank, given("config", config))
+
+
+def _by_root_info(size: int, info: bytes | None, rank: int, config: HcclCommConfig | None) -> int:
+    call = "HcclCommInitRootInfo"
+    token = _meeting.token_in(given("rootInfo", info))
+    refuse_rank(rank, size)
+    settings = settings_of(config)
+    context = current_context()
+    key = token.hex()
+    with _meeting.using(token, rank):
+        meeting = _meeting.by_place(
+            call, key, rank, size, context.device, settings, hosts=_meeting.is_root(token)
+        )
+        return give(context, meeting, settings)
+
+
+@hcomm.call("hcomm.HcclCommInitClusterInfo", out=1)
+def HcclCommInitClusterInfo(clusterInfo: CText, rank: UInt32) -> int:
+    """Make the communicator that a rank table describes, a JSON file that all ranks read (spec hcomm 2.2).
+
+    Gives: comm
+    Refuses: 2 NULL; 10 no file; 1 path, rank, table, another device than the table's is set, made and not destroyed;
+        9, 15, 21 as `HcclCommInitRootInfo`
+    Basis: D; C for the codes
+    """
+    return _by_table(clusterInfo, rank, None)
+
+
+@hcomm.call("hcomm.HcclCommInitClusterInfoConfig", out=1)
+def HcclCommInitClusterInfoConfig(clusterInfo: CText, rank: UInt32, config: Config) -> int:
+    """As ``HcclCommInitClusterInfo``, with a configuration as ``HcclCommInitRootInfoConfig`` takes.
+
+    Gives: comm
+    Refuses: as `HcclCommInitClusterInfo`; 1 a value in it
+    Basis: D; C for the codes
+    """
+    return _by_table(clusterInfo, rank, given("config", config))
+
+
+def _by_table(path: str | None, rank: int, config: HcclCommConfig | None) -> int:
+    table = _rank_table.read(given("clusterInfo", path))
+    refuse_rank(rank, len(table.devices))
+    settings = settings_of(config)
+    context = current_context()
+    if context.device.ordinal != table.devices[rank]:
+        raise Refusal(
+            PARA,
+            f"the rank table says device {table.devices[rank]} for rank {rank}, and device {context.device.ordinal} "
+            "is set",
+            f"call acl.rt.set_device({table.devices[rank]}) first",
+        )
+    made = (table.digest, rank)
+    if any(each.made_of == made for each in comms()):
+        raise Refusal(
+            PARA,
+            f"this process has made the communicator of rank {rank} of this table already",
+            "destroy it before it is made anew, or use HcclCreateSubCommConfig",
+        )
+    key = f"{table.digest}.{_meeting.next_use(f'{table.digest}.{rank}')}"
+    meeting = _meeting.by_place(
+        *("HcclCommInitClusterInfo", key, rank, len(table.devices), context.device, settings), hosts=rank == 0
+    )
+    handle = give(context, meeting, settings)
+    comm_of(handle).made_of = made
+    return handle
+
+
+@hcomm.call("hcomm.HcclCommInitAll", out=1, blank=lambda *_: ([],))
+def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
+    """Make a communicator of devices of this process; rank ``i`` is on ``devices[i]``.
+
+    Each is used by one thread, which sets that device.
+
+    Gives: list of comm, in the order of ranks
+    Refuses: 2 NULL; 1 `ndev`, a device twice, no such device; 15 in a forked child
+    Basis: D; C for the codes
+    """
+    wanted = given("devices", devices, ndev)[:ndev]
+    refuse_rank(0, ndev)
+    present = len(machine.devices())
+    wrong = next((each for each in wanted if not 0 <= each < present), None)
+    if wrong is not None or len(set(wanted)) < len(wanted):
+        what = f"there is no device {wrong}" if wrong is not None else f"a device is listed twice: {wanted}"
+        raise Refusal(
+            PARA, f"{what}; this node has {present}", f"list each of 0 to {present - 1} once at most"
+        )
+    settings = settings_of(None)
+    contexts = [_context_of(each) for each in wanted]
+    address, end = _meeting.serve(ndev)
+    key = _meeting.new_root_info()[16:32].hex()
+    ends = [end, *(_nothing for _ in wanted[1:])]
+    with contextlib.ExitStack() as undo, ThreadPoolExecutor(ndev) as pool:
+        futures = [
+            pool.submit(_meeting.meet, address, rank, ndev, key, context.device, settings, ends[rank])
+            for rank, context in enumerate(contexts)
+        ]
+        meetings = [each.result() for each in futures]
+        made = []
+        for context, meeting in zip(contexts, meetings, strict=True):
+            made.append(give(context, meeting, settings))
+            undo.callback(_drop, made[-1])
+        undo.pop_all()
+    return made
+
+
+def _context_of(ordinal: int) -> Context:
+    """Return the context that threads share which set the device; what is current here stays."""
+    before = machine.here.context
+    try:
+        return machine.select(ordinal, share=True)
+    finally:
+        machine.here.context = before
+
+
+def _drop(handle: int) -> None:
+    with contextlib.suppress(Refusal, Error):
+        destroy(comm_of(handle), "HcclCommInitAll")
+
+
+@hcomm.call("hcomm.HcclCreateSubCommConfig", out=1)
+def HcclCreateSubCommConfig(
+    comm: Handle, rankNum: UInt32, rankIds: UInt32s, subCommId: UInt64, subCommRankId: UInt32, config: Config
+) -> int:
+    """Make a communicator of some ranks of another; these call it, with the same ``rankIds`` and ``subCommId``.
+
+    A rank that is not among them may pass ``rankNum`` 0 and ``rankIds`` None, and gets 0.
+
+    Gives: comm
+    Refuses: 2 NULL; 6 the communicator; 1 `rankIds`, `subCommRankId`, a value in the configuration; 9, 21 as
+        `HcclCommInitRootInfo`
+    Basis: D; C for the codes, and for ranks that are not among them
+    """
+    parent = comm_of(comm)
+    if not rankNum and rankIds is None:
+        return 0
+    ids = given("rankIds", rankIds, rankNum)[:rankNum]
+    wanted = given("config", config)
+    size = parent.group.size
+    if not ids or len(set(ids)) < len(ids) or max(ids) >= size:
+        raise Refusal(
+            PARA,
+            f"rankIds is {ids[:16]}; valid are ranks below {size}, each once",
+            "list the ranks of the communicator that belong to the new one",
+        )
+    if subCommRankId >= len(ids) or ids[subCommRankId] != parent.group.rank:
+        raise Refusal(
+            PARA,
+            f"subCommRankId is {subCommRankId}, and rank {parent.group.rank} is not at that place of {ids[:16]}",
+            "pass the place of this rank in rankIds",
+        )
+    settings = settings_of(wanted)
+    with parent.working():
+        meeting = _of_some(parent, ids, subCommId, subCommRankId, settings)
+    return give(parent.context, meeting, settings)
+
+
+def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Settings) -> _meeting.Meeting:
+    """Meet at an address that the first of the ranks tells over the line of the communicator."""
+    members = ".".join(map(str, ids)) if len(ids) < 32 else _meeting.digest_of(repr(ids).encode())
+    use = _meeting.next_use(f"{parent.key}.{parent.group.rank}.{number}.{members}")
+    key = _meeting.digest_of(f"{parent.key}.{number}.{members}.{use}".encode())
+    if rank:
+        found = parent.line.get(f"sub/{key}", timeout=settings.connect_timeout)
+        address, end = found.decode(), _nothing
+    else:
+        address, end = _meeting.serve(len(ids))
+        parent.line.put(f"sub/{key}", address.encode())
+    return _meeting.meet(address, rank, len(ids), key, parent.group.device, settings, end)
+
+
+@hcomm.call("hcomm.HcclCommDestroy")
+def HcclCommDestroy(comm: Handle) -> None:
+    """End a communicator with its threads, channels and HcclBuffer; what peers have of its memory lives on with them.
+
+    One that waits for its channels in another thread may be destroyed: that call fails at once.
+
+    Refuses: 2 NULL; 6 destroyed; 20 operations of its threads are under way
+    Basis: D
+    """
+    found = comm_of(comm)
+    refuse_busy(found)
+    _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_PRE)
+    destroy(found, "HcclCommDestroy")
+    _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
+
+
+def _nothing() -> None:
+    pass

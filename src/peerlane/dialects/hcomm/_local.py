@@ -1,0 +1,254 @@
+"""``hcomm``: copies, reductions and notifies within a rank (spec hcomm 1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from peerlane import Notify, raw
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.acl._notify import AclNotify
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm._arguments import Enum, Float, Handle, Pointer, UInt32, UInt64
+from peerlane.dialects.hcomm._batch import operation
+from peerlane.dialects.hcomm._codes import NOT_FOUND, PARA
+from peerlane.dialects.hcomm._comm import refuse_suspended
+from peerlane.dialects.hcomm._enums import HcclDataType, HcclReduceOp
+from peerlane.dialects.hcomm._regions import refuse_null
+from peerlane.dialects.hcomm._settings import chosen, notify_timeout, whole_seconds
+from peerlane.dialects.hcomm._state import hcomm
+from peerlane.dialects.hcomm._threads import HcommThread, thread_of
+from peerlane.dialects.hcomm._waiting import block_on, busy, in_caller, join
+from peerlane.errors import BadAddress
+
+#: By HcommDataType: name and bytes.
+LOCAL_TYPES = {
+    int(HcclDataType.HCCL_DATA_TYPE_INT8): ("int8", 1),
+    int(HcclDataType.HCCL_DATA_TYPE_INT16): ("int16", 2),
+    int(HcclDataType.HCCL_DATA_TYPE_INT32): ("int32", 4),
+    int(HcclDataType.HCCL_DATA_TYPE_FP16): ("float16", 2),
+    int(HcclDataType.HCCL_DATA_TYPE_FP32): ("float32", 4),
+    int(HcclDataType.HCCL_DATA_TYPE_BFP16): ("bfloat16", 2),
+}
+REMOTE_TYPES = LOCAL_TYPES | {
+    int(HcclDataType.HCCL_DATA_TYPE_UINT8): ("uint8", 1),
+    int(HcclDataType.HCCL_DATA_TYPE_UINT16): ("uint16", 2),
+    int(HcclDataType.HCCL_DATA_TYPE_UINT32): ("uint32", 4),
+}
+_OPS = {
+    int(HcclReduceOp.HCCL_REDUCE_SUM): "sum",
+    int(HcclReduceOp.HCCL_REDUCE_MAX): "max",
+    int(HcclReduceOp.HCCL_REDUCE_MIN): "min",
+}
+Run = Callable[[], None]
+
+
+def worker_of(handle: int) -> HcommThread:
+    """Return the thread that a handle means, of a communicator that is not suspended."""
+    found = thread_of(handle)
+    refuse_suspended(found.comm)
+    return found
+
+
+def checked_reduction(types: dict[int, tuple[str, int]], dtype: int, op: int) -> tuple[str, int, str]:
+    """Return the names of a type and an operation, and the bytes of an element: HCCL_E_PARA."""
+    if dtype not in types or op not in _OPS:
+        known = ", ".join(name for name, _ in types.values())
+        raise Refusal(
+            PARA,
+            f"dataType is {dtype}, reduceOp {op}; valid are {known}, and SUM 0, MAX 2, MIN 3",
+            "reduce another type in the program, or with a collective",
+        )
+    return *types[dtype], _OPS[op]
+
+
+def _refuse_unreachable(name: str, address: int, nbytes: int) -> None:
+    """Refuse what no engine reaches: HCCL_E_NOT_FOUND."""
+    try:
+        found = raw.find(address)
+    except BadAddress as error:
+        raise Refusal(NOT_FOUND, f"{name}: {error}", "pass memory of acl.rt.malloc that lives") from None
+    if found is None:
+        raise Refusal(
+            NOT_FOUND,
+            f"{name} {address:#x} is pageable host memory, which no engine reaches",
+            "copy it to a device, or allocate it with acl.rt.malloc_host",
+        )
+    if address + nbytes > found[1] + found[2]:
+        raise Refusal(
+            NOT_FOUND,
+            f"{name}: {nbytes:,} bytes at {address:#x} end beyond {machine.describe(address)}",
+            "pass a range that lies in one allocation",
+        )
+
+
+@operation("hcomm.HcommLocalCopyOnThread")
+def HcommLocalCopyOnThread(thread: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+    """Copy ``len`` bytes within a rank, in the order of the thread; 0 bytes are none.
+
+    Refuses: 2 NULL; 6 the thread, addresses that no engine reaches
+    Basis: D, S; C for 6
+    """
+    worker = worker_of(thread)
+    refuse_null(dst=dst, src=src)
+    if len:
+        _refuse_unreachable("dst", dst, len)
+        _refuse_unreachable("src", src, len)
+
+    def run() -> None:
+        raw.copy(dst, src, len, stream=worker.where())
+        worker.note()
+
+    return run
+
+
+@operation("hcomm.HcommLocalReduceOnThread")
+def HcommLocalReduceOnThread(
+    thread: Handle, dst: Pointer, src: Pointer, count: UInt64, dataType: Enum, reduceOp: Enum
+) -> Run:
+    """Combine ``count`` elements of ``src`` into those of ``dst``, in the order of the thread.
+
+    Refuses: 2 NULL; 6 the thread, addresses that no engine reaches; 1 types but int8, int16, int32, fp16, fp32 and
+        bfp16, PROD, addresses that are no multiple of an element
+    Basis: D, S; C for 6, and for odd addresses
+    """
+    worker = worker_of(thread)
+    refuse_null(dst=dst, src=src)
+    name, width, op = checked_reduction(LOCAL_TYPES, dataType, reduceOp)
+    if count:
+        _refuse_unreachable("dst", dst, count * width)
+        _refuse_unreachable("src", src, count * width)
+
+    def run() -> None:
+        raw.reduce(dst, src, count, dtype=name, op=op, stream=worker.where())
+        worker.note()
+
+    return run
+
+
+@operation("hcomm.HcommThreadNotifyRecordOnThread")
+def HcommThreadNotifyRecordOnThread(thread: Handle, dstThread: Handle, dstNotifyIdx: UInt32) -> Run:
+    """Record a notify of another thread of this rank, when this one comes to it.
+
+    Refuses: 2 NULL; 6 a thread; 1 no notify of `dstThread`
+    Basis: D
+    """
+    return _record(worker_of(thread), worker_of(dstThread).line(dstNotifyIdx, "HcclThreadAcquire"))
+
+
+@operation("hcomm.HcommThreadNotifyWaitOnThread")
+def HcommThreadNotifyWaitOnThread(thread: Handle, notifyIdx: UInt32, timeOut: UInt32) -> Run:
+    """Let what the thread is given from now on wait for a notify of its own; ``timeOut`` in seconds, 0 for ever.
+
+    What takes too long is told by the synchronization of its stream.  Engine CPU: the caller waits.
+
+    Refuses: 2 NULL; 6 the thread; 1 no notify, `timeOut` 0 for engine CPU; 9 for engine CPU
+    Basis: D
+    """
+    worker = worker_of(thread)
+    return _wait(worker, worker.line(notifyIdx, "HcclThreadAcquire"), timeOut)
+
+
+@operation("hcomm.HcommThreadNotifyWaitOnThreadWithDefaultTimeout")
+def HcommThreadNotifyWaitOnThreadWithDefaultTimeout(thread: Handle, notifyIdx: UInt32) -> Run:
+    """As ``HcommThreadNotifyWaitOnThread``, for the seconds of ``HcommSetNotifyWaitTimeOut``.
+
+    Refuses: as `HcommThreadNotifyWaitOnThread`
+    Basis: D
+    """
+    worker = worker_of(thread)
+    return _wait_for(worker, worker.line(notifyIdx, "HcclThreadAcquire"), notify_timeout())
+
+
+@operation("hcomm.HcommAclrtNotifyRecordOnThread")
+def HcommAclrtNotifyRecordOnThread(thread: Handle, dstNotifyId: UInt64) -> Run:
+    """Record a notify of ``acl``, by the number that ``acl.rt.get_notify_id`` gives.
+
+    Refuses: 2 NULL; 6 the thread, no notify of acl has the number
+    Basis: D; C for 6
+    """
+    return _record(worker_of(thread), _of_acl(dstNotifyId))
+
+
+@operation("hcomm.HcommAclrtNotifyWaitOnThread")
+def HcommAclrtNotifyWaitOnThread(thread: Handle, notifyId: UInt64, timeOut: UInt32) -> Run:
+    """Wait for a notify of ``acl``; otherwise as ``HcommThreadNotifyWaitOnThread``.
+
+    Refuses: 2 NULL; 6 the thread, no notify of acl has the number; 1 `timeOut` 0 for engine CPU; 9 for engine CPU
+    Basis: D; C for 6
+    """
+    return _wait(worker_of(thread), _of_acl(notifyId), timeOut)
+
+
+def _of_acl(number: int) -> Notify:
+    machine.devices()
+    with machine.lock:
+        things = list(machine.things.values())
+    for each in things:
+        if isinstance(each, AclNotify) and each.neutral.id == number:
+            return each.neutral
+    raise Refusal(
+        NOT_FOUND,
+        f"no notify of acl has the number {number}",
+        "pass what acl.rt.get_notify_id returned, before the notify is destroyed",
+    )
+
+
+def _record(worker: HcommThread, line: Notify) -> Run:
+    def run() -> None:
+        stream = worker.where()
+        if stream is None:
+            line.record()
+        else:
+            stream.notify(line)
+            worker.note()
+
+    return run
+
+
+def _wait(worker: HcommThread, line: Notify, timeout: int) -> Run:
+    return _wait_for(worker, line, in_caller(timeout) if worker.is_cpu else timeout or None)
+
+
+def _wait_for(worker: HcommThread, line: Notify, seconds: float | None) -> Run:
+    def run() -> None:
+        stream = worker.where()
+        if stream is None:
+            with busy(worker.comm):
+                block_on(line, worker.context.device, seconds)
+        else:
+            stream.wait(line, timeout=seconds)
+            worker.note()
+
+    return run
+
+
+@hcomm.call("hcomm.HcommThreadJoin")
+def HcommThreadJoin(thread: Handle, timeout: UInt32) -> None:
+    """Wait until the thread has done all that it was given; ``timeout`` in seconds, 0 for HCCL_EXEC_TIMEOUT.
+
+    Refuses: 2 NULL; 6 the thread; 9; what an operation failed with
+    Basis: D; C for 0, and for failures
+    """
+    worker = thread_of(thread)
+    if worker.stream is not None:
+        join(worker.stream, float(timeout) if timeout else worker.exec_timeout)
+
+
+@hcomm.call("hcomm.HcommSetNotifyWaitTimeOut")
+def HcommSetNotifyWaitTimeOut(timeOut: Float) -> None:
+    """Set the seconds of waits ``WithDefaultTimeout``, 0 for ever; before the first call HCCL_EXEC_TIMEOUT counts.
+
+    Refuses: 1 no whole seconds
+    Basis: D; C for the first value
+    """
+    chosen.notify_wait = whole_seconds(timeOut)
+
+
+@hcomm.call("hcomm.HcommThreadResAcquireTimeOut")
+def HcommThreadResAcquireTimeOut(timeOut: Float) -> None:
+    """Check the seconds for which a full queue holds its caller up: no queue is full here.
+
+    Refuses: 1 no whole seconds
+    Basis: D
+    """
+    whole_seconds(timeOut)

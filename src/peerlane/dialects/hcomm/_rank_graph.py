@@ -1,0 +1,272 @@
+"""``hcomm``: how the ranks of a communicator are connected (spec hcomm 2.7).
+
+A virtual node is one server: its ranks are one layer, 0, where each reaches each.
+"""
+
+from __future__ import annotations
+
+from peerlane import Device
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hcomm import _structs as structs
+from peerlane.dialects.hcomm._arguments import Endpoint, Endpoints, Enum, Handle, Links, UInt32, given
+from peerlane.dialects.hcomm._codes import PARA
+from peerlane.dialects.hcomm._comm import Comm, comm_of
+from peerlane.dialects.hcomm._enums import (
+    CONSTANTS,
+    CommAddrType,
+    CommProtocol,
+    CommTopo,
+    EndpointAttr,
+    EndpointLocType,
+    HcclHeterogMode,
+)
+from peerlane.dialects.hcomm._state import hcomm
+
+_WORD = 4
+
+
+def _refuse_layer(comm: Comm, layer: int, instance: int = 0) -> None:
+    if layer or instance:
+        raise Refusal(
+            PARA,
+            f"layer is {layer}, instance {instance}; {comm} has layer 0 with instance 0, for a node is one server",
+            "ask HcclRankGraphGetLayers",
+        )
+
+
+@hcomm.call("hcomm.HcclRankGraphGetLayers", out=2, blank=lambda *_: ([], 0))
+def HcclRankGraphGetLayers(comm: Handle) -> tuple[list[int], int]:
+    """Return the layers of the network that this rank is in: the server.
+
+    Gives: `[0]`, 1
+    Refuses: 2 NULL; 6 the communicator
+    Basis: D
+    """
+    comm_of(comm)
+    return [0], 1
+
+
+@hcomm.call("hcomm.HcclRankGraphGetRanksByLayer", out=2, blank=lambda *_: ([], 0))
+def HcclRankGraphGetRanksByLayer(comm: Handle, netLayer: UInt32) -> tuple[list[int], int]:
+    """Return the ranks that this one reaches in a layer, itself included.
+
+    Gives: ranks, number
+    Refuses: 2 NULL; 6 the communicator; 1 `netLayer` but 0
+    Basis: D; C for 1
+    """
+    found = comm_of(comm)
+    _refuse_layer(found, netLayer)
+    return list(range(found.group.size)), found.group.size
+
+
+@hcomm.call("hcomm.HcclRankGraphGetRankSizeByLayer", out=1)
+def HcclRankGraphGetRankSizeByLayer(comm: Handle, netLayer: UInt32) -> int:
+    """Return how many ranks this one reaches in a layer, itself included.
+
+    Gives: number
+    Refuses: as `HcclRankGraphGetRanksByLayer`
+    Basis: D; C for 1
+    """
+    found = comm_of(comm)
+    _refuse_layer(found, netLayer)
+    return found.group.size
+
+
+@hcomm.call("hcomm.HcclRankGraphGetTopoTypeByLayer", out=1)
+def HcclRankGraphGetTopoTypeByLayer(comm: Handle, netLayer: UInt32) -> int:
+    """Return how the ranks of a layer are connected: each with each.
+
+    Gives: COMM_TOPO_1DMESH
+    Refuses: as `HcclRankGraphGetRanksByLayer`
+    Basis: D; C for 1, and the value
+    """
+    _refuse_layer(comm_of(comm), netLayer)
+    return int(CommTopo.COMM_TOPO_1DMESH)
+
+
+@hcomm.call("hcomm.HcclRankGraphGetInstSizeListByLayer", out=2, blank=lambda *_: ([], 0))
+def HcclRankGraphGetInstSizeListByLayer(comm: Handle, netLayer: UInt32) -> tuple[list[int], int]:
+    """Return how many ranks each server has.
+
+    Gives: list of one number, 1
+    Refuses: as `HcclRankGraphGetRanksByLayer`
+    Basis: D; C for 1
+    """
+    found = comm_of(comm)
+    _refuse_layer(found, netLayer)
+    return [found.group.size], 1
+
+
+@hcomm.call("hcomm.HcclRankGraphGetLinks", out=2, blank=lambda *_: ([], 0))
+def HcclRankGraphGetLinks(
+    comm: Handle, netLayer: UInt32, srcRank: UInt32, dstRank: UInt32
+) -> tuple[list[structs.CommLink], int]:
+    """Return the links from one rank to another: HCCS where the devices reach one another, else PCIE.
+
+    Gives: list of CommLink, 1; none from a rank to itself
+    Refuses: as `HcclRankGraphGetRanksByLayer`; 1 a rank
+    Basis: D; C for 1, and the values
+    """
+    found = comm_of(comm)
+    _refuse_layer(found, netLayer)
+    ends = [_device(found, each) for each in (srcRank, dstRank)]
+    if srcRank == dstRank:
+        return [], 0
+    is_near = ends[0] is ends[1] or ends[0].can_access(ends[1])
+    protocol = CommProtocol.COMM_PROTOCOL_HCCS if is_near else CommProtocol.COMM_PROTOCOL_PCIE
+    link = structs.CommLink()
+    initialise([link])
+    link.srcEndpointDesc, link.dstEndpointDesc = (endpoint_of(each, int(protocol)) for each in ends)
+    link.linkAttr.linkProtocol = int(protocol)
+    return [link], 1
+
+
+def _device(comm: Comm, rank: int) -> Device:
+    if rank >= comm.group.size:
+        raise Refusal(PARA, f"{rank:,} is no rank of {comm.group.size}", "pass a rank below HcclGetRankSize")
+    return comm.group.members[rank].device
+
+
+def endpoint_of(device: Device, protocol: int) -> structs.EndpointDesc:
+    """Return what describes a device as an end of channels."""
+    made = structs.EndpointDesc()
+    structs.reset_endpoint(made)
+    made.protocol = protocol
+    made.commAddr.type, made.commAddr.id = int(CommAddrType.COMM_ADDR_TYPE_ID), device.ordinal
+    made.loc.locType = int(EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE)
+    made.loc.device = structs.EndpointLocDevice(device.ordinal, device.ordinal, 0, 0)
+    return made
+
+
+def initialise(links: list[structs.CommLink]) -> None:
+    """Fill links with the vendor's defaults."""
+    for link in links:
+        structs.fill(link)
+        version, magic = CONSTANTS["COMM_LINK_VERSION"], CONSTANTS["COMM_LINK_MAGIC_WORD"]
+        link.header = structs.header(version, magic, structs.LINK_BYTES)
+        structs.reset_endpoint(link.srcEndpointDesc)
+        structs.reset_endpoint(link.dstEndpointDesc)
+        link.linkAttr = structs.CommLinkAttr(int(CommProtocol.COMM_PROTOCOL_RESERVED), 1)
+
+
+@hcomm.call("hcomm.CommLinkInit")
+def CommLinkInit(commLink: Links, linkNum: UInt32) -> None:
+    """Fill links: every bit set, then the header, no protocol, one hop.
+
+    Refuses: 2 NULL; 1 fewer than announced
+    Basis: S
+    """
+    if linkNum:
+        initialise(given("commLink", commLink, linkNum)[:linkNum])
+
+
+@hcomm.call("hcomm.EndpointDescInit")
+def EndpointDescInit(endpoint: Endpoints, num: UInt32) -> None:
+    """Fill endpoints: every bit set, then no protocol, address and place.
+
+    Refuses: 2 NULL; 1 fewer than announced
+    Basis: S
+    """
+    if num:
+        for each in given("endpoint", endpoint, num)[:num]:
+            structs.reset_endpoint(each)
+
+
+@hcomm.call("hcomm.HcclGetHeterogMode", out=1)
+def HcclGetHeterogMode(comm: Handle) -> int:
+    """Return whether chips of several kinds are mixed: they are not.
+
+    Gives: HCCL_HETEROG_MODE_HOMOGENEOUS
+    Refuses: 2 NULL; 6 the communicator
+    Basis: D
+    """
+    comm_of(comm)
+    return int(HcclHeterogMode.HCCL_HETEROG_MODE_HOMOGENEOUS)
+
+
+@hcomm.call("hcomm.HcclRankGraphGetTopoInstsByLayer", out=2, blank=lambda *_: ([], 0))
+def HcclRankGraphGetTopoInstsByLayer(comm: Handle, netLayer: UInt32) -> tuple[list[int], int]:
+    """Return the instances of a layer that this rank is in.
+
+    Gives: `[0]`, 1
+    Refuses: as `HcclRankGraphGetRanksByLayer`
+    Basis: D; C for 1
+    """
+    _refuse_layer(comm_of(comm), netLayer)
+    return [0], 1
+
+
+@hcomm.call("hcomm.HcclRankGraphGetTopoType", out=1)
+def HcclRankGraphGetTopoType(comm: Handle, netLayer: UInt32, topoInstId: UInt32) -> int:
+    """Return how the ranks of an instance are connected.
+
+    Gives: COMM_TOPO_1DMESH
+    Refuses: as `HcclRankGraphGetRanksByLayer`; 1 `topoInstId` but 0
+    Basis: D; C for 1, and the value
+    """
+    _refuse_layer(comm_of(comm), netLayer, topoInstId)
+    return int(CommTopo.COMM_TOPO_1DMESH)
+
+
+@hcomm.call("hcomm.HcclRankGraphGetRanksByTopoInst", out=2, blank=lambda *_: ([], 0))
+def HcclRankGraphGetRanksByTopoInst(
+    comm: Handle, netLayer: UInt32, topoInstId: UInt32
+) -> tuple[list[int], int]:
+    """Return the ranks of an instance.
+
+    Gives: ranks, number
+    Refuses: as `HcclRankGraphGetTopoType`
+    Basis: D; C for 1
+    """
+    found = comm_of(comm)
+    _refuse_layer(found, netLayer, topoInstId)
+    return list(range(found.group.size)), found.group.size
+
+
+@hcomm.call("hcomm.HcclRankGraphGetEndpointNum", out=1)
+def HcclRankGraphGetEndpointNum(comm: Handle, layer: UInt32, topoInstId: UInt32) -> int:
+    """Return how many endpoints this rank has in an instance.
+
+    Gives: 1
+    Refuses: as `HcclRankGraphGetTopoType`
+    Basis: D; C for the value
+    """
+    _refuse_layer(comm_of(comm), layer, topoInstId)
+    return 1
+
+
+@hcomm.call("hcomm.HcclRankGraphGetEndpointDesc", out=2, blank=lambda *_: ([], 0))
+def HcclRankGraphGetEndpointDesc(
+    comm: Handle, layer: UInt32, topoInstId: UInt32, descNum: UInt32
+) -> tuple[list[structs.EndpointDesc], int]:
+    """Return the endpoints of this rank in an instance.
+
+    Gives: list of EndpointDesc, number
+    Refuses: as `HcclRankGraphGetTopoType`; 1 `descNum` not what ``HcclRankGraphGetEndpointNum`` gives
+    Basis: D; C for the values
+    """
+    found = comm_of(comm)
+    _refuse_layer(found, layer, topoInstId)
+    if descNum != 1:
+        raise Refusal(PARA, f"descNum is {descNum}", "pass what HcclRankGraphGetEndpointNum gives, 1")
+    return [endpoint_of(found.group.device, int(CommProtocol.COMM_PROTOCOL_HCCS))], 1
+
+
+@hcomm.call("hcomm.HcclRankGraphGetEndpointInfo", out=1)
+def HcclRankGraphGetEndpointInfo(
+    comm: Handle, rankId: UInt32, endpointDesc: Endpoint, endpointAttr: Enum, infoLen: UInt32
+) -> int:
+    """Return what an endpoint is: its share of the bandwidth 1, its die 0, its place 0.
+
+    Gives: number
+    Refuses: 2 NULL; 6 the communicator; 1 the rank, `endpointAttr`, `infoLen` not 4
+    Basis: D; C for the values
+    """
+    _device(comm_of(comm), rankId)
+    given("endpointDesc", endpointDesc)
+    known = endpointAttr in EndpointAttr.__members__.values() and endpointAttr >= 0
+    if not known or infoLen != _WORD:
+        raise Refusal(
+            PARA, f"endpointAttr is {endpointAttr}, infoLen {infoLen}", "pass an ENDPOINT_ATTR_* and 4"
+        )
+    return int(endpointAttr == EndpointAttr.ENDPOINT_ATTR_BW_COEFF)

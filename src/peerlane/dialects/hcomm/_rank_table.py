@@ -1,0 +1,97 @@
+"""Rank tables: which ranks there are, and on which devices (spec hcomm 2.2)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hcomm._codes import OPEN_FILE_FAILURE, PARA
+from peerlane.dialects.hcomm._meeting import digest_of
+
+_LONGEST_PATH = 4096
+_LARGEST_FILE = 1 << 24
+_EXAMPLE = (
+    'write {"version": "1.0", "status": "completed", "server_count": "1", "server_list": [{"server_id": "node_0", '
+    '"device": [{"device_id": "0", "rank_id": "0"}, ...]}]}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RankTable:
+    """What a rank table says.
+
+    Attributes
+    ----------
+    devices : tuple of int
+        Of each rank.
+    digest : str
+        The same for the same file.
+    """
+
+    devices: tuple[int, ...]
+    digest: str
+
+
+def read(path: str) -> RankTable:
+    """Return what a file says: HCCL_E_OPEN_FILE_FAILURE, HCCL_E_PARA."""
+    if len(path.encode(errors="replace")) > _LONGEST_PATH or not path or "\0" in path:
+        raise Refusal(
+            PARA, f"the path has {len(path):,} characters; valid are 1 to {_LONGEST_PATH:,}", "pass a path"
+        )
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - a str from outside, named as it was given
+            content = file.read(_LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        raise Refusal(
+            OPEN_FILE_FAILURE, f"cannot read {path!r}: {error}", "pass the path of a rank table"
+        ) from None
+    if len(content) > _LARGEST_FILE:
+        raise _wrong(f"it has more than {_LARGEST_FILE:,} bytes")
+    return parse(content)
+
+
+def parse(content: bytes) -> RankTable:
+    """Return what the bytes of a file say: HCCL_E_PARA."""
+    try:
+        table = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(f"it is no JSON: {str(error)[:200]}") from None
+    if not isinstance(table, dict):
+        raise _wrong("it is no object")
+    if table.get("status", "completed") != "completed":
+        raise _wrong(f"status is {table['status']!r:.60}, not 'completed'")
+    servers = _list(table, "server_list", "the table")
+    if len(servers) != 1:
+        raise _wrong(f"server_list has {len(servers)} servers, and a virtual node is one")
+    found: dict[int, int] = {}
+    for entry in _list(servers[0], "device", "a server"):
+        rank, device = _number(entry, "rank_id"), _number(entry, "device_id")
+        if rank in found:
+            raise _wrong(f"rank_id {rank} is listed twice")
+        if device in found.values():
+            raise _wrong(f"device_id {device} is listed twice")
+        found[rank] = device
+    if sorted(found) != list(range(len(found))) or not found:
+        raise _wrong(f"the ranks are {sorted(found)[:16]}, and must be 0 to n - 1 without gaps")
+    return RankTable(tuple(found[rank] for rank in range(len(found))), digest_of(content))
+
+
+def _list(of: Any, name: str, what: str) -> list[Any]:
+    found = of.get(name) if isinstance(of, dict) else None
+    if not isinstance(found, list):
+        raise _wrong(f"{name} of {what} is missing, or no list")
+    return found
+
+
+def _number(entry: Any, name: str) -> int:
+    value = entry.get(name) if isinstance(entry, dict) else None
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not (text.isascii() and text.isdigit() and len(text) < 8):
+        raise _wrong(f"{name} of a device is {str(value)[:40]!r}; it must be a number, as a string")
+    return int(text)
+
+
+def _wrong(cause: str) -> Refusal:
+    return Refusal(PARA, f"the rank table cannot be used: {cause}", _EXAMPLE)

@@ -1,0 +1,110 @@
+"""What the vendor has and a virtual machine has not: each answers HCCL_E_NOT_SUPPORT, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hcomm._codes import NOT_SUPPORT
+from peerlane.dialects.hcomm._state import hcomm
+
+_RECORDING = "kernels on a device record tasks and repeat them, and there are no kernels"
+_WINDOWS = "symmetric windows are not built yet; HcclCommMemReg and channels reach the same memory"
+_TEAMS = "teams are not built yet; HcclCreateSubCommConfig and channels serve several ranks"
+_SHARED_QUEUES = "queues are shared by channels of engine AIV only, and there are none"
+_KERNELS = "engines AIV and CCU run kernels, which no virtual device does"
+_NICS = "a virtual machine has no network cards that could be changed"
+_GRAPHS = "memory of a graph is activated by the compiler, which is not here"
+_COLLECTIVES = "this collective is not built"
+_CONTEXTS = "contexts of engines hold what kernels need, and there are no kernels"
+_GROUPS = "grouped calls are not built; the vendor calls them experimental"
+_FEATURES = (
+    "it is not built; HcclChannelGetHcclBuffer and HcclChannelGetRemoteMems tell what a channel reaches"
+)
+_TASKS = "callbacks of tasks belong to the vendor's profiler and tracer"
+
+#: By name: why.
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            [f"HcommAicpuTsTaskCache{each}" for each in ("Lookup", "Start", "End", "Execute", "Clear")],
+            _RECORDING,
+        ),
+        **dict.fromkeys(
+            (
+                *("HcclCommSymWinRegister", "HcclCommSymWinDeregister", "HcclCommSymWinGet"),
+                "HcclSymWinGetPeerPointer",
+            ),
+            _WINDOWS,
+        ),
+        **dict.fromkeys(
+            (
+                *("HcclTeamCreateDescInit", "HcclTeamCreate", "HcclWorldTeamCreate", "HcclSubTeamCreate"),
+                *("HcclTeamDestroy", "HcclTeamWindowRegister", "HcclTeamWindowDeregister"),
+                *("HcclTeamChannelsCreate", "HcommTeamCreateDescInit", "HcommTeamBindChannelsDescInit"),
+                *("HcommTeamWindowDescInit", "HcommTeamBindSyncMemDescInit", "HcommTeamCreate"),
+                *("HcommTeamDestroy", "HcommTeamWindowRegister", "HcommTeamWindowDeregister"),
+                *("HcommTeamBindChannels", "HcommTeamBindRemoteSyncMem", "HcommTeamWindowBindRemoteMems"),
+                "HcommTeamIsSubBelongToWorld",
+            ),
+            _TEAMS,
+        ),
+        **dict.fromkeys(
+            (
+                *("HcclChannelConfigCreate", "HcclChannelConfigDestroy", "HcclChannelConfigSetInt"),
+                *("HcclChannelConfigSetStr", "HcclChannelAcquireWithConfig", "HcommChannelConfigCreate"),
+                *("HcommChannelConfigDestroy", "HcommChannelConfigSetInt", "HcommChannelCreateWithConfig"),
+            ),
+            _SHARED_QUEUES,
+        ),
+        **dict.fromkeys(
+            (
+                *("HcclCommAssignCcuIns", "HcclCommQueryCcuIns", "HcommCcuInsCreate", "HcommCcuInsDestroy"),
+                *("HcclCcuKernelRegister", "HcclCcuKernelRegisterFinish", "HcclCcuKernelLaunch"),
+            ),
+            _KERNELS,
+        ),
+        **dict.fromkeys(("HcclCommWorkingDevNicSet",), _NICS),
+        **dict.fromkeys(
+            (
+                *("HcclCommSetMemoryRange", "HcclCommUnsetMemoryRange", "HcclCommActivateCommMemory"),
+                "HcclCommDeactivateCommMemory",
+            ),
+            _GRAPHS,
+        ),
+        **dict.fromkeys(
+            ("HcclEngineCtxCreate", "HcclEngineCtxGet", "HcclEngineCtxCopy", "HcclEngineCtxDestroy"),
+            _CONTEXTS,
+        ),
+        **dict.fromkeys(("HcclGroupStart", "HcclGroupEnd", "HcclGroupStatusGet"), _GROUPS),
+        **dict.fromkeys(
+            ("HcclTaskRegister", "HcclTaskUnRegister", "HcclDevMemAcquire", "HcclConfigGetInfo"), _TASKS
+        ),
+        **dict.fromkeys(("HcommEndpointCheckFeature", "HcclGetRemoteIpcHcclBuf"), _FEATURES),
+        **dict.fromkeys(
+            (
+                *("HcclAllReduce", "HcclBroadcast", "HcclReduce", "HcclAllGather", "HcclAllGatherV"),
+                *("HcclReduceScatter", "HcclReduceScatterV", "HcclScatter", "HcclAlltoAll", "HcclAlltoAllV"),
+                *("HcclAlltoAllVC", "HcclSend", "HcclRecv", "HcclBatchSendRecv", "HcclBarrier"),
+            ),
+            _COLLECTIVES,
+        ),
+    }
+)
+
+
+def names() -> list[str]:
+    """Return the names that refuse: those that nothing else serves."""
+    served = hcomm.functions("hcomm")
+    return sorted(name for name in REFUSED if name not in served)
+
+
+def serve() -> dict[str, object]:
+    """Return a call for each name that refuses."""
+    return {
+        name: hcomm.refusing(
+            f"hcomm.{name}", Refusal(NOT_SUPPORT, REFUSED[name], "docs/reference/hcomm.md lists what works")
+        )
+        for name in names()
+    }

@@ -1,0 +1,114 @@
+"""Whose an address is: this rank's memory, or a peer's as a channel reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from peerlane import Buffer, raw
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm._codes import NOT_FOUND, PTR
+from peerlane.errors import BadAddress
+
+_MOST_KEPT = 4096
+_MOST_NAMED = 8
+
+
+class Regions:
+    """Memory by address, and the parts of it that were asked for.
+
+    Parameters
+    ----------
+    memories : mapping of str to Buffer
+        By tag.
+    """
+
+    def __init__(self, memories: Mapping[str, Buffer]) -> None:
+        self._found = [(each.last_address, each.size, tag, each) for tag, each in memories.items()]
+        self._parts: dict[tuple[int, int], Buffer] = {}
+
+    def add(self, tag: str, memory: Buffer) -> None:
+        """Enter another one."""
+        self._found.append((memory.last_address, memory.size, tag, memory))
+
+    def remove(self, tag: str) -> None:
+        """Take one out."""
+        self._found = [each for each in self._found if each[2] != tag]
+        self._parts.clear()
+
+    def part(self, address: int, nbytes: int) -> Buffer | None:
+        """Return the bytes at an address, if they lie in one of these memories as a whole."""
+        known = self._parts.get((address, nbytes))
+        if known is not None:
+            return known
+        for start, size, _, memory in self._found:
+            first = address - start
+            if 0 <= first <= size - nbytes:
+                if len(self._parts) >= _MOST_KEPT:
+                    self._parts.clear()
+                made = self._parts[address, nbytes] = memory[first : first + nbytes]
+                return made
+        return None
+
+    def place(self, address: int, nbytes: int) -> tuple[Buffer, int] | None:
+        """Return the memory in which the bytes lie as a whole, and their first byte there."""
+        for start, size, _, memory in self._found:
+            first = address - start
+            if 0 <= first <= size - nbytes:
+                return memory, first
+        return None
+
+    def __str__(self) -> str:
+        shown = [f"{size:,} bytes at {start:#x} ({tag!r})" for start, size, tag, _ in self._found]
+        more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
+        return (", ".join(shown[:_MOST_NAMED]) + more) or "none"
+
+
+def refuse_null(**addresses: int) -> None:
+    """Refuse NULL: HCCL_E_PTR."""
+    for name, address in addresses.items():
+        if not address:
+            raise Refusal(PTR, f"{name} is NULL", f"pass an address as {name}")
+
+
+def device_memory(name: str, address: int, nbytes: int) -> Buffer:
+    """Return bytes of memory that acl has given out, on a device or pinned: HCCL_E_NOT_FOUND for others."""
+    remedy = "pass memory of acl.rt.malloc that is large enough, or of HcclGetHcclBuffer"
+    machine.devices()
+    try:
+        found = raw.find(address)
+    except BadAddress as error:
+        raise Refusal(NOT_FOUND, f"{name}: {error}", remedy) from None
+    if found is None:
+        raise Refusal(
+            NOT_FOUND, f"{name} {address:#x} is pageable host memory, which no engine reaches", remedy
+        )
+    owner = machine.allocations.get(found[1])
+    if owner is not None:
+        memory, start = owner.buffer, found[1]
+    else:
+        range_ = machine.reservations.around(address)
+        if range_ is None:
+            raise Refusal(NOT_FOUND, f"{name} {address:#x} is memory that acl has not given out", remedy)
+        if address + nbytes > range_.start + range_.addresses.size or machine.reservations.is_hole(address):
+            raise Refusal(NOT_FOUND, f"{name}: {nbytes:,} bytes at {address:#x} are not mapped", remedy)
+        return range_.addresses[address - range_.start : address - range_.start + nbytes]
+    first = address - start
+    if first + nbytes > memory.size:
+        raise Refusal(
+            NOT_FOUND,
+            f"{name}: {nbytes:,} bytes at {address:#x} end {first + nbytes - memory.size:,} bytes beyond "
+            f"{machine.describe(address)}",
+            remedy,
+        )
+    return memory[first : first + nbytes]
+
+
+def unregistered(name: str, address: int, nbytes: int, known: Regions | Iterable[str], whose: str) -> Refusal:
+    """Return the refusal of a range that lies in no registered memory: HCCL_E_NOT_FOUND."""
+    return Refusal(
+        NOT_FOUND,
+        f"{name}: {nbytes:,} bytes at {address:#x} do not lie in one memory of {whose}; there is {known}",
+        "pass addresses that HcclGetHcclBuffer, HcclChannelGetHcclBuffer or HcclChannelGetRemoteMems returned, or "
+        "register the memory with HcclCommMemReg before the channel is acquired",
+    )

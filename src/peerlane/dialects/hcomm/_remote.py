@@ -1,0 +1,285 @@
+"""``hcomm``: reading and writing another rank's memory (spec hcomm 1.2)."""
+
+from __future__ import annotations
+
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hcomm._arguments import Enum, Handle, Pointer, UInt32, UInt64
+from peerlane.dialects.hcomm._batch import operation
+from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
+from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
+from peerlane.dialects.hcomm._comm import refuse_suspended
+from peerlane.dialects.hcomm._enums import CommProtocol
+from peerlane.dialects.hcomm._local import REMOTE_TYPES, Run, checked_reduction
+from peerlane.dialects.hcomm._regions import refuse_null
+from peerlane.dialects.hcomm._threads import HcommThread
+from peerlane.dialects.hcomm._waiting import Caller, pair
+
+_Worker = HcommThread | Caller
+
+
+def refuse_notify(link: HcommChannel, index: int, *, incoming: bool = False) -> None:
+    """Refuse what is no notify of an end: HCCL_E_PARA."""
+    count = link.neutral.notifies if incoming else link.neutral.peer_notifies
+    if index >= count:
+        whose = "this end" if incoming else f"the end of rank {link.neutral.peer}"
+        known = f"valid are 0 to {count - 1}" if count else "it has none"
+        raise Refusal(
+            PARA,
+            f"{index:,} is no notify of {whose}; {known}",
+            "set notifyNum of its HcclChannelDesc to more",
+        )
+
+
+def write(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int, notify: int | None) -> Run:
+    """Check a write, and return what carries it out."""
+    refuse_null(dst=dst, src=src)
+    memory, at = link.theirs("dst", dst, nbytes)
+    source = link.ours("src", src, nbytes)
+    if notify is not None:
+        refuse_notify(link, notify)
+
+    def run() -> None:
+        link.neutral.write(source, at=at, memory=memory, notify=notify, stream=worker.where())
+        worker.note()
+
+    return run
+
+
+def write_reduce(
+    worker: _Worker,
+    link: HcommChannel,
+    dst: int,
+    src: int,
+    count: int,
+    dtype: int,
+    op: int,
+    notify: int | None,
+) -> Run:
+    """Check a write that combines, and return what carries it out."""
+    refuse_null(dst=dst, src=src)
+    name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
+    memory, at = link.theirs("dst", dst, count * width)
+    source = link.ours("src", src, count * width)
+    if notify is not None:
+        refuse_notify(link, notify)
+
+    def run() -> None:
+        stream = worker.where()
+        link.neutral.write_reduce(
+            source, dtype=name, op=how, at=at, memory=memory, notify=notify, stream=stream
+        )
+        worker.note()
+
+    return run
+
+
+def read(worker: _Worker, link: HcommChannel, dst: int, src: int, nbytes: int) -> Run:
+    """Check a read, and return what carries it out."""
+    refuse_null(dst=dst, src=src)
+    memory, at = link.theirs("src", src, nbytes)
+    target = link.ours("dst", dst, nbytes)
+
+    def run() -> None:
+        link.neutral.read(target, at=at, memory=memory, stream=worker.where())
+        worker.note()
+
+    return run
+
+
+def read_reduce(
+    worker: _Worker, link: HcommChannel, dst: int, src: int, count: int, dtype: int, op: int
+) -> Run:
+    """Check a read that combines, and return what carries it out."""
+    refuse_null(dst=dst, src=src)
+    name, width, how = checked_reduction(REMOTE_TYPES, dtype, op)
+    memory, at = link.theirs("src", src, count * width)
+    target = link.ours("dst", dst, count * width)
+
+    def run() -> None:
+        link.neutral.read_reduce(target, dtype=name, op=how, at=at, memory=memory, stream=worker.where())
+        worker.note()
+
+    return run
+
+
+@operation("hcomm.HcommWriteOnThread")
+def HcommWriteOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+    """Write ``len`` bytes of this rank at ``src`` to the other end's memory at ``dst``.
+
+    Protocols other than ROCE and UBOE take any device memory of this rank as ``src``.  The peer has the bytes when
+    its wait for a later record on this channel and thread is over, and not sooner.
+
+    Refuses: 2 NULL; 6 the thread, the channel, `dst` not memory that the channel reaches, `src` not registered; 1 a
+        thread of another engine
+    Basis: D, S; C for `src` of other protocols
+    """
+    return write(*pair(thread, channel), dst, src, len, None)
+
+
+@operation("hcomm.HcommReadOnThread")
+def HcommReadOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+    """Read ``len`` bytes of the other end's memory at ``src`` to this rank's at ``dst``.
+
+    Refuses: as `HcommWriteOnThread`
+    Basis: D, S
+    """
+    return read(*pair(thread, channel), dst, src, len)
+
+
+@operation("hcomm.HcommWriteReduceOnThread")
+def HcommWriteReduceOnThread(
+    thread: Handle, channel: Handle, dst: Pointer, src: Pointer, count: UInt64, dataType: Enum, reduceOp: Enum
+) -> Run:
+    """Combine ``count`` elements of this rank into the other end's.
+
+    Refuses: as `HcommWriteOnThread`; 1 types but those of `HcommLocalReduceOnThread` and uint8, uint16, uint32; PROD
+    Basis: D, S
+    """
+    return write_reduce(*pair(thread, channel), dst, src, count, dataType, reduceOp, None)
+
+
+@operation("hcomm.HcommReadReduceOnThread")
+def HcommReadReduceOnThread(
+    thread: Handle, channel: Handle, dst: Pointer, src: Pointer, count: UInt64, dataType: Enum, reduceOp: Enum
+) -> Run:
+    """Combine ``count`` elements of the other end into this rank's.
+
+    Refuses: as `HcommWriteReduceOnThread`
+    Basis: D, S
+    """
+    return read_reduce(*pair(thread, channel), dst, src, count, dataType, reduceOp)
+
+
+@operation("hcomm.HcommWriteWithNotifyOnThread")
+def HcommWriteWithNotifyOnThread(
+    thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64, remoteNotifyIdx: UInt32
+) -> Run:
+    """As ``HcommWriteOnThread``, then record a notify of the other end.
+
+    Refuses: as `HcommWriteOnThread`; 1 no notify of the other end
+    Basis: D, S
+    """
+    return write(*pair(thread, channel), dst, src, len, remoteNotifyIdx)
+
+
+@operation("hcomm.HcommWriteReduceWithNotifyOnThread")
+def HcommWriteReduceWithNotifyOnThread(
+    thread: Handle,
+    channel: Handle,
+    dst: Pointer,
+    src: Pointer,
+    count: UInt64,
+    dataType: Enum,
+    reduceOp: Enum,
+    remoteNotifyIdx: UInt32,
+) -> Run:
+    """As ``HcommWriteReduceOnThread``, then record a notify of the other end.
+
+    Refuses: as `HcommWriteReduceOnThread`; 1 no notify of the other end; 5 engine CPU
+    Basis: D, S
+    """
+    worker, link = pair(thread, channel)
+    if link.is_cpu:
+        raise Refusal(
+            NOT_SUPPORT,
+            "engine CPU has no reduction with a notify",
+            "call HcommWriteReduceOnThread, then HcommChannelNotifyRecordOnThread",
+        )
+    return write_reduce(worker, link, dst, src, count, dataType, reduceOp, remoteNotifyIdx)
+
+
+def by_card(channel: int) -> HcommChannel:
+    """Return a channel of engine CPU over RoCE: HCCL_E_NOT_SUPPORT for others."""
+    link = channel_of(channel)
+    refuse_suspended(link.comm)
+    if not link.is_cpu or link.protocol != CommProtocol.COMM_PROTOCOL_ROCE:
+        raise Refusal(
+            NOT_SUPPORT,
+            f"{link} is of engine {link.engine} and protocol {link.protocol}; this call needs COMM_ENGINE_CPU and "
+            "COMM_PROTOCOL_ROCE",
+            "use the call that ends with OnThread",
+        )
+    return link
+
+
+def _loose(
+    channel: int, dst: int, src: int, nbytes: int, *, reads: bool = False, notify: int | None = None
+) -> Run:
+    """Check what is in no order but that of a fence, and return what begins it."""
+    link = by_card(channel)
+    refuse_null(dst=dst, src=src)
+    if not nbytes:
+        raise Refusal(PARA, "len is 0", "pass at least one byte")
+    if notify is not None:
+        refuse_notify(link, notify)
+    far, near = ("src", "dst") if reads else ("dst", "src")
+    theirs, ours = (src, dst) if reads else (dst, src)
+    memory, at = link.theirs(far, theirs, nbytes)
+    mine = link.ours(near, ours, nbytes)
+    if reads:
+        return lambda: link.neutral.read(mine, at=at, memory=memory, nonblocking=True)
+    return lambda: link.neutral.write(mine, at=at, memory=memory, notify=notify, nonblocking=True)
+
+
+@operation("hcomm.HcommWriteNbiOnThread")
+def HcommWriteNbiOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+    """Begin a write that only ``HcommChannelFence`` and ``HcommChannelFenceOnThread`` end; ``thread`` is ignored.
+
+    Refuses: 2 NULL; 6 the channel, memory as `HcommWriteOnThread`; 1 `len` 0; 5 but engine CPU over ROCE
+    Basis: D, S
+    """
+    return _loose(channel, dst, src, len)
+
+
+@operation("hcomm.HcommWriteNbi")
+def HcommWriteNbi(channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+    """As ``HcommWriteNbiOnThread``.
+
+    Refuses: as `HcommWriteNbiOnThread`
+    Basis: D
+    """
+    return _loose(channel, dst, src, len)
+
+
+@operation("hcomm.HcommReadNbiOnThread")
+def HcommReadNbiOnThread(thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+    """Begin a read; the bytes are there after a fence.
+
+    Refuses: as `HcommWriteNbiOnThread`
+    Basis: D, S
+    """
+    return _loose(channel, dst, src, len, reads=True)
+
+
+@operation("hcomm.HcommReadNbi")
+def HcommReadNbi(channel: Handle, dst: Pointer, src: Pointer, len: UInt64) -> Run:
+    """As ``HcommReadNbiOnThread``.
+
+    Refuses: as `HcommWriteNbiOnThread`
+    Basis: D
+    """
+    return _loose(channel, dst, src, len, reads=True)
+
+
+@operation("hcomm.HcommWriteWithNotifyNbiOnThread")
+def HcommWriteWithNotifyNbiOnThread(
+    thread: Handle, channel: Handle, dst: Pointer, src: Pointer, len: UInt64, remoteNotifyIdx: UInt32
+) -> Run:
+    """As ``HcommWriteNbiOnThread``, and record a notify of the other end once the bytes are there.
+
+    Refuses: as `HcommWriteNbiOnThread`; 1 no notify of the other end
+    Basis: D
+    """
+    return _loose(channel, dst, src, len, notify=remoteNotifyIdx)
+
+
+@operation("hcomm.HcommWriteWithNotifyNbi")
+def HcommWriteWithNotifyNbi(
+    channel: Handle, dst: Pointer, src: Pointer, len: UInt64, remoteNotifyIdx: UInt32
+) -> Run:
+    """As ``HcommWriteWithNotifyNbiOnThread``.
+
+    Refuses: as `HcommWriteWithNotifyNbiOnThread`
+    Basis: D
+    """
+    return _loose(channel, dst, src, len, notify=remoteNotifyIdx)

@@ -1,0 +1,166 @@
+"""What the environment and a communicator's configuration set (spec hcomm 2.2, 2.8)."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hcomm import _arguments as arguments
+from peerlane.dialects.hcomm._codes import PARA
+from peerlane.dialects.hcomm._enums import CONSTANTS
+from peerlane.dialects.hcomm._structs import HcclCommConfig
+
+_UNSET = 0xFFFFFFFF
+_MIB = 1 << 20
+_LARGEST_BUFFER = 1 << 32  # MB
+#: Seconds: far fewer than the vendor's 1,836, for a rank that died is told at once (spec hcomm 6.6).
+EXEC_TIMEOUT = 60
+CONNECT_TIMEOUT = 120
+_NOTIFIES = ("binary", "strict", "fifo")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What one communicator is made with.
+
+    Attributes
+    ----------
+    name : str
+        Empty: one is made up.
+    buffer_bytes : int
+        Of the HcclBuffer.
+    connect_timeout : float
+        Seconds.
+    exec_timeout : float or None
+        Seconds; None is for ever.
+    notifies : str
+        What a neutral group calls the kind of its notifies.
+    """
+
+    name: str
+    buffer_bytes: int
+    connect_timeout: float
+    exec_timeout: float | None
+    notifies: str
+
+
+def settings_of(config: HcclCommConfig | None) -> Settings:
+    """Return the settings of a communicator: its configuration counts, then the environment (spec hcomm 2.8)."""
+    megabytes = _environment("HCCL_BUFFSIZE", CONSTANTS["HCCL_COMM_DEFAULT_BUFFSIZE"], 1, _LARGEST_BUFFER)
+    seconds = _environment("HCCL_EXEC_TIMEOUT", EXEC_TIMEOUT, 0, 2147483647)
+    name = ""
+    if config is not None:
+        _refuse_old(config)
+        megabytes = _chosen(config, "hcclBufferSize", megabytes, least=1)
+        seconds = _chosen(config, "hcclExecTimeOut", seconds, least=0)
+        name = _name_in(config)
+    return Settings(
+        name,
+        2 * megabytes * _MIB,
+        _environment("HCCL_CONNECT_TIMEOUT", CONNECT_TIMEOUT, 1, 7200),
+        seconds or None,
+        notifies_kind(),
+    )
+
+
+def exec_timeout() -> float | None:
+    """Return the seconds that an operation may take which belongs to no communicator."""
+    return _environment("HCCL_EXEC_TIMEOUT", EXEC_TIMEOUT, 0, 2147483647) or None
+
+
+def connect_timeout() -> float:
+    """Return the seconds in which the other end of a channel must come."""
+    return _environment("HCCL_CONNECT_TIMEOUT", CONNECT_TIMEOUT, 1, 7200)
+
+
+def notifies_kind() -> str:
+    """Return what notifies are: PEERLANE_HCOMM_NOTIFIES, by default binary (spec hcomm 3.8 to 3.10)."""
+    kind = os.environ.get("PEERLANE_HCOMM_NOTIFIES") or _NOTIFIES[0]
+    if kind not in _NOTIFIES:
+        raise Refusal(
+            PARA,
+            f"PEERLANE_HCOMM_NOTIFIES is {kind!r}; valid are {', '.join(_NOTIFIES)}",
+            "leave it out: binary is what hardware has",
+        )
+    return kind
+
+
+def _environment(name: str, default: int, least: int, most: int) -> int:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
+        raise Refusal(PARA, f"{name} is {text[:40]!r}; valid are {least} to {most:,}", f"correct {name}")
+    return int(text)
+
+
+def _refuse_old(config: HcclCommConfig) -> None:
+    magic = CONSTANTS["HCCL_COMM_CONFIG_MAGIC_WORD"]
+    if config.magicWord != magic:
+        raise Refusal(
+            PARA,
+            f"magicWord of the HcclCommConfig is {config.magicWord!r}, not {magic:#x}",
+            "fill it with HcclCommConfigInit",
+        )
+
+
+def _chosen(config: HcclCommConfig, name: str, default: int, *, least: int) -> int:
+    value = arguments.field(config, name)
+    if value == _UNSET:
+        return default
+    if value < least:
+        raise Refusal(PARA, f"{name} is {value}; the least is {least}", f"correct {name}, or leave it unset")
+    return value
+
+
+def _name_in(config: HcclCommConfig) -> str:
+    given: object = config.hcclCommName
+    name = given.partition(b"\0")[0].decode(errors="replace") if isinstance(given, bytes) else given
+    most = CONSTANTS["COMM_NAME_MAX_LENGTH"] - 1
+    if not isinstance(name, str) or len(name.encode(errors="replace")) > most or "\0" in name:
+        raise Refusal(
+            PARA,
+            f"hcclCommName is {str(given)[:40]!r}; valid are up to {most} bytes of text",
+            "choose another name",
+        )
+    return name
+
+
+@dataclass
+class Chosen:
+    """What the calls of a process set.
+
+    Attributes
+    ----------
+    notify_wait : float or None
+        Seconds that waits ``WithDefaultTimeout`` wait; None is for ever; negative: as HCCL_EXEC_TIMEOUT.
+    deterministic : int
+        What HcclSetConfig set.
+    """
+
+    notify_wait: float | None = -1.0
+    deterministic: int = 0
+
+    def forget(self) -> None:
+        """Be as in a new process."""
+        self.notify_wait, self.deterministic = -1.0, 0
+
+
+chosen = Chosen()
+
+
+def notify_timeout() -> float | None:
+    """Return the seconds of a wait ``WithDefaultTimeout``, None for ever."""
+    found = chosen.notify_wait
+    return exec_timeout() if found is not None and found < 0 else found
+
+
+def whole_seconds(value: float) -> float | None:
+    """Return whole seconds, None for ever: HCCL_E_PARA for others (spec hcomm 1.4)."""
+    if not math.isfinite(value) or value < 0 or value != int(value) or value > 2147483647:
+        raise Refusal(
+            PARA, f"the timeout is {value}; valid are whole seconds from 0", "pass whole seconds, 0 for ever"
+        )
+    return value or None

@@ -1,0 +1,174 @@
+"""``hcomm``: the notifies of channels, fences, and waiting until all is done (spec hcomm 1.3)."""
+
+from __future__ import annotations
+
+from peerlane.dialects.hcomm._arguments import Handle, UInt32
+from peerlane.dialects.hcomm._batch import operation
+from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
+from peerlane.dialects.hcomm._local import Run
+from peerlane.dialects.hcomm._remote import by_card, refuse_notify
+from peerlane.dialects.hcomm._settings import notify_timeout
+from peerlane.dialects.hcomm._threads import HcommThread, thread_of
+from peerlane.dialects.hcomm._waiting import Caller, busy, in_caller, join, pair
+
+
+def record(worker: HcommThread | Caller, link: HcommChannel, index: int) -> Run:
+    """Check a record, and return what carries it out."""
+    refuse_notify(link, index)
+
+    def run() -> None:
+        link.neutral.notify(index, stream=worker.where())
+        worker.note()
+
+    return run
+
+
+def _wait(worker: HcommThread | Caller, link: HcommChannel, index: int, seconds: float | None) -> Run:
+    refuse_notify(link, index, incoming=True)
+
+    def run() -> None:
+        stream = worker.where()
+        if stream is not None:
+            link.neutral.wait(index, stream=stream, timeout=seconds)
+            worker.note()
+            return
+        with busy(link.comm):
+            link.neutral.wait(index, timeout=seconds)
+
+    return run
+
+
+@operation("hcomm.HcommChannelNotifyRecordOnThread")
+def HcommChannelNotifyRecordOnThread(thread: Handle, channel: Handle, remoteNotifyIdx: UInt32) -> Run:
+    """Record a notify of the other end, when the thread comes to it; who waits for it has what was written before.
+
+    Refuses: 2 NULL; 6 the thread, the channel; 1 no notify of the other end, a thread of another engine
+    Basis: D, S
+    """
+    return record(*pair(thread, channel), remoteNotifyIdx)
+
+
+@operation("hcomm.HcommChannelNotifyWaitOnThread")
+def HcommChannelNotifyWaitOnThread(
+    thread: Handle, channel: Handle, localNotifyIdx: UInt32, timeOut: UInt32
+) -> Run:
+    """Let what the thread is given from now on wait for a notify of this end; ``timeOut`` in seconds, 0 for ever.
+
+    What takes too long, or waits for a rank that died, is told by the synchronization of its stream: 507046, 507057.
+    Engine CPU: the caller waits, and ``timeOut`` is 1 at least.
+
+    Refuses: 2 NULL; 6 the thread, the channel; 1 no notify of this end, `timeOut` 0 for engine CPU, a thread of
+        another engine; 9, 21 for engine CPU
+    Basis: D, S, R
+    """
+    worker, link = pair(thread, channel)
+    return _wait(worker, link, localNotifyIdx, in_caller(timeOut) if link.is_cpu else timeOut or None)
+
+
+@operation("hcomm.HcommChannelNotifyWaitOnThreadWithDefaultTimeout")
+def HcommChannelNotifyWaitOnThreadWithDefaultTimeout(
+    thread: Handle, channel: Handle, localNotifyIdx: UInt32
+) -> Run:
+    """As ``HcommChannelNotifyWaitOnThread``, for the seconds of ``HcommSetNotifyWaitTimeOut``.
+
+    Refuses: as `HcommChannelNotifyWaitOnThread`
+    Basis: D
+    """
+    return _wait(*pair(thread, channel), localNotifyIdx, notify_timeout())
+
+
+@operation("hcomm.HcommChannelNotifyRecord")
+def HcommChannelNotifyRecord(channel: Handle, remoteNotifyIdx: UInt32) -> Run:
+    """Record a notify of the other end.
+
+    Refuses: 2 NULL; 6 the channel; 1 no notify of the other end; 5 but engine CPU over ROCE
+    Basis: D
+    """
+    link = by_card(channel)
+    refuse_notify(link, remoteNotifyIdx)
+    return lambda: link.neutral.notify(remoteNotifyIdx)
+
+
+@operation("hcomm.HcommChannelNotifyWait")
+def HcommChannelNotifyWait(channel: Handle, localNotifyIdx: UInt32, timeOut: UInt32) -> Run:
+    """Wait for a notify of this end; ``timeOut`` in seconds.
+
+    Refuses: 2 NULL; 6 the channel; 1 no notify of this end, `timeOut` 0; 5 but engine CPU over ROCE; 9; 21
+    Basis: D
+    """
+    return _wait(Caller(), by_card(channel), localNotifyIdx, in_caller(timeOut))
+
+
+@operation("hcomm.HcommChannelFenceOnThread")
+def HcommChannelFenceOnThread(thread: Handle, channel: Handle) -> Run:
+    """Let what the channel is given from now on come after what it was given before.
+
+    Engine CPU: wait until all of it is over, for HCCL_EXEC_TIMEOUT.
+
+    Refuses: 2 NULL; 6 the thread, the channel; 1 a thread of another engine; 9, and what failed, for engine CPU
+    Basis: D, S
+    """
+    worker, link = pair(thread, channel)
+
+    def run() -> None:
+        stream = worker.where()
+        if stream is None:
+            _drain(link)
+        else:
+            link.neutral.fence(stream=stream)
+            worker.note()
+
+    return run
+
+
+@operation("hcomm.HcommChannelFence")
+def HcommChannelFence(channel: Handle) -> Run:
+    """Wait until all that the channel was given without a thread is over, for HCCL_EXEC_TIMEOUT.
+
+    Refuses: 2 NULL; 6 the channel; 9; what failed
+    Basis: D, S
+    """
+    link = channel_of(channel)
+    return lambda: _drain(link)
+
+
+def _drain(link: HcommChannel) -> None:
+    with busy(link.comm):
+        link.neutral.drain(timeout=link.exec_timeout)
+
+
+@operation("hcomm.HcommFenceOnThread")
+def HcommFenceOnThread(thread: Handle) -> Run:
+    """Flush what the caller has begun; it waits for no channel, which has fences of its own.
+
+    Refuses: 6 the thread
+    Basis: D
+    """
+    if thread:
+        thread_of(thread)
+    return _nothing
+
+
+@operation("hcomm.HcommChannelDrainOnThread")
+def HcommChannelDrainOnThread(thread: Handle, channel: Handle) -> Run:
+    """Wait until all that the thread has given to the channel is over, for HCCL_EXEC_TIMEOUT.
+
+    Refuses: 2 NULL; 6 the thread, the channel; 1 a thread of another engine; 9; what failed
+    Basis: D; C for other protocols than ROCE
+    """
+    worker, link = pair(thread, channel)
+
+    def run() -> None:
+        stream = worker.where()
+        if stream is None:
+            _drain(link)
+            return
+        link.neutral.fence(stream=stream)
+        with busy(link.comm):
+            join(stream, link.exec_timeout)
+
+    return run
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,92 @@
+"""What the calls of this dialect share: the declaration of a call, and the text of a failure.
+
+Communicators, threads and channels are things of acl's machine: they belong to acl's contexts, and streams, memory
+and notifies are those of ``acl``.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from typing import TypeVar
+
+from peerlane.dialects._call import Convention, Failure, Refusal
+from peerlane.dialects._machine import Messages, Thing, with_article
+from peerlane.dialects._message import Message
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.acl._state import messages as acl_messages
+from peerlane.dialects.hcomm._codes import FAULTS, NOT_FOUND, PTR, REMEDIES, RUNTIME, SUCCESS
+from peerlane.dialects.hcomm._enums import HcclResult
+from peerlane.errors import Error
+
+_Kind = TypeVar("_Kind", bound=Thing)
+_LIKE_AN_ADDRESS = 1 << 32
+_HANDLES = frozenset(["comm", "thread", "channel", "stream", "dstThread", "endpointHandle", "memHandle"])
+_MAKERS = {
+    "communicator": "HcclCommInitRootInfo",
+    "communication thread": "HcclThreadAcquire or HcclThreadAcquireWithStream",
+    "channel": "HcclChannelAcquire",
+    "endpoint": "HcommEndpointCreate",
+}
+
+messages = Messages()
+
+
+def thing(handle: int, kind: type[_Kind]) -> _Kind:
+    """Return what a handle means: HCCL_E_PTR for 0, HCCL_E_NOT_FOUND for one that was destroyed or is none."""
+    found = machine.things.get(handle)
+    if type(found) is kind and found.context.is_live:
+        return found
+    name = kind.name
+    remedy = f"pass what {_MAKERS.get(name, 'its maker')} returned, before it is destroyed"
+    if not handle:
+        raise Refusal(PTR, f"the {name} is NULL (0)", remedy)
+    machine.devices()
+    found, ended = machine.things.get(handle), machine.ended(handle)
+    if found is not None:
+        cause = f"{handle:#x} is {with_article(found.name)}, not {with_article(name)}"
+    elif ended:
+        cause = f"{handle:#x} was {ended}"
+    else:
+        cause = f"{handle:#x} is no {name} of this process"
+    raise Refusal(NOT_FOUND, cause, remedy)
+
+
+def explain() -> str:
+    """Return what the calls of this thread that failed meant, newest first, and forget it.
+
+    Returns
+    -------
+    str
+        Of each its name and code, its arguments, a cause, and what to do; empty if none failed.
+    """
+    return "\n".join(map(str, messages.take()))
+
+
+def _report(failure: Failure) -> None:
+    message = Message(failure, _seen, _layout)
+    messages.add(message)
+    acl_messages.add(message)
+
+
+def _layout(message: Message) -> str:
+    return (
+        f"{message.call} returned {message.code} ({HcclResult(message.code).name}).\n"
+        f"        Called with: {message.given}\n"
+        f"        Possible Cause: {message.cause}.\n"
+        f"        Solution: {message.remedy}."
+    )
+
+
+def _seen(name: str, value: object, is_address: bool | None) -> object:
+    if type(value) is not int:
+        return reprlib.repr(value)
+    if is_address and name not in _HANDLES and 0 <= value < 1 << 64:
+        return machine.look(value)
+    return hex(value) if abs(value) >= _LIKE_AN_ADDRESS else value
+
+
+def _explain(error: Error) -> tuple[str, str]:
+    return str(error), REMEDIES[error.fault]
+
+
+hcomm = Convention(success=SUCCESS, codes=FAULTS, explain=_explain, report=_report, late=lambda call: RUNTIME)

@@ -1,0 +1,232 @@
+"""``hcomm``: what a communicator is, its state, and texts (spec hcomm 2.2)."""
+
+from __future__ import annotations
+
+import threading
+
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm import _basic_channels, _batch, _meeting, _states
+from peerlane.dialects.hcomm._arguments import AnyInt, Config, CText, Enum, Handle, given
+from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
+from peerlane.dialects.hcomm._comm import comm_named, comm_of, comms
+from peerlane.dialects.hcomm._enums import HcclCommConfigCapability, HcclCommStatus, HcclConfig, HcclResult
+from peerlane.dialects.hcomm._settings import chosen
+from peerlane.dialects.hcomm._state import hcomm, messages
+from peerlane.dialects.hcomm._structs import HcclCommConfig
+
+_TEXTS = {
+    HcclResult.HCCL_SUCCESS: "no error",
+    HcclResult.HCCL_E_PARA: "an argument is wrong",
+    HcclResult.HCCL_E_PTR: "a pointer is NULL",
+    HcclResult.HCCL_E_MEMORY: "memory cannot be used so",
+    HcclResult.HCCL_E_INTERNAL: "an internal error",
+    HcclResult.HCCL_E_NOT_SUPPORT: "this is not supported",
+    HcclResult.HCCL_E_NOT_FOUND: "what was named is not there",
+    HcclResult.HCCL_E_UNAVAIL: "a resource is used up",
+    HcclResult.HCCL_E_SYSCALL: "a call of the system failed",
+    HcclResult.HCCL_E_TIMEOUT: "what was waited for did not come in time",
+    HcclResult.HCCL_E_OPEN_FILE_FAILURE: "a file cannot be read",
+    HcclResult.HCCL_E_TCP_CONNECT: "no connection over TCP",
+    HcclResult.HCCL_E_ROCE_CONNECT: "no connection over RoCE",
+    HcclResult.HCCL_E_TCP_TRANSFER: "a transfer over TCP failed",
+    HcclResult.HCCL_E_ROCE_TRANSFER: "a transfer over RoCE failed",
+    HcclResult.HCCL_E_RUNTIME: "a call of the runtime failed",
+    HcclResult.HCCL_E_DRV: "a call of the driver failed",
+    HcclResult.HCCL_E_PROFILING: "a call of the profiler failed",
+    HcclResult.HCCL_E_CCE: "a call of the compute engine failed",
+    HcclResult.HCCL_E_NETWORK: "the network failed",
+    HcclResult.HCCL_E_AGAIN: "it is busy; try again",
+    HcclResult.HCCL_E_REMOTE: "the other end failed",
+    HcclResult.HCCL_E_SUSPENDING: "the communicator is suspended",
+    HcclResult.HCCL_E_OPRETRY_FAIL: "an operation cannot be repeated",
+    HcclResult.HCCL_E_OOM: "memory is used up",
+    HcclResult.HCCL_E_IN_STATUS: "the error is in the status",
+}
+
+
+@hcomm.call("hcomm.HcclGetRankSize", out=1)
+def HcclGetRankSize(comm: Handle) -> int:
+    """Return how many ranks a communicator has.
+
+    Gives: number
+    Refuses: 2 NULL; 6 the communicator
+    Basis: D
+    """
+    return comm_of(comm).group.size
+
+
+@hcomm.call("hcomm.HcclGetRankId", out=1)
+def HcclGetRankId(comm: Handle) -> int:
+    """Return which rank this is.
+
+    Gives: rank
+    Refuses: 2 NULL; 6 the communicator
+    Basis: D
+    """
+    return comm_of(comm).group.rank
+
+
+@hcomm.call("hcomm.HcclGetCommName", out=1, blank=("",))
+def HcclGetCommName(comm: Handle) -> str:
+    """Return the name of a communicator: its configuration's, or one made up, the same in all ranks of root info.
+
+    Gives: name
+    Refuses: 2 NULL; 6 the communicator
+    Basis: D
+    """
+    return comm_of(comm).comm_name
+
+
+@hcomm.call("hcomm.HcclCommGetHandleWithName", out=1)
+def HcclCommGetHandleWithName(commName: CText) -> int:
+    """Return the communicator of a name in this process.
+
+    Gives: comm
+    Refuses: 2 NULL; 6 none has it
+    Basis: D
+    """
+    return comm_named(given("commName", commName)).handle
+
+
+@hcomm.value("hcomm.HcclGetErrorString")
+def HcclGetErrorString(code: AnyInt) -> str:
+    """Return what a code means.
+
+    Gives: bare str
+    Basis: D; C for the texts
+    """
+    known = code in HcclResult.__members__.values() and code in _TEXTS
+    return f"{HcclResult(code).name}: {_TEXTS[HcclResult(code)]}" if known else f"unknown code {code}"
+
+
+@hcomm.value("hcomm.HcclGetCommConfigCapability")
+def HcclGetCommConfigCapability() -> int:
+    """Return how many fields of HcclCommConfig are known.
+
+    Gives: bare int
+    Basis: D
+    """
+    return int(HcclCommConfigCapability.HCCL_COMM_CONFIG_RESERVED)
+
+
+@hcomm.call("hcomm.HcclCommConfigInit")
+def HcclCommConfigInit(config: Config) -> None:
+    """Fill a configuration with the vendor's defaults; C returns nothing.
+
+    Refuses: 2 NULL
+    Basis: S
+    """
+    given("config", config)
+    assert config is not None
+    fresh = HcclCommConfig()
+    for name in HcclCommConfig.__slots__:
+        setattr(config, name, getattr(fresh, name))
+
+
+@hcomm.call("hcomm.HcclGetCommAsyncError", out=1)
+def HcclGetCommAsyncError(comm: Handle) -> int:
+    """Return what went wrong on the network: nothing here; failures are told by calls and synchronizations.
+
+    Gives: 0
+    Refuses: 2 NULL; 6 the communicator
+    Basis: D
+    """
+    comm_of(comm)
+    return 0
+
+
+@hcomm.call("hcomm.HcclCommGetStatus", out=1)
+def HcclCommGetStatus(commId: CText) -> int:
+    """Return the state of a communicator, by its name: 0 ready, 1 suspended, 254 there is none.
+
+    Gives: HcclCommStatus
+    Refuses: 2 NULL
+    Basis: D; C for 254
+    """
+    name = given("commId", commId)
+    found = next((each for each in comms() if each.comm_name == name), None)
+    if found is None:
+        return int(HcclCommStatus.HCCL_COMM_STATUS_INVALID)
+    is_suspended = found.is_suspended
+    return int(
+        HcclCommStatus.HCCL_COMM_STATUS_SUSPENDING if is_suspended else HcclCommStatus.HCCL_COMM_STATUS_READY
+    )
+
+
+@hcomm.call("hcomm.HcclSetConfig")
+def HcclSetConfig(config: Enum, configValue: Enum) -> None:
+    """Take whether reductions are deterministic, 0 to 2: they always are here.
+
+    Refuses: 1 value; 5 other settings
+    Basis: D; C for the codes
+    """
+    if config != HcclConfig.HCCL_DETERMINISTIC:
+        raise Refusal(NOT_SUPPORT, f"config is {config}", "pass HCCL_DETERMINISTIC")
+    if not 0 <= configValue <= 2:
+        raise Refusal(PARA, f"the value is {configValue}; valid are 0 to 2", "pass 1 for deterministic")
+    chosen.deterministic = configValue
+
+
+@hcomm.call("hcomm.HcclGetConfig", out=1)
+def HcclGetConfig(config: Enum) -> int:
+    """Return what ``HcclSetConfig`` set.
+
+    Gives: value
+    Refuses: 5 other settings than HCCL_DETERMINISTIC
+    Basis: D; C for the code
+    """
+    if config != HcclConfig.HCCL_DETERMINISTIC:
+        raise Refusal(NOT_SUPPORT, f"config is {config}", "pass HCCL_DETERMINISTIC")
+    return chosen.deterministic
+
+
+@hcomm.call("hcomm.HcommAcquireComm")
+def HcommAcquireComm(commId: CText) -> None:
+    """Lock a communicator, by its name, for this thread; nothing waits.
+
+    Refuses: 2 NULL; 6 none has the name; 1 this thread has locked it; 20 another thread has
+    Basis: D; C for the codes
+    """
+    found = comm_named(given("commId", commId))
+    me = threading.get_ident()
+    with found.guard:
+        if found.owner is not None:
+            mine = found.owner == me
+            raise Refusal(
+                PARA if mine else AGAIN,
+                f"{'this thread' if mine else f'thread {found.owner}'} has locked {found} already",
+                "call HcommReleaseComm first",
+            )
+        found.owner = me
+
+
+@hcomm.call("hcomm.HcommReleaseComm")
+def HcommReleaseComm(commId: CText) -> None:
+    """Unlock a communicator that this thread has locked.
+
+    Refuses: 2 NULL; 6 none has the name; 1 this thread has not locked it
+    Basis: D; C for the codes
+    """
+    found = comm_named(given("commId", commId))
+    with found.guard:
+        if found.owner != threading.get_ident():
+            raise Refusal(
+                PARA,
+                f"this thread has not locked {found}",
+                "call HcommAcquireComm before, in the same thread",
+            )
+        found.owner = None
+
+
+def begin_anew() -> None:
+    """Be as a new process finds ``hcomm``; communicators end."""
+    for each in comms():
+        if machine.drop(each, "begin_anew"):
+            each.abandon()
+    _basic_channels.forget()
+    _states.forget()
+    _batch.forget()
+    _meeting.forget()
+    messages.forget()
+    chosen.forget()

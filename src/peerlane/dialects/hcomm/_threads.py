@@ -1,0 +1,352 @@
+"""``hcomm``: communication threads, which carry operations out in order (spec hcomm 2.4)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from peerlane import Notify, NotifyKind, Stream, failures
+from peerlane.dialects._call import Refusal
+from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.acl._stream import AclStream
+from peerlane.dialects.hcomm._arguments import Enum, Handle, Handles, ThreadConfigs, UInt32, field, given
+from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA, PTR, UNAVAIL
+from peerlane.dialects.hcomm._comm import Comm, comm_of, keep
+from peerlane.dialects.hcomm._enums import CommEngine, HcclDedicatedThreadType, ThreadType
+from peerlane.dialects.hcomm._settings import exec_timeout, notifies_kind
+from peerlane.dialects.hcomm._state import hcomm, thing
+from peerlane.errors import Error, Fault
+
+_MOST_NOTIFIES = 65535
+_QUOTA = 65536
+_MOST_DEDICATED = 64
+_CPU = int(CommEngine.COMM_ENGINE_CPU)
+_ON_STREAMS = frozenset([int(CommEngine.COMM_ENGINE_CPU_TS), int(CommEngine.COMM_ENGINE_AICPU_TS)])
+
+
+class HcommThread(Thing):
+    """A communication thread: a stream, or for engine CPU the thread that calls.
+
+    Attributes
+    ----------
+    comm : Comm or None
+        None for one of the basic layer.
+    engine : int
+    stream : Stream or None
+        Where its operations are queued; for engine CPU, what they come after.
+    owns_stream : bool
+    notifies : int
+        How many it can wait for.
+    """
+
+    __slots__ = ("_last", "_lines", "comm", "engine", "notifies", "owns_stream", "stream")
+
+    name = "communication thread"
+    is_counted = False
+
+    def __init__(
+        self, context: Context, comm: Comm | None, engine: int, stream: Stream | None, notifies: int
+    ) -> None:
+        super().__init__(context)
+        self.comm, self.engine, self.notifies = comm, engine, notifies
+        self.owns_stream = stream is None and engine != _CPU
+        self.stream = context.device.create_stream() if self.owns_stream else stream
+        self._lines: dict[int, Notify] = {}
+        self._last = 0
+
+    @property
+    def is_given(self) -> bool:  # type: ignore[override]
+        """Whether a program has to give it back: those of a communicator end with it."""
+        return self.comm is None
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether its operations run in the caller."""
+        return self.engine == _CPU
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an operation of its own is not over; a stream of the program's may have others."""
+        stream = self.stream
+        return stream is not None and not stream.is_closed and stream.completed < self._last
+
+    @property
+    def exec_timeout(self) -> float | None:
+        """Seconds that a call may block, None for ever."""
+        return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
+
+    def where(self) -> Stream | None:
+        """Return the stream for the next operation; of engine CPU None, once what its stream has is over."""
+        stream = self.stream
+        if not self.is_cpu:
+            assert stream is not None
+            return stream
+        if stream is not None and not stream.is_closed and not stream.is_done:
+            with contextlib.suppress(Error):  # its failures are for who synchronizes it
+                stream.record().sync(self.exec_timeout)
+        return None
+
+    def note(self) -> None:
+        """Note that an operation was queued."""
+        if self.stream is not None:
+            self._last = self.stream.submitted
+
+    def line(self, index: int, call: str) -> Notify:
+        """Return one of its notifies: HCCL_E_PARA."""
+        if index >= self.notifies:
+            known = f"valid are 0 to {self.notifies - 1}" if self.notifies else "it has none"
+            raise Refusal(
+                PARA,
+                f"{index:,} is no notify of {self}; {known}",
+                f"acquire the thread with more notifies ({call})",
+            )
+        with machine.lock:
+            found = self._lines.get(index)
+            if found is None:
+                kind = NotifyKind[notifies_kind().upper()]
+                found = self._lines[index] = self.context.device.create_notify(kind)
+                failures.notify_names[found.id] = f"notify {index} of thread {self.handle:#x}"
+            return found
+
+    def end(self) -> None:
+        """Let go of its stream and notifies; what is queued on a stream of the program's goes on."""
+        lines, self._lines = self._lines, {}
+        for each in lines.values():
+            failures.notify_names.pop(each.id, None)
+            each.close()
+        if self.owns_stream and self.stream is not None:
+            with contextlib.suppress(Error):
+                self.stream.abort(close=True)
+
+    abandon = end
+
+
+def thread_of(handle: int) -> HcommThread:
+    """Return the thread that a handle means."""
+    return thing(handle, HcommThread)
+
+
+def refuse_engine(engine: int, *, cpu: bool) -> None:
+    """Refuse engines that are not here: HCCL_E_NOT_SUPPORT, and HCCL_E_PARA for what is none."""
+    if engine in _ON_STREAMS or (cpu and engine == _CPU):
+        return
+    if engine not in CommEngine.__members__.values() or engine == CommEngine.COMM_ENGINE_RESERVED:
+        raise Refusal(PARA, f"{engine} is no engine", "pass COMM_ENGINE_CPU_TS")
+    name = CommEngine(engine).name
+    here = "COMM_ENGINE_CPU_TS or COMM_ENGINE_AICPU_TS" + (", or COMM_ENGINE_CPU" if cpu else "")
+    raise Refusal(
+        NOT_SUPPORT,
+        f"{name} is not for this call, or runs kernels, which no virtual device does",
+        f"pass {here}",
+    )
+
+
+def refuse_more_notifies(comm: Comm, wanted: int) -> None:
+    """Refuse what is beyond the quota of a communicator: HCCL_E_UNAVAIL."""
+    if comm.notifies + wanted > _QUOTA:
+        raise Refusal(
+            UNAVAIL,
+            f"the threads of {comm} have {comm.notifies:,} notifies, and {wanted:,} more are beyond {_QUOTA:,}",
+            "acquire threads once, and use them again",
+        )
+
+
+def _acquire(comm: Comm, engine: int, counts: list[int]) -> list[int]:
+    most = comm.context.device.info.max_streams
+    with comm.guard:
+        refuse_more_notifies(comm, sum(counts))
+        if sum(each.owns_stream for each in comm.threads) + len(counts) > most:
+            raise Refusal(
+                UNAVAIL,
+                f"{len(counts):,} more threads are beyond the {most:,} streams of {comm.context.device.name}",
+                "acquire threads once, and use them again",
+            )
+        made = [HcommThread(comm.context, comm, engine, None, count) for count in counts]
+        handles = [keep(each) for each in made]
+        comm.threads += made
+        comm.notifies += sum(counts)
+    return handles
+
+
+def _refuse_count(count: int, most: int = _MOST_NOTIFIES) -> None:
+    if count > most:
+        raise Refusal(PARA, f"{count:,} notifies are more than {most:,}", "ask for fewer")
+
+
+@hcomm.call("hcomm.HcclThreadAcquire", out=1, blank=lambda *_: ([],))
+def HcclThreadAcquire(comm: Handle, engine: Enum, threadNum: UInt32, notifyNumPerThread: UInt32) -> list[int]:
+    """Return new threads, each with a stream of its own; they end with the communicator.
+
+    Gives: list of thread
+    Refuses: 2 NULL; 6 the communicator; 1 `threadNum` 0, `notifyNumPerThread` above 65,535, no engine; 5 engines but
+        CPU_TS and AICPU_TS; 7 above 65,536 notifies of the communicator, or the device's streams
+    Basis: D, S; C for streams
+    """
+    found = comm_of(comm)
+    refuse_engine(engine, cpu=False)
+    if not threadNum:
+        raise Refusal(PARA, "threadNum is 0", "ask for one thread at least")
+    _refuse_count(notifyNumPerThread)
+    most = found.context.device.info.max_streams
+    if threadNum > most:
+        raise Refusal(
+            UNAVAIL, f"{threadNum:,} threads are more than the {most:,} streams of a device", "ask for fewer"
+        )
+    return _acquire(found, engine, [notifyNumPerThread] * threadNum)
+
+
+@hcomm.call("hcomm.HcclThreadAcquireWithConfig", out=1, blank=lambda *_: ([],))
+def HcclThreadAcquireWithConfig(
+    comm: Handle, engine: Enum, threadNum: UInt32, type: Enum, config: ThreadConfigs
+) -> list[int]:
+    """As ``HcclThreadAcquire``, with the number of notifies of each thread.
+
+    Gives: list of thread
+    Refuses: as `HcclThreadAcquire`; 1 fewer configurations than threads; 5 other types than THREAD_TYPE_TS
+    Basis: D; C for the codes
+    """
+    found = comm_of(comm)
+    refuse_engine(engine, cpu=True)
+    if type != ThreadType.THREAD_TYPE_TS:
+        raise Refusal(NOT_SUPPORT, f"type is {type}", "pass THREAD_TYPE_TS")
+    if not threadNum:
+        raise Refusal(PARA, "threadNum is 0", "ask for one thread at least")
+    counts = [field(each, "notifyNumPerThread") for each in given("config", config, threadNum)[:threadNum]]
+    for count in counts:
+        _refuse_count(count)
+    return _acquire(found, engine, counts)
+
+
+@hcomm.call("hcomm.HcclThreadAcquireWithStream", out=1)
+def HcclThreadAcquireWithStream(comm: Handle, engine: Enum, stream: Handle, notifyNum: UInt32) -> int:
+    """Return a thread whose operations are queued on a stream of ``acl``; from then on a failure stops that stream.
+
+    A second call for the same stream and engine returns the same thread, with as many notifies as the most asked for.
+    Engine CPU: operations run in the caller, after what the stream had before.
+
+    Gives: thread
+    Refuses: 2 NULL; 6 the communicator, the stream; 1 `notifyNum` above 65,535, a stream of another device, no
+        engine; 5 engines but CPU, CPU_TS and AICPU_TS; 7 above 65,536 notifies of the communicator
+    Basis: D, S; C for the second call, and the stop
+    """
+    found = comm_of(comm)
+    refuse_engine(engine, cpu=True)
+    wrapped = stream_of(stream)
+    if wrapped.context.device is not found.context.device:
+        raise Refusal(
+            PARA,
+            f"{wrapped} is not of device {found.context.device.ordinal}, as {found} is",
+            "create the stream where the communicator was made",
+        )
+    _refuse_count(notifyNum)
+    with found.guard:
+        known = found.streams.get((engine, stream))
+        if known is not None:
+            more = max(0, notifyNum - known.notifies)
+            refuse_more_notifies(found, more)
+            known.notifies += more
+            found.notifies += more
+            return known.handle
+        refuse_more_notifies(found, notifyNum)
+        made = HcommThread(found.context, found, engine, wrapped.neutral, notifyNum)
+        handle = keep(made)
+        found.threads.append(made)
+        found.streams[engine, stream] = made
+        found.notifies += notifyNum
+    if engine != _CPU:
+        wrapped.neutral.on_error = "stop"  # later tasks must not run (spec hcomm 3.12)
+        wrapped.retell = _retold(found)
+    return handle
+
+
+def stream_of(handle: int) -> AclStream:
+    """Return the stream of ``acl`` that a number means: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
+    remedy = "pass what acl.rt.create_stream returned, before it is destroyed"
+    if not handle:
+        raise Refusal(PTR, "the stream is NULL (0)", remedy)
+    found = machine.things.get(handle)
+    if not isinstance(found, AclStream):
+        try:
+            machine.thing(handle, AclStream)
+        except Refusal as error:
+            raise Refusal(NOT_FOUND, str(error), remedy) from None
+        raise AssertionError(handle)
+    return found
+
+
+def _retold(comm: Comm) -> Callable[[Error], Error | Refusal]:
+    """Return how a stream tells of a wait of this communicator that took too long (spec hcomm 3.12)."""
+    name, rank = comm.comm_name, comm.group.rank
+
+    def retell(error: Error) -> Error | Refusal:
+        failed = error._failed
+        if error.fault is not Fault.WAIT_TIMEOUT or failed is None or not failed.ends:
+            return error
+        return Refusal(
+            Code.RT_STREAM_SYNC_TIMEOUT,
+            f"EI0002: rank {rank} of communicator {name!r} waited in vain: {error}",
+            "look at the rank that had to record it: it did not get there, or recorded another notify",
+        )
+
+    return retell
+
+
+@hcomm.call("hcomm.HcclDedicatedThreadAcquire", out=1)
+def HcclDedicatedThreadAcquire(comm: Handle, useType: Enum, notifyNumPerThread: UInt32) -> int:
+    """Return the thread of a communicator for a use; the same at each call.
+
+    Gives: thread
+    Refuses: 2 NULL; 6 the communicator; 1 no use, above 64 notifies; 7 as `HcclThreadAcquire`
+    Basis: D; C for the codes
+    """
+    found = comm_of(comm)
+    if useType not in HcclDedicatedThreadType.__members__.values() or useType < 0:
+        raise Refusal(PARA, f"{useType} is no use of a thread", "pass an HCCL_DED_THREAD_TYPE_*")
+    _refuse_count(notifyNumPerThread, _MOST_DEDICATED)
+    key = (-1 - useType, 0)
+    with found.guard:
+        if key not in found.streams:
+            (handle,) = _acquire(found, int(CommEngine.COMM_ENGINE_AICPU_TS), [notifyNumPerThread])
+            found.streams[key] = thread_of(handle)
+        return found.streams[key].handle
+
+
+@hcomm.call("hcomm.HcclThreadExportToCommEngine", out=1, blank=lambda *_: ([],))
+def HcclThreadExportToCommEngine(
+    comm: Handle, threadNum: UInt32, threads: Handles, dstCommEngine: Enum
+) -> list[int]:
+    """Return handles of threads for another engine: here the same.
+
+    Gives: list of thread
+    Refuses: 2 NULL; 6 the communicator, a thread; 1 fewer threads than announced, no engine; 5 engines but CPU,
+        CPU_TS and AICPU_TS
+    Basis: D; C for the codes
+    """
+    comm_of(comm)
+    refuse_engine(dstCommEngine, cpu=True)
+    return [thread_of(each).handle for each in given("threads", threads, threadNum)[:threadNum]]
+
+
+@hcomm.call("hcomm.HcclThreadResGetInfo", out=1)
+def HcclThreadResGetInfo(comm: Handle, thread: Handle, resType: Enum, infoLen: UInt32) -> int:
+    """Return the stream of ``acl`` that a thread was made with.
+
+    Gives: stream
+    Refuses: 2 NULL; 6 the communicator, the thread; 1 `resType`, `infoLen` not 8; 5 a thread with a stream of its own
+    Basis: D; C for the codes
+    """
+    comm_of(comm)
+    found = thread_of(thread)
+    if resType != 0 or infoLen != 8:
+        raise Refusal(PARA, f"resType is {resType}, infoLen {infoLen}", "pass THREAD_RES_TYPE_STREAM and 8")
+    streams = found.comm.streams if found.comm is not None else {}
+    for (_, stream), each in streams.items():
+        if each is found and stream:
+            return stream
+    raise Refusal(
+        NOT_SUPPORT,
+        f"{found} has a stream of its own, which acl does not know",
+        "use HcclThreadAcquireWithStream",
+    )

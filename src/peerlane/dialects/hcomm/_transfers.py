@@ -1,0 +1,85 @@
+"""``hcomm``: lists of transfers (spec hcomm 1.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hcomm._arguments import Handle, TransferDescs, UInt32, field, given
+from peerlane.dialects.hcomm._batch import operation
+from peerlane.dialects.hcomm._channels import HcommChannel
+from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
+from peerlane.dialects.hcomm._enums import HcommTransferType
+from peerlane.dialects.hcomm._local import Run
+from peerlane.dialects.hcomm._remote import read, read_reduce, write, write_reduce
+from peerlane.dialects.hcomm._signals import record
+from peerlane.dialects.hcomm._structs import HcommBatchTransferDesc
+from peerlane.dialects.hcomm._threads import HcommThread
+from peerlane.dialects.hcomm._waiting import Caller, pair
+
+_Kind = HcommTransferType
+
+
+@operation("hcomm.HcommBatchTransferOnThread")
+def HcommBatchTransferOnThread(
+    thread: Handle, channel: Handle, transferDescs: TransferDescs, transferDescNum: UInt32
+) -> Run:
+    """Queue transfers and records, in the order of the list; none if one of them is wrong.
+
+    Refuses: 2 NULL; 6 the thread, the channel, memory as `HcommWriteOnThread`; 1 `transferDescNum` 0, fewer
+        descriptors, no type of a transfer, what its own call refuses; 5 engine CPU
+    Basis: D, S; C for other types than WRITE and READ
+    """
+    worker, link = pair(thread, channel)
+    if link.is_cpu:
+        raise Refusal(NOT_SUPPORT, "engine CPU has no lists of transfers", "submit them one by one")
+    if not transferDescNum:
+        raise Refusal(PARA, "transferDescNum is 0", "pass one descriptor at least")
+    runs = []
+    for number, desc in enumerate(given("transferDescs", transferDescs, transferDescNum)[:transferDescNum]):
+        try:
+            runs.append(_checked(worker, link, desc))
+        except Refusal as error:
+            raise Refusal(error.code, f"descriptor {number}: {error}", error.remedy) from None
+
+    def run() -> None:
+        for each in runs:
+            each()
+
+    return run
+
+
+def _checked(worker: HcommThread | Caller, link: HcommChannel, desc: HcommBatchTransferDesc) -> Run:
+    kind = field(desc, "transType", signed=True)
+    info: Any = desc.transferInfo
+    match kind:
+        case _Kind.HCOMM_TRANSFER_TYPE_WRITE:
+            return write(worker, link, *_moved(info.write), None)
+        case _Kind.HCOMM_TRANSFER_TYPE_WRITE_WITH_NOTIFY:
+            return write(worker, link, *_moved(info.writeWithNotify), _index(info.writeWithNotify))
+        case _Kind.HCOMM_TRANSFER_TYPE_WRITE_REDUCE:
+            return write_reduce(worker, link, *_reduced(info.reduce), None)
+        case _Kind.HCOMM_TRANSFER_TYPE_WRITE_REDUCE_WITH_NOTIFY:
+            one = info.writeReduceWithNotify
+            return write_reduce(worker, link, *_reduced(one), _index(one))
+        case _Kind.HCOMM_TRANSFER_TYPE_READ:
+            return read(worker, link, *_moved(info.read))
+        case _Kind.HCOMM_TRANSFER_TYPE_READ_REDUCE:
+            return read_reduce(worker, link, *_reduced(info.reduce))
+        case _Kind.HCOMM_TRANSFER_TYPE_NOTIFY_RECORD:
+            return record(worker, link, _index(info.notifyRecord))
+    raise Refusal(PARA, f"transType is {kind}, no type of a transfer", "set an HCOMM_TRANSFER_TYPE_*")
+
+
+def _moved(one: Any) -> tuple[int, int, int]:
+    return field(one, "dst", bits=64), field(one, "src", bits=64), field(one, "len", bits=64)
+
+
+def _reduced(one: Any) -> tuple[int, int, int, int, int]:
+    dst, src = field(one, "dst", bits=64), field(one, "src", bits=64)
+    dtype, op = field(one, "dataType", signed=True), field(one, "reduceOp", signed=True)
+    return dst, src, field(one, "count", bits=64), dtype, op
+
+
+def _index(one: Any) -> int:
+    return field(one, "notifyIdx")

@@ -1,0 +1,82 @@
+"""How a call waits that blocks its caller, and who carries operations out."""
+
+from __future__ import annotations
+
+import contextlib
+
+from peerlane import Device, Notify, Stream
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
+from peerlane.dialects.hcomm._codes import PARA
+from peerlane.dialects.hcomm._comm import Comm, refuse_suspended
+from peerlane.dialects.hcomm._threads import HcommThread, thread_of
+from peerlane.errors import Cancelled, Error
+
+
+class Caller:
+    """Who carries out what a channel of engine CPU is given without a thread: the thread that calls."""
+
+    def where(self) -> Stream | None:
+        """Return no stream."""
+        return None
+
+    def note(self) -> None:
+        """Note nothing."""
+
+
+CALLER = Caller()
+
+
+def pair(thread: int, channel: int) -> tuple[HcommThread | Caller, HcommChannel]:
+    """Return who works on which channel: HCCL_E_PARA for a thread of another engine.
+
+    A channel of engine CPU needs no thread, 0.
+    """
+    link = channel_of(channel)
+    refuse_suspended(link.comm)
+    if not thread and link.is_cpu:
+        return CALLER, link
+    worker = thread_of(thread)
+    if worker.is_cpu is not link.is_cpu:
+        raise Refusal(
+            PARA,
+            f"{worker} is of engine {worker.engine}, and {link} of {link.engine}",
+            "acquire both for one engine",
+        )
+    return worker, link
+
+
+def in_caller(timeout: int) -> float:
+    """Return the seconds for which a caller is blocked: HCCL_E_PARA for 0, which would be for ever."""
+    if not timeout:
+        raise Refusal(
+            PARA,
+            "timeOut is 0, and a wait of engine CPU blocks the caller",
+            "pass seconds from 1; only engines with streams wait for ever",
+        )
+    return float(timeout)
+
+
+def busy(comm: Comm | None) -> contextlib.AbstractContextManager[None]:
+    """Return what keeps a communicator busy while its caller is blocked."""
+    return contextlib.nullcontext() if comm is None else comm.working()
+
+
+def block_on(line: Notify, device: Device, seconds: float | None) -> None:
+    """Wait for a notify in the caller, and consume it."""
+    stream = device.create_stream()
+    try:
+        stream.wait(line, timeout=seconds)
+        stream.sync()
+    finally:
+        stream.abort(close=True)
+
+
+def join(stream: Stream, seconds: float | None) -> None:
+    """Wait until a stream has done what it was given; who synchronizes it is told of failures all the same."""
+    try:
+        stream.record().sync(seconds)
+    except Cancelled as error:
+        if isinstance(error.__cause__, Error):
+            raise error.__cause__ from None
+        raise

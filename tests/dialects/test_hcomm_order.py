@@ -1,0 +1,317 @@
+"""What comes after what: deferred waits, the vendor's order of calls, batches, time-outs, and busy communicators."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from helpers.hcomm_ranks import CPU, CPU_TS, ROCE, WAIT, Rank, code, in_threads, ok, run_ranks
+from peerlane.dialects import acl
+from peerlane.dialects.hcomm import explain
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_the_all_gather_of_the_vendors_sample(hcomm: ModuleType, size: int, is_batch: bool) -> None:
+    """Every wait is submitted before the record that ends it, from one thread of the program (spec hcomm 3.2)."""
+    chunk = 40_000
+
+    def body(rank: Rank) -> None:
+        me, others = rank.number, [peer for peer in range(size) if peer != rank.number]
+        main = rank.threads(notifies=len(others))
+        slaves = ok(hcomm.HcclThreadAcquire(rank.comm, CPU_TS, len(others), 1))
+        channels = rank.channels(notifies=2)
+        address, _ = rank.buffer()
+        given, taken = ok(acl.rt.malloc(chunk, 0)), ok(acl.rt.malloc(chunk * size, 0))
+        for turn in range(3):
+            rank.fill(given, np.full(chunk, 16 * me + turn, np.uint8))
+            if is_batch:
+                ok(hcomm.HcommBatchModeStart("gather"))
+            ok(hcomm.HcommLocalCopyOnThread(main, address + me * chunk, given, chunk))
+            for slave in slaves:
+                ok(hcomm.HcommThreadNotifyWaitOnThread(slave, 0, WAIT))
+            for slave in slaves:
+                ok(hcomm.HcommThreadNotifyRecordOnThread(main, slave, 0))
+            for index in range(len(others)):
+                ok(hcomm.HcommThreadNotifyWaitOnThread(main, index, WAIT))
+            for index, (peer, slave) in enumerate(zip(others, slaves, strict=True)):
+                there, _ = ok(hcomm.HcclChannelGetHcclBuffer(rank.comm, channels[peer]))
+                slot = me * chunk
+                link = slave, channels[peer]
+                ok(hcomm.HcommChannelNotifyRecordOnThread(*link, 0))
+                ok(hcomm.HcommChannelNotifyWaitOnThread(*link, 0, WAIT))
+                ok(hcomm.HcommWriteOnThread(*link, there + slot, address + slot, chunk))
+                ok(hcomm.HcommChannelNotifyRecordOnThread(*link, 1))
+                ok(hcomm.HcommChannelNotifyWaitOnThread(*link, 1, WAIT))
+                ok(hcomm.HcommThreadNotifyRecordOnThread(slave, main, index))
+            for peer in range(size):
+                ok(hcomm.HcommLocalCopyOnThread(main, taken + peer * chunk, address + peer * chunk, chunk))
+            if is_batch:
+                ok(hcomm.HcommBatchModeEnd("gather"))
+            rank.sync()
+            wanted = b"".join(bytes([16 * peer + turn]) * chunk for peer in range(size))
+            assert rank.content(taken, chunk * size) == wanted
+        for slave in slaves:
+            ok(hcomm.HcommThreadJoin(slave, WAIT))
+        ok(acl.rt.free(given))
+        ok(acl.rt.free(taken))
+
+    run_ranks(size, body)
+
+
+def test_acl_and_threads_wait_for_one_another(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        thread = rank.threads()
+        other = ok(acl.rt.create_stream())
+        to, back = (ok(acl.rt.create_notify(0)) for _ in range(2))
+        address, size = rank.buffer()
+        ok(hcomm.HcommAclrtNotifyWaitOnThread(thread, ok(acl.rt.get_notify_id(to)), WAIT))
+        ok(hcomm.HcommLocalCopyOnThread(thread, address + 8, address, 8))
+        ok(hcomm.HcommAclrtNotifyRecordOnThread(thread, ok(acl.rt.get_notify_id(back))))
+        ok(acl.rt.wait_and_reset_notify(back, other, WAIT))
+        ok(acl.rt.memset_async(address + 8, size - 8, 9, 4, other))
+        rank.fill(address, b"ABCDEFGH")
+        third = ok(acl.rt.create_stream())
+        ok(acl.rt.record_notify(to, third))
+        ok(acl.rt.synchronize_stream(other))
+        assert rank.content(address, 16) == b"ABCDEFGH\t\t\t\tEFGH"
+        rank.sync()
+        assert code(hcomm.HcommAclrtNotifyRecordOnThread(thread, 1 << 40)) == 6
+        for notify in (to, back):
+            ok(acl.rt.destroy_notify(notify))
+
+    run_ranks(1, body)
+
+
+def test_calls_of_a_batch_run_at_its_end(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        thread = rank.threads()
+        address, _ = rank.buffer()
+        rank.fill(address, b"abcdefgh" + bytes(24))
+        for tag in (None, "", "named"):
+            ok(hcomm.HcommBatchModeStart(tag))
+            assert code(hcomm.HcommBatchModeStart("again")) == 1
+            ok(hcomm.HcommLocalCopyOnThread(thread, address + 8, address, 8))
+            assert code(hcomm.HcommLocalCopyOnThread(thread, 0, address, 8)) == 2  # checked at once, not kept
+            rank.sync()
+            assert rank.content(address + 8, 8) == bytes(8)
+            assert code(hcomm.HcommBatchModeEnd("another")) == 1
+            assert in_threads([lambda tag=tag: code(hcomm.HcommBatchModeEnd(tag))]) == [1]
+            assert rank.content(address + 8, 8) == bytes(8)
+            ok(hcomm.HcommBatchModeEnd(tag))
+            assert code(hcomm.HcommBatchModeEnd(tag)) == 1
+            rank.sync()
+            assert rank.content(address + 8, 8) == b"abcdefgh"
+            rank.fill(address + 8, bytes(8))
+
+    run_ranks(1, body)
+
+
+def test_a_batch_ends_with_the_first_failure(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        thread = rank.threads()
+        address, _ = rank.buffer()
+        rank.fill(address, b"abcdefgh" + bytes(24))
+        doomed = ok(acl.rt.malloc(64, 0))
+        ok(hcomm.HcommBatchModeStart("b"))
+        ok(hcomm.HcommLocalCopyOnThread(thread, address + 8, address, 8))
+        ok(hcomm.HcommLocalCopyOnThread(thread, doomed, address, 8))
+        ok(hcomm.HcommLocalCopyOnThread(thread, address + 16, address, 8))
+        ok(acl.rt.free(doomed))
+        explain()
+        assert code(hcomm.HcommBatchModeEnd("b")) == 6
+        assert "call 2 of 3 of the batch, HcommLocalCopyOnThread" in explain()
+        rank.sync()
+        assert rank.content(address + 8, 16) == b"abcdefgh" + bytes(8)
+
+    run_ranks(1, body)
+
+
+def test_a_wait_that_takes_too_long_is_told_by_its_stream(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        thread = rank.threads()
+        channel = rank.channels()[1 - rank.number]
+        address, _ = rank.buffer()
+        rank.fill(address, b"abcdefgh" + bytes(8))
+        if rank.number == 0:
+            ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 0, 1))
+            ok(hcomm.HcommLocalCopyOnThread(thread, address + 8, address, 8))
+            explain(), acl.get_recent_err_msg()
+            assert acl.rt.synchronize_stream(rank.stream) == 507046
+            text = acl.get_recent_err_msg()
+            assert "EI0002" in text and "notify 0 from rank 1 to rank 0" in text
+            assert rank.content(address + 8, 8) == bytes(8)  # later tasks do not run
+        else:
+            ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 0, WAIT))
+            rank.sync()
+            return
+        ok(hcomm.HcommChannelNotifyRecordOnThread(thread, channel, 0))
+        rank.sync()
+
+    run_ranks(2, body)
+
+
+def test_a_wait_of_a_thread_notify_is_named_too(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        thread = rank.threads()
+        ok(hcomm.HcommThreadNotifyWaitOnThread(thread, 3, 1))
+        acl.get_recent_err_msg()
+        assert acl.rt.synchronize_stream(rank.stream) == 507046
+        assert f"notify 3 of thread {thread:#x}" in acl.get_recent_err_msg()
+        notify = ok(acl.rt.create_notify(0))
+        ok(acl.rt.wait_and_reset_notify(notify, rank.stream, 1))
+        assert acl.rt.synchronize_stream(rank.stream) == 107019  # acl's own wait, in acl's words
+
+    run_ranks(1, body)
+
+
+def test_engine_cpu_waits_in_the_caller(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        thread = rank.threads(CPU)
+        channel = rank.channels(engine=CPU, protocol=ROCE)[1 - rank.number]
+        for wait in (
+            lambda seconds: hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 0, seconds),
+            lambda seconds: hcomm.HcommChannelNotifyWait(channel, 0, seconds),
+            lambda seconds: hcomm.HcommThreadNotifyWaitOnThread(thread, 0, seconds),
+        ):
+            assert code(wait(0)) == 1
+            start = time.monotonic()
+            assert code(wait(1)) == 9
+            assert 0.9 < time.monotonic() - start < 20
+        ok(hcomm.HcommThreadNotifyRecordOnThread(thread, thread, 0))
+        ok(hcomm.HcommThreadNotifyWaitOnThread(thread, 0, 1))
+        ok(hcomm.HcommSetNotifyWaitTimeOut(1.0))
+        assert code(hcomm.HcommChannelNotifyWaitOnThreadWithDefaultTimeout(thread, channel, 0)) == 9
+        assert code(hcomm.HcommThreadNotifyWaitOnThreadWithDefaultTimeout(thread, 0)) == 9
+        ok(hcomm.HcommChannelNotifyRecord(channel, 1))
+        ok(hcomm.HcommChannelNotifyWait(channel, 1, WAIT))
+
+    run_ranks(2, body)
+
+
+def test_engine_cpu_comes_after_what_its_stream_had(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        thread = rank.threads(CPU)
+        address, size = rank.buffer()
+        ok(acl.rt.memset_async(address, size, 7, size // 2, rank.stream))
+        ok(hcomm.HcommLocalCopyOnThread(thread, address + size // 2, address, size // 2))
+        assert rank.content(address, size) == bytes([7]) * size
+
+    run_ranks(1, body)
+
+
+def test_default_timeouts(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HCCL_EXEC_TIMEOUT", "1")
+    for wrong in (-1.0, 0.5, float("nan"), float("inf"), 1e30):
+        assert code(hcomm.HcommSetNotifyWaitTimeOut(wrong)) == 1
+        assert code(hcomm.HcommThreadResAcquireTimeOut(wrong)) == 1
+    ok(hcomm.HcommThreadResAcquireTimeOut(0))
+
+    def body(rank: Rank) -> None:
+        thread = rank.threads()
+        ok(hcomm.HcommThreadNotifyWaitOnThreadWithDefaultTimeout(thread, 0))
+        assert acl.rt.synchronize_stream(rank.stream) == 507046
+        ok(hcomm.HcommSetNotifyWaitTimeOut(0.0))  # for ever
+        ok(hcomm.HcommThreadNotifyWaitOnThreadWithDefaultTimeout(thread, 1))
+        assert code(hcomm.HcommThreadJoin(thread, 1)) == 9
+        assert code(hcomm.HcommThreadJoin(thread, 0)) == 9  # HCCL_EXEC_TIMEOUT
+        other = ok(hcomm.HcclThreadAcquire(rank.comm, CPU_TS, 1, 1))[0]
+        ok(hcomm.HcommThreadNotifyRecordOnThread(other, thread, 1))
+        ok(hcomm.HcommThreadJoin(thread, WAIT))
+        rank.sync()
+
+    run_ranks(1, body)
+
+
+def test_a_communicator_with_work_is_busy(hcomm: ModuleType) -> None:
+    both = threading.Barrier(2)
+
+    def body(rank: Rank) -> None:
+        thread = rank.threads()
+        channel = rank.channels()[1 - rank.number]
+        ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 0, 0))
+        assert code(hcomm.HcclCommDestroy(rank.comm)) == 20
+        assert "communication thread" in explain()
+        both.wait(WAIT)
+        (slave,) = ok(hcomm.HcclThreadAcquire(rank.comm, CPU_TS, 1, 0))
+        ok(hcomm.HcommChannelNotifyRecordOnThread(slave, channel, 0))
+        rank.sync()
+        ok(hcomm.HcommThreadJoin(slave, WAIT))
+        rank.handshake(channel, 1)
+        rank.sync()
+
+    run_ranks(2, body)
+
+
+def test_a_caller_that_is_blocked_keeps_the_communicator_busy(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        channel = rank.channels(engine=CPU, protocol=ROCE)[1 - rank.number]
+        if rank.number == 1:
+            ok(hcomm.HcommChannelNotifyWait(channel, 0, WAIT))
+            return
+        waiter = threading.Thread(target=hcomm.HcommChannelNotifyWait, args=(channel, 0, 3))
+        waiter.start()
+        while True:
+            ret = code(hcomm.HcommChannelFence(channel))
+            assert ret == 0
+            if (text := _busy(hcomm, rank.comm)) is not None:
+                break
+        assert "1 call of it blocks" in text
+        ok(hcomm.HcommChannelNotifyRecord(channel, 0))
+        waiter.join(20)
+
+    run_ranks(2, body)
+
+
+def _busy(hcomm: ModuleType, comm: int) -> str | None:
+    """Return what keeps a communicator busy, None if nothing does."""
+    from peerlane.dialects.hcomm._comm import comm_of
+
+    return comm_of(comm).why_busy() or None
+
+
+def test_a_drain_waits_for_what_was_given(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        thread = rank.threads()
+        channel = rank.channels()[1 - rank.number]
+        address, size = rank.buffer()
+        there, _ = ok(hcomm.HcclChannelGetHcclBuffer(rank.comm, channel))
+        rank.fill(address, np.full(size // 2, rank.number + 1, np.uint8))
+        rank.handshake(channel, 0)
+        ok(hcomm.HcommWriteOnThread(thread, channel, there + size // 2, address, size // 2))
+        ok(hcomm.HcommChannelFenceOnThread(thread, channel))
+        ok(hcomm.HcommChannelDrainOnThread(thread, channel))
+        assert acl.rt.stream_query(rank.stream) == (0, 0)
+        rank.handshake(channel, 1)
+        rank.sync()
+        assert rank.content(address + size // 2, size // 2) == bytes([2 - rank.number]) * (size // 2)
+
+    run_ranks(2, body)
+
+
+def test_a_suspended_communicator(hcomm: ModuleType) -> None:
+    told: list[tuple[int, int, object]] = []
+    ok(hcomm.HcclCommRegCommStateCallback("test", lambda *args: told.append(args), "args"))
+
+    def body(rank: Rank) -> int:
+        thread = rank.threads()
+        address, _ = rank.buffer()
+        name = ok(hcomm.HcclGetCommName(rank.comm))
+        assert ok(hcomm.HcclCommGetStatus(name)) == 0
+        ok(hcomm.HcclCommSuspend(rank.comm))
+        assert ok(hcomm.HcclCommGetStatus(name)) == 1
+        assert code(hcomm.HcommLocalCopyOnThread(thread, address + 8, address, 8)) == 22
+        ok(hcomm.HcclCommResume(rank.comm))
+        ok(hcomm.HcommLocalCopyOnThread(thread, address + 8, address, 8))
+        rank.sync()
+        assert ok(hcomm.HcclCommGetStatus("none")) == 254
+        return rank.comm
+
+    (comm,) = run_ranks(1, body)
+    assert told == [(comm, phase, "args") for phase in (2, 3, 0, 1)]

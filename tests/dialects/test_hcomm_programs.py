@@ -1,0 +1,166 @@
+"""Programs of several processes: the example, every way in, a rank that dies, and bytes under each schedule."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from peerlane import dialects
+from peerlane.testing.procs import Completed, run_python
+
+pytestmark = pytest.mark.timeout(180)
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SCHEDULES = ("eager", "lazy", "seeded:5")
+SECONDS = 90.0
+Run = Callable[..., Completed]
+
+HEAD = """\
+import os, signal, sys, time
+import acl, hcomm
+from peerlane.rendezvous import Rendezvous
+line = Rendezvous.from_environment()
+rank, size = line.rank, line.size
+def ok(result):
+    *outputs, ret = result if isinstance(result, tuple) else (result,)
+    assert ret == 0, (ret, acl.get_recent_err_msg())
+    return outputs[0] if len(outputs) == 1 else outputs
+ok(acl.rt.set_device(rank % 2))
+info = line.gather("info", ok(hcomm.HcclGetRootInfo()) if rank == 0 else b"")[0]
+comm = ok(hcomm.HcclCommInitRootInfo(size, info, rank))
+peers = [each for each in range(size) if each != rank]
+def channels_to(engine, protocol, notifies=2):
+    descs = [hcomm.HcclChannelDesc() for _ in peers]
+    ok(hcomm.HcclChannelDescInit(descs, len(descs)))
+    for desc, peer in zip(descs, peers):
+        desc.remoteRank, desc.channelProtocol, desc.notifyNum = peer, protocol, notifies
+    return dict(zip(peers, ok(hcomm.HcclChannelAcquire(comm, engine, descs, len(descs)))))
+"""
+PROGRAM = f"""{HEAD}
+import numpy as np, peerlane as pl
+stream = ok(acl.rt.create_stream())
+thread = ok(hcomm.HcclThreadAcquireWithStream(comm, 1, stream, 0))
+channels = channels_to(1, hcomm.COMM_PROTOCOL_HCCS)
+address, nbytes = ok(hcomm.HcclGetHcclBuffer(comm))
+part = nbytes // 2 // size // 64 * 64
+def drawn(who, turn):
+    return np.random.default_rng(100 * who + turn).integers(0, 256, part, np.uint8)
+for turn in range(5):
+    mine = drawn(rank, turn)
+    ok(acl.rt.memcpy(address, part, mine.ctypes.data, part, 1))
+    for peer, channel in channels.items():
+        there = ok(hcomm.HcclChannelGetHcclBuffer(comm, channel))[0] + nbytes // 2 + rank * part
+        ok(hcomm.HcommChannelNotifyRecordOnThread(thread, channel, 0))
+        ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 0, 60))
+        for at in range(0, part, part // 4):
+            ok(hcomm.HcommWriteOnThread(thread, channel, there + at, address + at, min(part // 4, part - at)))
+        ok(hcomm.HcommChannelNotifyRecordOnThread(thread, channel, 1))
+    for channel in channels.values():
+        ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 1, 60))
+    ok(acl.rt.synchronize_stream(stream))
+    found = np.empty(part, np.uint8)
+    for peer in peers:
+        ok(acl.rt.memcpy(found.ctypes.data, part, address + nbytes // 2 + peer * part, part, 2))
+        assert np.array_equal(found, drawn(peer, turn)), (turn, peer)
+ok(hcomm.HcclCommDestroy(comm))
+line.close()
+print("every byte")
+"""
+DIES = f"""{HEAD}
+engine = int(sys.argv[1])
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the launcher, which sees the death too
+channel = channels_to(engine, hcomm.COMM_PROTOCOL_ROCE)[1 - rank]
+line.barrier()
+if rank == 1:
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+start = time.monotonic()
+if engine == 0:
+    ret = hcomm.HcommChannelNotifyWait(channel, 0, 60)
+else:
+    stream = ok(acl.rt.create_stream())
+    thread = ok(hcomm.HcclThreadAcquireWithStream(comm, 1, stream, 0))
+    ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 0, 60))
+    ret = acl.rt.synchronize_stream(stream)
+text = acl.get_recent_err_msg() or ""
+print(ret, time.monotonic() - start < 5, "rank 1" in text, flush=True)
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    clean = {
+        name: value for name, value in os.environ.items() if "PEERLANE" not in name and "HCCL" not in name
+    }
+    env = {**clean, "PEERLANE_RUNTIME_DIR": str(tmp_path / "runtime"), "HCCL_CONNECT_TIMEOUT": "60"}
+
+    def call(*words: str, **variables: str) -> Completed:
+        return run_python(["-m", "peerlane", *words], timeout=SECONDS, env={**env, **variables}, cwd=tmp_path)
+
+    return call
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_example(run: Run, ranks: int, schedule: str) -> None:
+    program = str(EXAMPLES / "hcomm_write_on_thread.py")
+    done = run("launch", "-n", str(ranks), "--devices", "3", program, PEERLANE_SCHEDULE=schedule)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    wanted = [
+        f"[{rank}] rank {rank} of {ranks}: 16777216 bytes {'received' if rank else 'written'}, every byte verified"
+        for rank in range(ranks)
+    ]
+    assert sorted(done.stdout.splitlines()) == wanted
+
+
+def test_the_example_says_what_it_cannot_do(run: Run) -> None:
+    program = str(EXAMPLES / "hcomm_write_on_thread.py")
+    done = run("launch", "-n", "2", "--node", "devices=2,memory=8MiB", program)
+    assert done.returncode != 0
+    assert "HcclChannelAcquire returned 24" in done.stderr and "HCCL_BUFFSIZE" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_bytes_between_processes(run: Run, tmp_path: Path, schedule: str) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    variables = {"PEERLANE_SCHEDULE": schedule, "HCCL_BUFFSIZE": "1"}
+    done = run("launch", "-n", "3", "--devices", "2", "program.py", **variables)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] every byte" for rank in range(3)]
+
+
+@pytest.mark.parametrize(("engine", "ret"), [(0, 21), (1, 507057)])
+def test_a_rank_dies(run: Run, tmp_path: Path, engine: int, ret: int) -> None:
+    (tmp_path / "program.py").write_text(DIES)
+    words = ["launch", "-n", "2", "--devices", "2", "--grace", "20", "program.py", str(engine)]
+    done = run(*words, HCCL_BUFFSIZE="1")
+    assert f"[0] {ret} True True" in done.stdout, (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("command", ["run", "launch"])
+def test_a_program_imports_it(run: Run, command: str) -> None:
+    program = "import acl, hcomm; print(hcomm.HcclGetErrorString(20), hcomm.HcclGetRankId(0))"
+    done = run(command, *(["-n", "1"] if command == "launch" else []), "-c", program)
+    assert re.search(r"HCCL_E_AGAIN: it is busy; try again \(0, 2\)", done.stdout), done.stderr
+
+
+def test_install_and_uninstall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    before = dialects.installed()
+    dialects.install("hcomm")
+    try:
+        import hcomm
+
+        import peerlane.dialects.hcomm as serving
+
+        assert hcomm is serving
+    finally:
+        dialects.uninstall("hcomm")
+    assert dialects.installed() == before
+    with pytest.raises(ModuleNotFoundError):
+        import hcomm

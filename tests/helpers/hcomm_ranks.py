@@ -1,0 +1,152 @@
+"""Ranks of a communicator as threads of this process, each with a deadline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+import peerlane as pl
+from peerlane.dialects import acl, hcomm
+
+T = TypeVar("T")
+Bytes = npt.NDArray[np.uint8]
+
+SECONDS = 60.0
+WAIT = 30  # what no wait of a test that passes takes
+CPU, CPU_TS, AICPU_TS = hcomm.COMM_ENGINE_CPU, hcomm.COMM_ENGINE_CPU_TS, hcomm.COMM_ENGINE_AICPU_TS
+HCCS, ROCE = hcomm.COMM_PROTOCOL_HCCS, hcomm.COMM_PROTOCOL_ROCE
+
+
+def ok(result: Any) -> Any:
+    """Return the outputs of a call that must have worked."""
+    *outputs, ret = result if isinstance(result, tuple) else (result,)
+    assert ret == 0, (ret, hcomm.explain() or acl.get_recent_err_msg())
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def code(result: Any) -> int:
+    """Return the code of a call, whose outputs must be those of a failure if it failed."""
+    *outputs, ret = result if isinstance(result, tuple) else (result,)
+    assert type(ret) is int
+    if ret:
+        assert all(not each for each in outputs), result
+    return ret
+
+
+def descs(
+    peers: Sequence[int], *, protocol: int = HCCS, notifies: int = 4, of: ModuleType = hcomm
+) -> list[Any]:
+    """Return descriptors of channels to these ranks."""
+    made = [of.HcclChannelDesc() for _ in peers]
+    ok(of.HcclChannelDescInit(made, len(made)))
+    for desc, peer in zip(made, peers, strict=True):
+        desc.remoteRank, desc.channelProtocol, desc.notifyNum = peer, protocol, notifies
+    return made
+
+
+class Rank:
+    """A rank: its communicator, and what most tests need of it.
+
+    Attributes
+    ----------
+    number, size : int
+    comm : int
+    stream, thread : int
+        A stream of acl, and the thread on it; for engine CPU the stream is 0.
+    """
+
+    def __init__(self, number: int, size: int, comm: int) -> None:
+        self.number, self.size, self.comm = number, size, comm
+        self.stream = self.thread = 0
+
+    def threads(self, engine: int = CPU_TS, notifies: int = 4) -> int:
+        """Make its stream and thread."""
+        self.stream = ok(acl.rt.create_stream())
+        self.thread = ok(hcomm.HcclThreadAcquireWithStream(self.comm, engine, self.stream, notifies))
+        return self.thread
+
+    def channels(self, *, engine: int = CPU_TS, protocol: int = HCCS, notifies: int = 4) -> dict[int, int]:
+        """Return channels to all other ranks, by rank."""
+        peers = [peer for peer in range(self.size) if peer != self.number]
+        wanted = descs(peers, protocol=protocol, notifies=notifies)
+        found = ok(hcomm.HcclChannelAcquire(self.comm, engine, wanted, len(wanted)))
+        return dict(zip(peers, found, strict=True))
+
+    def buffer(self) -> tuple[int, int]:
+        """Return the address and the bytes of its HcclBuffer."""
+        found: tuple[int, int] = ok(hcomm.HcclGetHcclBuffer(self.comm))
+        return found
+
+    def fill(self, address: int, content: bytes | Bytes) -> None:
+        """Put bytes at an address of a device."""
+        data = np.frombuffer(content, np.uint8) if isinstance(content, bytes) else content.view(np.uint8)
+        if data.size:
+            ok(acl.rt.memcpy(address, data.size, data.ctypes.data, data.size, 1))
+
+    def content(self, address: int, nbytes: int) -> bytes:
+        """Return bytes at an address of a device."""
+        found = bytearray(nbytes)
+        if nbytes:
+            ok(acl.rt.memcpy(pl.as_buffer(found).address, nbytes, address, nbytes, 2))
+        return bytes(found)
+
+    def sync(self) -> None:
+        """Wait for its stream."""
+        ok(acl.rt.synchronize_stream(self.stream))
+
+    def handshake(self, channel: int, notify: int) -> None:
+        """Record a notify of the other end, and wait for its own."""
+        ok(hcomm.HcommChannelNotifyRecordOnThread(self.thread, channel, notify))
+        ok(hcomm.HcommChannelNotifyWaitOnThread(self.thread, channel, notify, WAIT))
+
+
+def run_ranks(size: int, body: Callable[[Rank], T], *, destroy: bool = True, config: Any = None) -> list[T]:
+    """Call ``body(rank)`` in a thread for each rank of a new communicator; return what they return.
+
+    Raises what the first raised.
+    """
+    ok(acl.rt.set_device(0))
+    info = ok(hcomm.HcclGetRootInfo())
+
+    def one(number: int) -> T:
+        ok(acl.rt.set_device(number % len(pl.devices())))
+        if config is None:
+            comm = ok(hcomm.HcclCommInitRootInfo(size, info, number))
+        else:
+            comm = ok(hcomm.HcclCommInitRootInfoConfig(size, info, number, config))
+        found = body(Rank(number, size, comm))
+        if destroy:
+            ok(hcomm.HcclCommDestroy(comm))
+        return found
+
+    return in_threads([lambda number=number: one(number) for number in range(size)])
+
+
+def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
+    """Call each in a thread of its own; return what they return, or raise what the first raised."""
+    found: list[Any] = [None] * len(bodies)
+    raised: list[BaseException] = []
+
+    def call(number: int) -> None:
+        try:
+            found[number] = bodies[number]()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            raised.append(error)
+
+    threads = [threading.Thread(target=call, args=(number,), daemon=True) for number in range(len(bodies))]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + SECONDS
+    for thread in threads:
+        while thread.is_alive() and not raised and time.monotonic() < deadline:
+            thread.join(0.1)
+    if raised:
+        raise raised[0]
+    assert not any(thread.is_alive() for thread in threads), "a rank did not end"
+    return found

@@ -1,0 +1,342 @@
+"""What the calls of HCOMM refuse, and with which code; strings may be names of things of ``hcomm_world.World``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BIG = 1 << 32
+_COMM = [("gone", 6), (4096, 6), (0, 2), (None, 2), ("thread", 6), (-1, 1), (1 << 64, 1)]
+_THREAD = [("comm", 6), (4096, 6), (0, 2), (1 << 64, 1)]
+_CHANNEL = [("comm", 6), (4096, 6), (0, 2), ("thread", 6)]
+_MOVE = ("there", "here", 4)
+_SUM = ("there", "here", 1, 4, 0)
+
+#: Call, arguments, what it answers: 0 or a code.
+CASES: list[tuple[str, tuple[Any, ...], int]] = []
+
+
+def _each(name: str, before: tuple[Any, ...], bad: list[tuple[Any, int]], *after: Any) -> None:
+    CASES.extend((name, (*before, value, *after), code) for value, code in bad)
+
+
+def _one(name: str, code: int, *args: Any) -> None:
+    CASES.append((name, args, code))
+
+
+def _communicators() -> None:
+    for name in ("HcclGetRankId", "HcclGetRankSize", "HcclGetCommName", "HcclGetCommAsyncError"):
+        _one(name, 0, "comm")
+        _each(name, (), _COMM)
+    for name in ("HcclGetHcclBuffer", "HcclGetHcclBufferCleared", "HcclCommSuspend", "HcclCommResume"):
+        _one(name, 0, "comm")
+        _each(name, (), _COMM)
+    for name in ("HcclGetHeterogMode", "HcclRankGraphGetLayers"):
+        _one(name, 0, "comm")
+        _each(name, (), _COMM)
+    _one("HcclCommDestroy", 0, "comm")
+    _each("HcclCommDestroy", (), _COMM)
+    _one("HcclGetRootInfo", 0)
+    _one("HcclCommInitRootInfo", 0, 1, "info", 0)
+    _each("HcclCommInitRootInfo", (), [(0, 1), (BIG, 1), (1025, 1)], "info", 0)
+    _each("HcclCommInitRootInfo", (1,), [(None, 2), (b"x", 1)], 0)
+    _one("HcclCommInitRootInfoConfig", 0, 1, "info", 0, "config")
+    _one("HcclCommInitRootInfoConfig", 2, 1, "info", 0, None)
+    _one("HcclCommInitClusterInfo", 0, "table", 0)
+    _each("HcclCommInitClusterInfo", (), [(None, 2), ("nowhere", 10), ("", 1)], 0)
+    _one("HcclCommInitClusterInfo", 1, "table", 1)
+    _one("HcclCommInitClusterInfoConfig", 0, "table", 0, "config")
+    _one("HcclCommInitClusterInfoConfig", 2, "table", 0, None)
+    _one("HcclCommInitAll", 0, 1, [0])
+    _each("HcclCommInitAll", (1,), [(None, 2), ([], 1), ([9], 1), ([1 << 40], 1)])
+    sub = "HcclCreateSubCommConfig"
+    _one(sub, 0, "comm", 1, [0], 1, 0, "config")
+    _each(sub, (), _COMM, 1, [0], 1, 0, "config")
+    _each(sub, ("comm", 1), [(None, 2), ([2], 1), ([1], 1)], 1, 0, "config")
+    _one(sub, 2, "comm", 1, [0], 1, 0, None)
+    _one("HcclCommConfigInit", 0, "config")
+    _one("HcclCommConfigInit", 2, None)
+    for name in ("HcclCommGetHandleWithName", "HcommAcquireComm"):
+        _one(name, 0, "name")
+        _each(name, (), [(None, 2), ("nobody", 6), ("", 6)])
+    _each("HcommReleaseComm", (), [(None, 2), ("nobody", 6), ("name", 1)])
+    _one("HcclCommGetStatus", 0, "name")
+    _one("HcclCommGetStatus", 2, None)
+    _one("HcclSetConfig", 0, 0, 2)
+    _each("HcclSetConfig", (), [(1, 5), (-1, 5), (1 << 40, 1)], 0)
+    _one("HcclSetConfig", 1, 0, 3)
+    _one("HcclGetConfig", 0, 0)
+    _one("HcclGetConfig", 5, 1)
+    _one("HcclCommRegCommStateCallback", 0, "x", print, None)
+    _one("HcclCommRegCommStateCallback", 2, None, print, None)
+    _one("HcclCommRegCommStateCallback", 2, "x", None, None)
+
+
+def _resources() -> None:
+    _one("HcclCommMemReg", 0, "comm", "tag", "mem")
+    _each("HcclCommMemReg", (), _COMM, "tag", "mem")
+    _each("HcclCommMemReg", ("comm",), [(None, 2), ("", 1), ("x" * 256, 1), ("HcclBuffer", 1)], "mem")
+    _one("HcclCommMemReg", 2, "comm", "tag", None)
+    acquire = "HcclThreadAcquire"
+    _one(acquire, 0, "comm", 1, 3, 4)
+    _one(acquire, 0, "comm", 3, 1, 0)
+    _each(acquire, (), _COMM, 1, 1, 1)
+    _each(acquire, ("comm",), [(0, 5), (2, 5), (4, 5), (5, 5), (-1, 1), (6, 1), (1 << 31, 1)], 1, 1)
+    _each(acquire, ("comm", 1), [(0, 1), (BIG, 1), (100_000, 7)], 1)
+    _each(acquire, ("comm", 1, 1), [(65536, 1), (65535, 7)])
+    config = "HcclThreadAcquireWithConfig"
+    _one(config, 0, "comm", 0, 1, 0, "thread configs")
+    _one(config, 5, "comm", 1, 1, 1, "thread configs")
+    _one(config, 1, "comm", 1, 2, 0, "thread configs")
+    _one(config, 1, "comm", 1, 0, 0, "thread configs")
+    _one(config, 2, "comm", 1, 1, 0, None)
+    stream = "HcclThreadAcquireWithStream"
+    _one(stream, 0, "comm", 1, "stream", 4)
+    _each(stream, (), _COMM, 1, "stream", 1)
+    _each(stream, ("comm",), [(2, 5), (4, 5), (5, 5), (-1, 1), (6, 1)], "stream", 1)
+    _each(stream, ("comm", 1), [(0, 2), (None, 2), (4096, 6), ("comm", 6)], 1)
+    _each(stream, ("comm", 1, "stream"), [(65536, 1), (BIG, 1)])
+    _one(stream, 1, "other comm", 1, "stream", 1)
+    dedicated = "HcclDedicatedThreadAcquire"
+    _one(dedicated, 0, "comm", 0, 64)
+    _each(dedicated, ("comm",), [(-1, 1), (6, 1)], 1)
+    _one(dedicated, 1, "comm", 0, 65)
+    export = "HcclThreadExportToCommEngine"
+    _one(export, 0, "comm", 1, ["thread"], 3)
+    _one(export, 6, "comm", 1, [4096], 3)
+    _one(export, 1, "comm", 2, ["thread"], 3)
+    _one(export, 2, "comm", 1, None, 3)
+    _one(export, 5, "comm", 1, ["thread"], 4)
+    info = "HcclThreadResGetInfo"
+    _one(info, 0, "comm", "thread", 0, 8)
+    _one(info, 5, "comm", "slave", 0, 8)
+    _one(info, 5, "comm", "basic thread", 0, 8)
+    _one(info, 1, "comm", "thread", 1, 8)
+    _one(info, 1, "comm", "thread", 0, 4)
+    _each(info, ("comm",), _THREAD, 0, 8)
+    _one("HcclChannelDescInit", 0, "raw descs", 1)
+    _one("HcclChannelDescInit", 0, None, 0)
+    _one("HcclChannelDescInit", 2, None, 1)
+    _one("HcclChannelDescInit", 1, "raw descs", 2)
+    _one("HcommChannelDescInit", 0, "basic descs", 1)
+    _one("HcommChannelDescInit", 2, None, 1)
+    for name in ("HcclChannelAcquire", "HcclChannelQuery"):
+        _one(name, 0, "comm", 1, "descs", 1)
+        _each(name, (), _COMM, 1, "descs", 1)
+        _each(name, ("comm",), [(2, 5), (4, 5), (5, 5), (-1, 1), (6, 1)], "descs", 1)
+        _each(name, ("comm", 1), [(None, 2), ([], 1), ("raw descs", 1)], 1)
+        _each(name, ("comm", 1, "descs"), [(0, 1), (2, 1), (1048577, 1), (BIG, 1)])
+    _one("HcclChannelDestroy", 5, "comm", ["channel"], 1)
+    _one("HcclChannelDestroy", 6, "comm", [4096], 1)
+    _one("HcclChannelDestroy", 2, "comm", None, 1)
+    _one("HcclChannelDestroy", 1, "comm", [], 0)
+    for name in ("HcclChannelGetHcclBuffer", "HcclChannelGetRemoteMems", "HcclChannelGetNotifyNum"):
+        _one(name, 0, "comm", "channel")
+        _each(name, (), _COMM, "channel")
+        _each(name, ("comm",), _CHANNEL)
+        _one(name, 6, "other comm", "channel")
+
+
+def _graph() -> None:
+    for name in (
+        *(
+            "HcclRankGraphGetRanksByLayer",
+            "HcclRankGraphGetRankSizeByLayer",
+            "HcclRankGraphGetTopoTypeByLayer",
+        ),
+        *("HcclRankGraphGetInstSizeListByLayer", "HcclRankGraphGetTopoInstsByLayer"),
+    ):
+        _one(name, 0, "comm", 0)
+        _each(name, (), _COMM, 0)
+        _each(name, ("comm",), [(1, 1), (BIG, 1)])
+    for name in (
+        *("HcclRankGraphGetTopoType", "HcclRankGraphGetRanksByTopoInst", "HcclRankGraphGetEndpointNum"),
+    ):
+        _one(name, 0, "comm", 0, 0)
+        _each(name, ("comm",), [(1, 1)], 0)
+        _one(name, 1, "comm", 0, 1)
+    _one("HcclRankGraphGetLinks", 0, "comm", 0, 0, 1)
+    _one("HcclRankGraphGetLinks", 1, "comm", 0, 0, 2)
+    _one("HcclRankGraphGetLinks", 1, "comm", 1, 0, 1)
+    _one("HcclRankGraphGetEndpointDesc", 0, "comm", 0, 0, 1)
+    _one("HcclRankGraphGetEndpointDesc", 1, "comm", 0, 0, 2)
+    endpoint = "HcclRankGraphGetEndpointInfo"
+    _one(endpoint, 0, "comm", 0, "endpoint desc", 0, 4)
+    _one(endpoint, 2, "comm", 0, None, 0, 4)
+    _one(endpoint, 1, "comm", 2, "endpoint desc", 0, 4)
+    _one(endpoint, 1, "comm", 0, "endpoint desc", 3, 4)
+    _one(endpoint, 1, "comm", 0, "endpoint desc", 0, 8)
+    for name, given in (("CommLinkInit", "links"), ("EndpointDescInit", "endpoints")):
+        _one(name, 0, given, 1)
+        _one(name, 1, given, 2)
+        _one(name, 2, None, 1)
+
+
+def _local() -> None:
+    copy = "HcommLocalCopyOnThread"
+    _one(copy, 0, "thread", "here", "stray", 4)
+    _one(copy, 0, "thread", "here", "here", 0)
+    _one(copy, 0, "cpu", "here", "there", 4)
+    _each(copy, (), _THREAD, "here", "stray", 4)
+    for bad, code in ((0, 2), (None, 2), ("host", 6), (4096, 6), ("end", 6)):
+        _one(copy, code, "thread", bad, "here", 8)
+        _one(copy, code, "thread", "here", bad, 8)
+    reduce = "HcommLocalReduceOnThread"
+    _one(reduce, 0, "thread", "here", "stray", 4, 4, 0)
+    _each(reduce, (), _THREAD, "here", "stray", 4, 4, 0)
+    _each(reduce, ("thread", "here", "stray", 4), [(5, 1), (7, 1), (10, 1), (13, 1), (255, 1), (-1, 1)], 0)
+    _each(reduce, ("thread", "here", "stray", 4, 4), [(1, 1), (4, 1), (255, 1)])
+    _one(reduce, 2, "thread", 0, "stray", 4, 4, 0)
+    _one(reduce, 6, "thread", "here", "stray", 2048, 4, 0)
+    _one(reduce, 6, "thread", "here", "stray", (1 << 64) - 1, 4, 0)
+    record = "HcommThreadNotifyRecordOnThread"
+    _one(record, 0, "thread", "slave", 0)
+    _each(record, (), _THREAD, "slave", 0)
+    _each(record, ("thread",), _THREAD, 0)
+    _each(record, ("thread", "slave"), [(1, 1), (BIG, 1)])
+    wait = "HcommThreadNotifyWaitOnThread"
+    _each(wait, (), _THREAD, 0, 1)
+    _each(wait, ("thread",), [(2, 1), (BIG, 1)], 1)
+    _one(wait, 1, "cpu", 0, 0)
+    _each(f"{wait}WithDefaultTimeout", (), _THREAD, 0)
+    _one(f"{wait}WithDefaultTimeout", 1, "thread", 2)
+    _one("HcommAclrtNotifyRecordOnThread", 0, "thread", "notify")
+    for name, after in (("HcommAclrtNotifyRecordOnThread", ()), ("HcommAclrtNotifyWaitOnThread", (1,))):
+        _each(name, (), _THREAD, "notify", *after)
+        _each(name, ("thread",), [(1 << 63, 6)], *after)
+    _one("HcommThreadJoin", 0, "thread", 5)
+    _each("HcommThreadJoin", (), _THREAD, 1)
+    for name in ("HcommSetNotifyWaitTimeOut", "HcommThreadResAcquireTimeOut"):
+        _one(name, 0, 5.0)
+        _each(name, (), [(-1.0, 1), (0.5, 1), (1e40, 1), (10**400, 1)])
+
+
+def _remote() -> None:
+    for name, args, reads in (
+        ("HcommWriteOnThread", _MOVE, False),
+        ("HcommReadOnThread", ("here", "there", 4), True),
+        ("HcommWriteReduceOnThread", _SUM, False),
+        ("HcommReadReduceOnThread", ("here", "there", 1, 4, 0), True),
+        ("HcommWriteWithNotifyOnThread", (*_MOVE, 0), False),
+        ("HcommWriteReduceWithNotifyOnThread", (*_SUM, 0), False),
+    ):
+        _one(name, 0, "thread", "channel", *args)
+        _each(name, (), _THREAD, "channel", *args)
+        _each(name, ("thread",), _CHANNEL, *args)
+        _one(name, 1, "cpu", "channel", *args)
+        _one(name, 1, "thread", "by card", *args)
+        far, near = (1, 0) if reads else (0, 1)
+        nbytes = {2: 8} if "Reduce" not in name else {2: 2}
+        for bad, code in ((0, 2), (4096, 6), ("stray", 6), ("their end", 6), ("here", 6), ("host", 6)):
+            changed = {**dict(enumerate(args)), far: bad, **nbytes}
+            _one(name, code, "thread", "channel", *changed.values())
+        for bad, code in ((0, 2), (4096, 6), ("host", 6), ("end", 6), ("stray", 0)):
+            changed = {**dict(enumerate(args)), near: bad, **nbytes}
+            _one(name, code, "thread", "channel", *changed.values())
+        if name != "HcommWriteReduceWithNotifyOnThread":
+            changed = {**dict(enumerate(args)), near: "stray"}
+            _one(name, 6, "cpu", "by card", *changed.values())
+            _one(name, 0, 0, "by card", *args)
+        if "Reduce" in name:
+            rest = args[5:]
+            _each(name, ("thread", "channel", *args[:3]), [(5, 1), (10, 1), (13, 1), (-1, 1)], 0, *rest)
+            _each(name, ("thread", "channel", *args[:4]), [(1, 1), (255, 1)], *rest)
+    _each("HcommWriteWithNotifyOnThread", ("thread", "channel", *_MOVE), [(2, 1), (BIG, 1)])
+    _one("HcommWriteReduceWithNotifyOnThread", 5, "cpu", "by card", *_SUM, 0)
+    for name, args in (
+        ("HcommWriteNbi", _MOVE),
+        ("HcommReadNbi", ("here", "there", 4)),
+        ("HcommWriteWithNotifyNbi", (*_MOVE, 0)),
+    ):
+        for full, first in ((name, ()), (f"{name}OnThread", (0,))):
+            _one(full, 0, *first, "by card", *args)
+            _one(full, 5, *first, "channel", *args)
+            _each(full, first, _CHANNEL, *args)
+            _one(full, 1, *first, "by card", *args[:2], 0, *args[3:])
+            _one(full, 2, *first, "by card", 0, *args[1:])
+            _one(full, 6, *first, "by card", 4096, *args[1:])
+    _one("HcommWriteWithNotifyNbi", 1, "by card", *_MOVE, 2)
+    batch = "HcommBatchTransferOnThread"
+    _one(batch, 0, "thread", "channel", "transfers", 1)
+    _each(batch, ("thread", "channel"), [(None, 2), ([], 1)], 1)
+    _each(batch, ("thread", "channel", "transfers"), [(0, 1), (2, 1)])
+    _one(batch, 5, "cpu", "by card", "transfers", 1)
+
+
+def _signals() -> None:
+    record, wait = "HcommChannelNotifyRecordOnThread", "HcommChannelNotifyWaitOnThread"
+    _one(record, 0, "thread", "channel", 1)
+    for name, after in ((record, (0,)), (wait, (0, 1)), (f"{wait}WithDefaultTimeout", (0,))):
+        _each(name, (), _THREAD, "channel", *after)
+        _each(name, ("thread",), _CHANNEL, *after)
+        _each(name, ("thread", "channel"), [(2, 1), (BIG, 1), (-1, 1)], *after[1:])
+        _one(name, 1, "cpu", "channel", *after)
+    _one(wait, 1, 0, "by card", 0, 0)
+    _one(wait, 9, 0, "by card", 0, 1)
+    _one("HcommChannelNotifyRecord", 0, "by card", 0)
+    _one("HcommChannelNotifyRecord", 5, "channel", 0)
+    _one("HcommChannelNotifyRecord", 1, "by card", 2)
+    _one("HcommChannelNotifyWait", 5, "channel", 0, 1)
+    _one("HcommChannelNotifyWait", 1, "by card", 0, 0)
+    _one("HcommChannelNotifyWait", 1, "by card", 2, 1)
+    for name in ("HcommChannelFenceOnThread", "HcommChannelDrainOnThread"):
+        _one(name, 0, "thread", "channel")
+        _one(name, 0, 0, "by card")
+        _each(name, (), _THREAD, "channel")
+        _each(name, ("thread",), _CHANNEL)
+    _one("HcommChannelFence", 0, "by card")
+    _each("HcommChannelFence", (), _CHANNEL)
+    _each("HcommFenceOnThread", (), [(0, 0), ("thread", 0), ("comm", 6), (4096, 6)])
+    _one("HcommBatchModeStart", 0, None)
+    _one("HcommBatchModeEnd", 1, "never begun")
+
+
+def _basic() -> None:
+    endpoint = [("gone", 6), (4096, 6), (0, 2), ("comm", 6)]
+    _one("HcommEndpointCreate", 0, "endpoint desc")
+    _one("HcommEndpointCreate", 2, None)
+    _one("HcommEndpointDestroy", 0, "endpoint")
+    _one("HcommEndpointGetListenPort", 0, "endpoint")
+    for name, after in (
+        ("HcommEndpointDestroy", ()),
+        ("HcommEndpointGetListenPort", ()),
+        ("HcommMemReg", ("t", "mem")),
+        ("HcommMemUnreg", ("memory",)),
+        ("HcommMemExport", ("memory",)),
+        ("HcommMemImport", ("said", "said bytes")),
+        ("HcommMemUnimport", ("said", "said bytes")),
+        ("HcommChannelCreate", (1, "basic descs", 1)),
+    ):
+        _each(name, (), endpoint, *after)
+    _one("HcommMemReg", 0, "endpoint", "t", "mem")
+    _each("HcommMemReg", ("endpoint",), [(None, 2), ("tag", 1), ("", 1), ("window", 1)], "mem")
+    for name in ("HcommMemUnreg", "HcommMemExport"):
+        _one(name, 0, "endpoint", "memory")
+        _each(name, ("endpoint",), [(0, 2), (4096, 6)])
+    _one("HcommMemImport", 0, "endpoint", "said", "said bytes")
+    for name in ("HcommMemImport", "HcommMemUnimport"):
+        _one(name, 2, "endpoint", None, 0)
+        _one(name, 1, "endpoint", b"x", 1)
+        _one(name, 1, "endpoint", "said", 5000)
+        _one(name, 1, "endpoint", b'["peerlane memory 1", "", 5, 5]', 31)
+    _one("HcommMemImport", 1, "endpoint", b'["peerlane memory 1", "", "x", 5]', 33)
+    _one("HcommMemUnimport", 6, "endpoint", "said", "said bytes")
+    _one("HcommMemAlloc", 0, 64)
+    _each("HcommMemAlloc", (), [(0, 1), (1 << 50, 24), (1 << 64, 1)])
+    _each("HcommMemFree", (), [(0, 2), (4096, 6), ("stray", 0)])
+    create = "HcommChannelCreate"
+    _one(create, 0, "endpoint", 1, "basic descs", 1)
+    _each(create, ("endpoint",), [(2, 5), (4, 5), (-1, 1)], "basic descs", 1)
+    _each(create, ("endpoint", 1), [(None, 2), ([], 1)], 1)
+    _one(create, 1, "endpoint", 1, "basic descs", 0)
+    _each("HcommChannelGetStatus", (), [(["channel"], 0), ([4096], 6), (None, 2), ([], 1)], 1)
+    _each("HcommChannelDestroy", (), [(["channel"], 5), ([4096], 6), (None, 2), ([], 1)], 1)
+    alloc = "HcommThreadAlloc"
+    _one(alloc, 0, 1, 2, [1, 64])
+    _each(alloc, (), [(2, 5), (4, 5), (-1, 1)], 1, [1])
+    _each(alloc, (1,), [(0, 1), (201, 1), (2, 1)], [1])
+    _each(alloc, (1, 1), [(None, 2), ([65], 1), ([BIG], 1)])
+    _each("HcommThreadFree", (), [(["basic thread"], 0), (["thread"], 5), ([4096], 6), (None, 2)], 1)
+
+
+for _declare in (_communicators, _resources, _graph, _local, _remote, _signals, _basic):
+    _declare()

@@ -1,0 +1,104 @@
+"""Two ranks in one process with everything that calls of HCOMM take, by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from helpers.hcomm_ranks import CPU, CPU_TS, ROCE, descs, in_threads, ok
+from peerlane.dialects import acl, hcomm
+
+
+class World:
+    """What a call may be given: ``world["comm"]`` is rank 0's communicator, ``world["gone"]`` one that was destroyed.
+
+    Device 0 is set in the thread that makes it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        ok(acl.rt.set_device(0))
+        comm, other = ok(hcomm.HcclCommInitAll(2, [0, 1]))
+        self.values: dict[str, Any] = {"comm": comm, "other comm": other}
+        self.values["gone"] = self._gone()
+        stream = ok(acl.rt.create_stream())
+        address, size = ok(hcomm.HcclGetHcclBuffer(comm))
+        self.values |= {
+            "stream": stream,
+            "thread": ok(hcomm.HcclThreadAcquireWithStream(comm, CPU_TS, stream, 2)),
+            "cpu": ok(hcomm.HcclThreadAcquireWithStream(comm, CPU, stream, 2)),
+            "slave": ok(hcomm.HcclThreadAcquire(comm, CPU_TS, 1, 1))[0],
+            "here": address,
+            "size": size,
+            "end": address + size - 4,
+            "host": id(self),
+            "stray": ok(acl.rt.malloc(4096, 0)),
+            "notify": ok(acl.rt.get_notify_id(ok(acl.rt.create_notify(0)))),
+            "name": ok(hcomm.HcclGetCommName(comm)),
+            "config": hcomm.HcclCommConfig(),
+            "info": ok(hcomm.HcclGetRootInfo()),
+            "table": str(folder / "table.json"),
+            "descs": descs([1]),
+            "raw descs": [hcomm.HcclChannelDesc()],
+            "links": [hcomm.CommLink()],
+            "endpoints": [hcomm.EndpointDesc()],
+            "thread configs": [hcomm.ThreadConfig(1)],
+            "transfers": [hcomm.HcommBatchTransferDesc()],
+        }
+        entry = {"device_id": "0", "rank_id": "0"}
+        (folder / "table.json").write_text(json.dumps({"server_list": [{"device": [entry]}]}))
+        pair = in_threads([lambda: self._channels(comm, 1), lambda: self._channels(other, 0)])
+        self.values["channel"], self.values["by card"] = pair[0]
+        there, _ = ok(hcomm.HcclChannelGetHcclBuffer(comm, self.values["channel"]))
+        self.values |= {"there": there, "their end": there + size - 4}
+        self._write_transfers()
+        self._basic()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def _gone(self) -> int:
+        comm = ok(hcomm.HcclCommInitAll(1, [0]))[0]
+        ok(hcomm.HcclCommDestroy(comm))
+        return int(comm)
+
+    def _channels(self, comm: int, peer: int) -> list[int]:
+        ok(acl.rt.set_device(1 - peer))
+        made = [
+            ok(hcomm.HcclChannelAcquire(comm, engine, descs([peer], protocol=protocol, notifies=2), 1))[0]
+            for engine, protocol in ((CPU_TS, 0), (CPU, ROCE))
+        ]
+        ok(acl.rt.reset_device(1 - peer))
+        return made
+
+    def _write_transfers(self) -> None:
+        write = self["transfers"][0].transferInfo.write
+        write.dst, write.src, write.len = self["there"], self["here"], 4
+
+    def _basic(self) -> None:
+        desc = hcomm.EndpointDesc(protocol=ROCE)
+        endpoint = ok(hcomm.HcommEndpointCreate(desc))
+        mem = hcomm.CommMem(hcomm.COMM_MEM_TYPE_DEVICE, self["stray"], 4096)
+        handle = ok(hcomm.HcommMemReg(endpoint, "tag", mem))
+        said, nbytes = ok(hcomm.HcommMemExport(endpoint, handle))
+        wanted = [hcomm.HcommChannelDesc()]
+        ok(hcomm.HcommChannelDescInit(wanted, 1))
+        wanted[0].role, wanted[0].remoteEndpoint = hcomm.HCOMM_SOCKET_ROLE_SERVER, desc
+        self.values |= {
+            "endpoint desc": desc,
+            "endpoint": endpoint,
+            "mem": mem,
+            "memory": handle,
+            "said": said,
+            "said bytes": nbytes,
+            "basic descs": wanted,
+            "basic thread": ok(hcomm.HcommThreadAlloc(CPU_TS, 1, [1]))[0],
+        }
+
+
+@contextmanager
+def world(folder: Path) -> Iterator[World]:
+    """Make one; what it holds ends with the node."""
+    yield World(folder)
