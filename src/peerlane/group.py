@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from peerlane import _core, sharing_failures
 from peerlane.buffer import Buffer
 from peerlane.channel import Channel
-from peerlane.channel_ends import WINDOW, Ends
+from peerlane.channel_ends import WINDOW, Begun, Ends, Memories
 from peerlane.collectives import Collectives
 from peerlane.departures import Departures
 from peerlane.device import Device, Host, before_leaving, devices
@@ -33,18 +33,6 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 64
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
-
-
-#: Buffers that peers may reach, by tag, and the handle of those that were offered to another process.
-Memories: TypeAlias = "dict[str, tuple[Buffer, Handle | None]]"
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A channel whose other end has not answered yet: the key of its invitation, and this end."""
-
-    key: str
-    ends: Ends
 
 
 @dataclass(frozen=True, slots=True)
