@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane import _core, failures
@@ -24,6 +25,8 @@ WINDOW = "window"  #: the tag of a rank's window
 _here: dict[int, tuple[list[Notify], dict[str, Buffer]]] = {}
 _tokens = itertools.count(1)
 
+#: Buffers that peers may reach, by tag, and the handle of those that were offered to another process.
+Memories: TypeAlias = "dict[str, tuple[Buffer, Handle | None]]"
 
 #: The peer's memories by tag, its notifies, and what was opened for these.
 Answer: TypeAlias = "tuple[Mapping[str, Buffer], list[Notify], _core.Signal | None]"
@@ -134,3 +137,11 @@ class Ends:
             self._handle.close()
         if self._bank is not None:
             self._bank.let_go()
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A channel whose other end has not answered yet: the key of its invitation, and this end."""
+
+    key: str
+    ends: Ends

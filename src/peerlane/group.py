@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from peerlane import _core, sharing_failures
 from peerlane.buffer import Buffer
 from peerlane.channel import Channel
-from peerlane.channel_ends import WINDOW, Ends
+from peerlane.channel_ends import WINDOW, Begun, Ends, Memories
 from peerlane.collectives import Collectives
 from peerlane.departures import Departures
 from peerlane.device import Device, before_leaving, devices
@@ -40,18 +40,6 @@ if TYPE_CHECKING:
 
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
-
-
-#: Buffers that peers may reach, by tag, and the handle of those that were offered to another process.
-Memories: TypeAlias = "dict[str, tuple[Buffer, Handle | None]]"
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A channel whose other end has not answered yet: the key of its invitation, and this end."""
-
-    key: str
-    ends: Ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +151,7 @@ class Group(Collectives):
         self._pid = os.getpid()
         self._is_closed = False
         self._departures: Departures | None = None
-        self._counts: dict[tuple[str, int], int] = {}
+        self._counts: dict[tuple[int, str], int] = {}
         self._channels: list[Channel] = []
         self._imported: dict[tuple[int, str], Buffer] = {}
         self._lock = threading.Lock()
@@ -295,7 +283,7 @@ class Group(Collectives):
     def _invite(self, series: str, peer: int, memories: Memories, notifies: int) -> Begun:
         """Offer a peer the next channel of a series, without waiting for it."""
         with self._lock:
-            number = self._counts[series, peer] = self._counts.get((series, peer), 0) + 1
+            number = self._counts[peer, series] = self._counts.get((peer, series), 0) + 1
         begun = Begun(f"{series}.{number}", Ends(self, peer, notifies))
         try:
             self._put(f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories)).encode())

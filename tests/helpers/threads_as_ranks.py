@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -34,17 +34,26 @@ class Exchange:
 
 
 def run_ranks(
-    size: int, work: Callable[[pl.Group], T], *, ends_together: bool = True, **options: Any
+    size: int,
+    work: Callable[[pl.Group], T],
+    *,
+    ends_together: bool = True,
+    each: Sequence[Mapping[str, Any]] = (),
+    **options: Any,
 ) -> list[T]:
-    """Let ``size`` threads be the ranks of a group; return what ``work`` returned in each, in order."""
+    """Let ``size`` threads be the ranks of a group; return what ``work`` returned in each, in order.
+
+    ``each`` has what only one rank is given.
+    """
     met, name = Exchange(size), f"ranks{next(_names)}"
 
     def rank(number: int) -> T:
-        with pl.Group(number, size, rendezvous=met.of(number), name=name, **options) as group:
+        given = {**options, **(each[number] if each else {})}
+        with pl.Group(number, size, rendezvous=met.of(number), name=name, **given) as group:
             found = work(group)
             if ends_together:
                 group.barrier()  # nobody leaves while others still use what it has
             return found
 
     with ThreadPoolExecutor(size) as pool:
-        return [each.result(SECONDS) for each in [pool.submit(rank, number) for number in range(size)]]
+        return [one.result(SECONDS) for one in [pool.submit(rank, number) for number in range(size)]]

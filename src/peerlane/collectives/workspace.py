@@ -7,12 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 from peerlane.channel_ends import WINDOW
-from peerlane.errors import Busy
+from peerlane.errors import Busy, Fault, InvalidValue
 
 if TYPE_CHECKING:
     from peerlane.buffer import Buffer
     from peerlane.channel import Channel
-    from peerlane.group import Begun, Group, Memories
+    from peerlane.channel_ends import Begun, Memories
+    from peerlane.group import Group
     from peerlane.stream import Stream
 
 DEPTH = 3  # pieces under way at a time: as many as the longest pipeline has stages
@@ -88,6 +89,7 @@ class Channels(dict[int, "Channel"]):
     def __init__(self, group: Group, memories: Memories, peers: list[int]) -> None:
         super().__init__()
         self._group, self._peers, self._begun = group, peers, dict[int, "Begun"]()
+        self._nbytes = memories[WINDOW][0].size
         try:
             for peer in peers:
                 self._begun[peer] = group._invite("collectives", peer, memories, _NOTIFIES)
@@ -98,6 +100,13 @@ class Channels(dict[int, "Channel"]):
     def __missing__(self, peer: int) -> Channel:
         deadline = time.monotonic() + self._group._patience
         made = self[peer] = self._group._accept("Group", self._begun[peer], deadline)
+        if made.window.size != self._nbytes:
+            raise InvalidValue(
+                f"Group: the workspace of rank {peer} has {made.window.size:,} bytes, that of rank "
+                f"{self._group.rank} {self._nbytes:,}; give all ranks the same workspace=",
+                fault=Fault.BAD_CONFIG,
+                call="Group",
+            )
         return made
 
     def everyone(self) -> list[Channel]:

@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _SECONDS = 120.0
-#: Of each MPI: the distribution, its launcher with options, and what mpi4py calls it.
+#: Of each MPI its own launcher, with options; ``mpiexec`` is that of the one that was installed last.
 _MPI = {
-    "mpich": (("mpiexec.hydra",), "mpich"),
-    "openmpi": (("prterun", "--map-by", ":OVERSUBSCRIBE", "--allow-run-as-root"), "openmpi"),
+    "mpich": ("mpiexec.hydra",),
+    "openmpi": ("prterun", "--map-by", ":OVERSUBSCRIBE", "--allow-run-as-root"),
 }
 NAMES = (*_MPI, "gloo")
 
@@ -38,7 +38,7 @@ def missing(name: str) -> str:
 
 
 def _launcher(name: str) -> Path:
-    return Path(sys.executable).with_name(_MPI[name][0][0])
+    return Path(sys.executable).with_name(_MPI[name][0])
 
 
 def seconds_of(name: str, size: int, jobs: Sequence[Job]) -> list[float]:
@@ -54,10 +54,12 @@ def seconds_of(name: str, size: int, jobs: Sequence[Job]) -> list[float]:
 
 
 def _mpi(name: str, size: int, words: list[str]) -> list[float]:
-    (_, *options), abi = _MPI[name]
-    command = [str(_launcher(name)), *options, "-n", str(size)]
+    command = [str(_launcher(name)), *_MPI[name][1:], "-n", str(size)]
     command += [sys.executable, "-m", "peerlane.cli.bench.mpi_rank", *words]
-    with _started(command, {"MPI4PY_MPIABI": abi}) as process:
+    # What a wheel's launcher sets; with both installed only one of the launchers is there.
+    prefixes = dict.fromkeys(("OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX"), sys.prefix)
+    more = {"MPI4PY_MPIABI": name, "LD_LIBRARY_PATH": str(Path(sys.prefix, "lib")), **prefixes}
+    with _started(command, more) as process:
         return _answer(name, process)
 
 
