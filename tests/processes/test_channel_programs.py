@@ -1,0 +1,68 @@
+"""Programs of ranks, started as users start them: the example, and by what launchers say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from peerlane.rendezvous import meet
+from peerlane.testing.procs import run_python
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "channel_ring.py"
+SECONDS = 60.0
+
+pytestmark = pytest.mark.timeout(120)
+
+_PROGRAM = """
+import peerlane as pl
+with pl.Group() as group:
+    channel = group.channel(1 - group.rank)
+    channel.write(bytes([group.rank + 7]), notify=0)
+    channel.wait(0, timeout=30)
+    print(group.rank, group.size, group.device.ordinal, group.window.view()[0])
+    channel.notify(1)
+    channel.wait(1, timeout=30)
+"""
+
+_LAUNCHED = {
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", {"TORCHELASTIC_RUN_ID": "17", "LOCAL_WORLD_SIZE": "2"}),
+    "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", {}),
+    "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", {"MPI_LOCALNRANKS": "2"}),
+    "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0"}),
+}
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_the_example(ranks: int) -> None:
+    done = run_python(["-m", "peerlane", "launch", "-n", str(ranks), str(EXAMPLE)], timeout=SECONDS)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    wanted = [f"[{rank}] rank {rank} of {ranks}: {ranks} blocks" for rank in range(ranks)]
+    assert sorted(done.stdout.splitlines()) == wanted
+
+
+@pytest.mark.parametrize("launcher", _LAUNCHED)
+def test_what_a_launcher_says(launcher: str) -> None:
+    rank, size, local, more = _LAUNCHED[launcher]
+    known = {name for names, _ in meet._LAUNCHERS for name in names} | {"PEERLANE_RENDEZVOUS"}
+    clean = {name: value for name, value in os.environ.items() if name not in known}
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**clean, **more, rank: str(number), size: "2", local: str(1 - number)},
+        )
+        for number in range(2)
+    ]
+    try:
+        printed = [child.communicate(timeout=SECONDS)[0].strip() for child in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    assert printed == ["0 2 1 8", "1 2 0 7"]
+    assert [child.returncode for child in children] == [0, 0]
