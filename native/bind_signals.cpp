@@ -158,6 +158,8 @@ void bind_signals(nb::module_& m) {
         .def("_record", [](const HeldNotify& self) { record_now(*self.shared); }, "Record now, outside of any stream.")
         .def("_consume", &consume_now, "spin_ns"_a,
              "Consume a record that is there, or comes while this spins; False: none came.")
+        .def("_abandon", [](const HeldNotify& self) { Scheduler::get().abandon(*self.shared); },
+             "Say that only what is queued already will record it: waits in vain fail.")
         .def("_promise", [](const HeldNotify& self) { Scheduler::get().promise(*self.shared); },
              "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
         .def("_reset", [](const HeldNotify& self) { Scheduler::get().reset(*self.shared); });

@@ -92,6 +92,7 @@ struct Notify {
     SignalLine& line;       // its name in this process, also when it is shared
     const NotifyKind kind;
     uint64_t target = 0;    // level: the number of the record
+    std::atomic<bool> abandoned{false};  // only what is queued already will record it
     std::atomic<bool> promised{false};   // the program will record it, whatever is cancelled
     uint64_t id = 0;        // unique in this process, for texts
     uint32_t device = 0;

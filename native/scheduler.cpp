@@ -330,6 +330,13 @@ void Scheduler::use_bell(std::shared_ptr<Ledger> node) {
     if (bell_node_ && schedule() == Schedule::seeded) ensure_watch();   // others wait for what nobody here asks for
 }
 
+void Scheduler::abandon(Notify& notify) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    notify.abandoned.store(true, std::memory_order_relaxed);
+    each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
+}
+
 void Scheduler::promise(Notify& notify) {
     Heap::get().check_usable();
     Lock lock(mutex_);

@@ -95,6 +95,7 @@ class Scheduler {
     void share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep, uint32_t index = 0);
     void use_bell(std::shared_ptr<Ledger> node);   // what other processes ring for this one lies there from now on
     void reset(Notify& notify);                     // its records are consumed
+    void abandon(Notify& notify);                   // only what is queued already will record it: waits in vain fail
     void promise(Notify& notify);                   // the program will record it, whatever is cancelled
 
     Doorbell& bell();                               // what peers ring when they record for this process

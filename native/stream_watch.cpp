@@ -1,5 +1,7 @@
 // Parked streams, and the doorbell's thread: it wakes them for records of other processes, looks at words of memory,
 // and ends waits at their deadlines.
+#include <unistd.h>
+
 #include <thread>
 
 #include "fault_guard.h"
@@ -28,7 +30,7 @@ void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
             break;
         case Park::notify:
             lines_of(op.notify->line).parked.add(stream);
-            if (op.notify->shared()) count_shared_wait(stream);
+            if (op.notify->shared() || op.notify->abandoned.load(std::memory_order_relaxed)) count_shared_wait(stream);
             break;
         case Park::value:
             parked_on_values_.add(stream);
@@ -83,7 +85,7 @@ void Scheduler::unpark(Stream& stream) {
 }
 
 void Scheduler::count_shared_wait(Stream& stream) {
-    stream.waits_shared = true;
+    if (std::exchange(stream.waits_shared, true)) return;
     ++shared_waits_;
     ensure_watch();
     ring_before(now_ns() + kBetweenPulses);
@@ -213,7 +215,8 @@ void Scheduler::fail_those_lost(Lock& lock) {
     for (Lines& lines : lines_)
         for (Stream* stream = lines.parked.first; stream; stream = stream->park_next) {
             const Notify& notify = *stream->queue.front().notify;
-            const uint64_t dead = notify.shared() ? notify.shared()->lost_to() : 0;
+            const bool ends_here = notify.is_local() && notify.abandoned.load(std::memory_order_relaxed);
+            const uint64_t dead = notify.shared() ? notify.shared()->lost_to() : ends_here ? static_cast<uint64_t>(getpid()) : 0;
             // Unless this process will record it itself; without memory: next time.
             if (dead != 0 && !notify.is_recorded() && is_hopeless(*stream, true))
                 or_lose([&] { lost.emplace_back(stream->shared_from_this(), dead); });

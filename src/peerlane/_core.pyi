@@ -450,6 +450,11 @@ class Notify:
         Consume a record that is there, or comes while this spins; False: none came.
         """
 
+    def _abandon(self) -> None:
+        """
+        Say that only what is queued already will record it: waits in vain fail.
+        """
+
     def _promise(self) -> None:
         """
         Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.

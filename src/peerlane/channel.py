@@ -168,9 +168,8 @@ class Channel(Transfers):
             opened, self._opened = self._opened, None  # the peer is told when the last use of it goes
             if opened is not None:
                 ends.callback(opened.let_go)
-            if not self._ends.is_own_process:
-                for line in outgoing:
-                    ends.callback(line.close)
+            for line in outgoing:
+                ends.callback(line._abandon if self._ends.is_own_process else line.close)
             for stream in streams:
                 ends.callback(stream.close)
         if left:

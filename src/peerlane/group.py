@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from peerlane import _core, sharing_failures
 from peerlane.buffer import Buffer
@@ -19,9 +19,17 @@ from peerlane.channel import Channel
 from peerlane.channel_ends import WINDOW, Begun, Ends, Memories
 from peerlane.collectives import Collectives
 from peerlane.departures import Departures
-from peerlane.device import Device, Host, before_leaving, devices
-from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
-from peerlane.handshake import MAX_TAG, MOST_NOTIFIES, PROTOCOL, Hello
+from peerlane.device import Device, before_leaving, devices
+from peerlane.errors import Closed, Error, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
+from peerlane.group_checks import (
+    LONGEST_NAME,
+    check_agree,
+    check_memory,
+    checked_count,
+    checked_name,
+    of_each,
+)
+from peerlane.handshake import MAX_TAG, PROTOCOL, Hello
 from peerlane.notify import NotifyKind
 from peerlane.timeouts import checked_timeout
 
@@ -30,7 +38,6 @@ if TYPE_CHECKING:
     from peerlane.rendezvous.meet import Exchange, Meeting
     from peerlane.sharing import Handle
 
-_LONGEST_NAME = 64
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 
@@ -113,9 +120,9 @@ class Group(Collectives):
         kind = _KINDS.get(notifies) if isinstance(notifies, str) else None
         if kind is None:
             raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are {', '.join(_KINDS)}", call=call)
-        if not isinstance(name, str) or not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable():
+        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
             raise InvalidValue(
-                f"{call}: name is {name!r}; valid are 1 to {_LONGEST_NAME} printable characters", call=call
+                f"{call}: name is {name!r}; valid are 1 to {LONGEST_NAME} printable characters", call=call
             )
         if device is not None and not isinstance(device, Device):
             raise TypeError(f"{call}: device must be a Device or None, not {type(device).__name__}")
@@ -144,7 +151,7 @@ class Group(Collectives):
         self._pid = os.getpid()
         self._is_closed = False
         self._departures: Departures | None = None
-        self._counts: dict[tuple[int, str], int] = {}
+        self._counts: dict[tuple[str, int], int] = {}
         self._channels: list[Channel] = []
         self._imported: dict[tuple[int, str], Buffer] = {}
         self._lock = threading.Lock()
@@ -171,7 +178,7 @@ class Group(Collectives):
         """
         call = "Group.register"
         self._check_open(call)
-        _check_memory(call, buffer)
+        check_memory(call, buffer)
         if not isinstance(tag, str) or not 1 <= len(tag) <= MAX_TAG:
             raise InvalidValue(f"{call}: the tag is {tag!r}; valid are 1 to {MAX_TAG} characters", call=call)
         with self._lock:
@@ -248,15 +255,15 @@ class Group(Collectives):
         call = "Group.channel"
         self._check_open(call)
         wanted = [self._checked_peer(call, peer) for peer in peers]
-        counts = [_checked_count(call, each) for each in _of_each(call, "notifies", notifies, len(wanted))]
-        titles = [_checked_name(call, each) for each in _of_each(call, "names", names or "", len(wanted))]
+        counts = [checked_count(call, each) for each in of_each(call, "notifies", notifies, len(wanted))]
+        titles = [checked_name(call, each) for each in of_each(call, "names", names or "", len(wanted))]
         checked_timeout(call, timeout)
         patience = self._patience if timeout is None else timeout
         deadline = time.monotonic() + patience
         with contextlib.ExitStack() as undo:
             begun = []
             for peer, count, title in zip(wanted, counts, titles, strict=True):
-                series = f"invite.{title}" if title else "invite"
+                series = f"named.{title}" if title else "invite"
                 begun.append(self._invite(series, peer, self._registered, count))
                 undo.callback(begun[-1].ends.close)
             made = []
@@ -276,7 +283,7 @@ class Group(Collectives):
     def _invite(self, series: str, peer: int, memories: Memories, notifies: int) -> Begun:
         """Offer a peer the next channel of a series, without waiting for it."""
         with self._lock:
-            number = self._counts[peer, series] = self._counts.get((peer, series), 0) + 1
+            number = self._counts[series, peer] = self._counts.get((series, peer), 0) + 1
         begun = Begun(f"{series}.{number}", Ends(self, peer, notifies))
         try:
             self._put(f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories)).encode())
@@ -352,7 +359,7 @@ class Group(Collectives):
     def _make_window(self, window: int | Buffer, undo: contextlib.ExitStack) -> Buffer:
         self._owns_window = not isinstance(window, Buffer)
         if isinstance(window, Buffer):
-            _check_memory("Group", window)
+            check_memory("Group", window)
             return window
         if isinstance(window, bool) or not isinstance(window, int):
             raise TypeError(f"Group: window must be bytes or a Buffer, not {type(window).__name__}")
@@ -375,12 +382,13 @@ class Group(Collectives):
         members, hellos = [], []
         for rank in range(self.size):
             said = Hello.decode("Group", rank, self._get("Group", "hello", rank, deadline))
-            _check_agree(self.rank, hello, rank, said)
+            check_agree(self.rank, hello, rank, said)
             hellos.append(said)
             if said.device >= len(present):
                 raise InvalidValue(f"Group: rank {rank} says device {said.device}, which this node lacks")
             members.append(Member(rank, said.pid, present[said.device]))
-            sharing_failures.process_names[said.pid] = f"rank {rank}"
+            is_here = said.pid == self._pid
+            sharing_failures.process_names[said.pid] = "a rank of this process" if is_here else f"rank {rank}"
             self._open_route(present[said.device])
         if self.size > 1:
             self._watch(hellos, patience, deadline)
@@ -445,52 +453,3 @@ def _close_all() -> None:
 
 
 before_leaving.append(_close_all)
-
-
-def _of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
-    """Return what is given for all, or of each, as a value of each."""
-    if isinstance(value, (int, str)) or not isinstance(value, Sequence):
-        return [value] * count
-    if len(value) != count:
-        raise InvalidValue(f"{call}: {what} has {len(value)} values for {count} channels", call=call)
-    return value
-
-
-def _checked_count(call: str, notifies: object) -> int:
-    if isinstance(notifies, bool) or not isinstance(notifies, int) or not 0 <= notifies <= MOST_NOTIFIES:
-        raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
-    return notifies
-
-
-def _checked_name(call: str, name: object) -> str:
-    if not isinstance(name, str) or len(name) > _LONGEST_NAME or not (name.isprintable() and name.isascii()):
-        raise InvalidValue(
-            f"{call}: name is {name!r}; valid are up to {_LONGEST_NAME} printable ASCII characters", call=call
-        )
-    return name
-
-
-def _check_memory(call: str, buffer: object) -> None:
-    if not isinstance(buffer, Buffer):
-        raise TypeError(f"{call}: needs a Buffer, not {type(buffer).__name__}")
-    if isinstance(buffer.device, Host):
-        raise InvalidValue(
-            f"{call}: {buffer!r} is host memory, and peers reach device memory only", call=call
-        )
-    buffer.address  # noqa: B018 - raises the text that names who closed it
-
-
-def _check_agree(mine: int, hello: Hello, rank: int, said: Hello) -> None:
-    if said.node != hello.node:
-        raise InvalidValue(
-            f"Group: rank {rank} is in node {said.node}, rank {mine} in node {hello.node}; give all ranks the same "
-            "PEERLANE_NODE",
-            fault=Fault.NODE_MISMATCH,
-            call="Group",
-        )
-    if said.mode != hello.mode:
-        raise InvalidValue(
-            f"Group: rank {rank} has notifies={said.mode!r}, rank {mine} {hello.mode!r}; they must be the same",
-            fault=Fault.BAD_CONFIG,
-            call="Group",
-        )

@@ -16,7 +16,7 @@ SECONDS = 60.0
 _names = itertools.count()
 
 
-class _Exchange:
+class Exchange:
     """An all-gather of bytes among threads."""
 
     def __init__(self, size: int) -> None:
@@ -45,7 +45,7 @@ def run_ranks(
 
     ``each`` has what only one rank is given.
     """
-    met, name = _Exchange(size), f"ranks{next(_names)}"
+    met, name = Exchange(size), f"ranks{next(_names)}"
 
     def rank(number: int) -> T:
         given = {**options, **(each[number] if each else {})}

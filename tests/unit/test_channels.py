@@ -9,7 +9,7 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node
-from helpers.ranks import run_ranks
+from helpers.threads_as_ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -303,3 +303,21 @@ def test_bytes_between_islands_are_staged(node: Node) -> None:
             channel.wait(1, timeout=30)
 
     run_ranks(2, rank, window=3 << 20)
+
+
+def test_a_rank_of_this_process_that_closes_its_end_ends_the_waits_of_the_other(node: Node) -> None:
+    node("devices=2")
+
+    def rank(group: pl.Group) -> None:
+        channel = group.channel(1 - group.rank)
+        if group.rank == 1:
+            with group.device.create_stream() as stream:
+                channel.notify(0, stream=stream)
+                channel.close()
+            return
+        channel.wait(0, timeout=30)
+        for index in (1, 1):
+            with pytest.raises(pl.PeerLost, match="has closed its end of the channel"):
+                channel.wait(index)
+
+    run_ranks(2, rank)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import peerlane as pl
 from helpers.promises import Node
-from helpers.ranks import Exchange, run_ranks
+from helpers.threads_as_ranks import Exchange, run_ranks
 from peerlane import handshake
 from peerlane.errors import Fault
 from peerlane.rendezvous import Rendezvous, RendezvousServer, meet

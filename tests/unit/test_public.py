@@ -28,7 +28,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("origins", "address_range", "physical", "sharing", "sharing_failures"),
         *("device", "buffer", "copies", "descriptor", "raw", "reductions", "rendezvous", ""),
         *(
-            "collectives",
             "handshake",
             "delivery",
             "departures",
@@ -36,7 +35,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "transfers",
             "channel_ends",
             "channel",
+            "collectives",
             "group",
+            "group_checks",
         ),
     ),
     ("dialects", "cli", "testing", "__main__"),

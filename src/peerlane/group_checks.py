@@ -1,0 +1,66 @@
+"""What a group refuses before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from peerlane.buffer import Buffer
+from peerlane.device import Host
+from peerlane.errors import Fault, InvalidValue
+from peerlane.handshake import MOST_NOTIFIES, Hello
+
+LONGEST_NAME = 64
+
+
+def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
+    """Return what is given for all, or of each, as a value of each."""
+    if isinstance(value, (int, str)) or not isinstance(value, Sequence):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidValue(f"{call}: {what} has {len(value)} values for {count} channels", call=call)
+    return value
+
+
+def checked_count(call: str, notifies: object) -> int:
+    """Return a number of notifies that a channel can have."""
+    if isinstance(notifies, bool) or not isinstance(notifies, int) or not 0 <= notifies <= MOST_NOTIFIES:
+        raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
+    return notifies
+
+
+def checked_name(call: str, name: object) -> str:
+    """Return a name that a channel can have."""
+    if not isinstance(name, str) or len(name) > LONGEST_NAME or not (name.isprintable() and name.isascii()):
+        raise InvalidValue(
+            f"{call}: name is {name!r}; valid are up to {LONGEST_NAME} printable ASCII characters", call=call
+        )
+    return name
+
+
+def check_memory(call: str, buffer: object) -> None:
+    """Refuse what is no device memory, or closed."""
+    if not isinstance(buffer, Buffer):
+        raise TypeError(f"{call}: needs a Buffer, not {type(buffer).__name__}")
+    if isinstance(buffer.device, Host):
+        raise InvalidValue(
+            f"{call}: {buffer!r} is host memory, and peers reach device memory only", call=call
+        )
+    buffer.address  # noqa: B018 - raises the text that names who closed it
+
+
+def check_agree(mine: int, hello: Hello, rank: int, said: Hello) -> None:
+    """Refuse a rank that says something else than this one, ``mine``."""
+    if said.node != hello.node:
+        raise InvalidValue(
+            f"Group: rank {rank} is in node {said.node}, rank {mine} in node {hello.node}; give all ranks the same "
+            "PEERLANE_NODE",
+            fault=Fault.NODE_MISMATCH,
+            call="Group",
+        )
+    if said.mode != hello.mode:
+        raise InvalidValue(
+            f"Group: rank {rank} has notifies={said.mode!r}, rank {mine} {hello.mode!r}; they must be the same",
+            fault=Fault.BAD_CONFIG,
+            call="Group",
+        )
