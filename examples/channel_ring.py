@@ -1,7 +1,7 @@
 """A ring of ranks that write into each other's memory: run it with `peerlane launch -n 4 examples/channel_ring.py`.
 
-Each rank writes its block into its right neighbour's window and tells it so with a notify.  The neighbour passes on what
-it got, until every block has been everywhere: an all-gather made of one-sided writes.
+Each rank writes its block into its right neighbour's window and tells it so with a notify.  The neighbour passes on
+what it got, until every block has been everywhere: an all-gather made of one-sided writes.
 """
 
 from __future__ import annotations
