@@ -1,6 +1,7 @@
 // What peerlane is measured against, timed in C: the bench command's reference, used by nothing else.
 #include <nanobind/ndarray.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -34,6 +35,31 @@ double seconds(uint64_t rounds, const Work& work) {
 }  // namespace
 
 void bind_reference(nb::module_& m) {
+    m.def(
+        "time_reference_ping_pong",
+        [](uint64_t mine, uint64_t theirs, uint64_t begin, uint64_t rounds, bool first, double deadline) {
+            const std::atomic_ref seen(*reinterpret_cast<uint64_t*>(mine));
+            const std::atomic_ref told(*reinterpret_cast<uint64_t*>(theirs));
+            const GilReleased gil;
+            const auto start = std::chrono::steady_clock::now();
+            const auto wait = [&](uint64_t value) {
+                for (uint64_t looks = 1; seen.load(std::memory_order_acquire) != value; ++looks)
+                    if (looks % 4096 == 0 &&
+                        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > deadline)
+                        return false;
+                return true;
+            };
+            for (uint64_t i = begin + 1; i <= begin + rounds; ++i) {
+                if (first) told.store(i, std::memory_order_release);
+                if (!wait(i)) return -1.0;
+                if (!first) told.store(i, std::memory_order_release);
+            }
+            return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
+                   static_cast<double>(2 * rounds);
+        },
+        "mine"_a, "theirs"_a, "begin"_a, "rounds"_a, "first"_a, "deadline"_a,
+        "Two processes tell each other numbers from begin + 1 on, by host addresses of a word each; the seconds of one way, "
+        "negative if the other does not come.");
     m.def(
         "time_reference_copy",
         [](uint64_t dst, uint64_t src, uint64_t size, bool streaming, unsigned threads, uint64_t rounds) {

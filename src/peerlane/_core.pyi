@@ -657,6 +657,11 @@ def line_of(code: types.CodeType, offset: int) -> int:
 def is_readable(address: int) -> bool:
     """Whether the host can read the byte there."""
 
+def time_reference_ping_pong(mine: int, theirs: int, begin: int, rounds: int, first: bool, deadline: float) -> float:
+    """
+    Two processes tell each other numbers from begin + 1 on, by host addresses of a word each; the seconds of one way, negative if the other does not come.
+    """
+
 def time_reference_copy(dst: int, src: int, size: int, streaming: bool, threads: int, rounds: int) -> float:
     """
     Seconds of one plain or streaming copy between two host addresses, without any check.

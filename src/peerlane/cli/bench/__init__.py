@@ -23,7 +23,19 @@ HELP = "measure copies, calls, streams, sharing, look-ups and collectives agains
 
 NODE = "devices=2,memory=1TiB,cache_bytes=0"
 
-_SUBJECTS = ("copy", "call", "overlap", "submit", "batch", "share", "lookup", "scale", "wait", "collective")
+_SUBJECTS = (
+    "copy",
+    "call",
+    "overlap",
+    "submit",
+    "batch",
+    "share",
+    "lookup",
+    "scale",
+    "wait",
+    "channel",
+    "collective",
+)
 _ROUNDS = 9
 
 
@@ -80,6 +92,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
     from peerlane.cli.bench import (
         batches,
         calls,
+        channels,
         collectives,
         copies,
         lookups,
@@ -104,6 +117,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
             "lookup": lambda: lookups.measure(plan, NODE),
             "scale": lambda: scale.measure(plan),
             "wait": lambda: waits.measure(plan, devices),
+            "channel": lambda: channels.measure(plan, devices, NODE),
             "collective": lambda: collectives.measure(plan, devices, NODE),
         }
         for subject in _SUBJECTS if what == "all" else (what,):

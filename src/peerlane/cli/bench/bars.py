@@ -64,6 +64,9 @@ BARS = (
         for contender in (PEERLANE, PEERLANE_CONNECTED)
     ),
     Bar("P7b", SEAMS, PEERLANE, 0.90, 0.97),
+    Bar("P8", "8 bytes and a notify, one way", PEERLANE, 5.0, 2.0),
+    Bar("P9", "channel write of 64 MiB", PEERLANE, 0.90, 0.97),
+    Bar("P9", "channel write of 1 GiB", PEERLANE, 0.90, 0.97),
     Bar("P10", "look-up among 1,000,000", PEERLANE, 3.0, 2.0),
     Bar("P10", "look-up among 1,000,000", PEERLANE_INSIDE, 3.0, 2.0),
     Bar("P11", "1,024 devices, 10,000 streams, 100,000 events", RESIDENT, 1.0, 1.0),

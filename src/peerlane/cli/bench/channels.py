@@ -1,0 +1,194 @@
+"""P8 and P9: what a channel takes between two processes, from Python, against bare memory and a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+import peerlane as pl
+from peerlane import _core
+from peerlane.cli.bench.bars import PEERLANE
+from peerlane.cli.bench.measure import SPEED, TIME, Contender, Figure, Skip, figure, interleaved, looped
+from peerlane.cli.bench.plan import Plan
+from peerlane.cli.bench.rivals import memmove, native_copies
+from peerlane.cli.children import Child, interrupts_deferred
+from peerlane.node.sizes import UNITS, format_size
+
+ONE_WAY = "8 bytes and a notify, one way"
+LINE = "one cache line, spun on in C"
+PIPE = "multiprocessing pipe"
+
+_ROUNDS = 20_000  # exchanges of one sample
+_WRITES = 100_000
+_SECONDS = 60.0
+_LARGE = (64 * UNITS["MiB"], UNITS["GiB"])
+_WINDOW = UNITS["GiB"]
+_BATCH = 100_000  # blocks of 8 bytes
+
+
+def measure(plan: Plan, devices: Sequence[pl.Device], node: str) -> tuple[list[Figure], list[Skip]]:
+    """Time exchanges with another process, and writes into its memory."""
+    with ExitStack() as stack:
+        with interrupts_deferred():
+            child = stack.enter_context(Child(_serve, node, name="rank 1"))
+        met = partial(_gather, child)
+        group = stack.enter_context(
+            pl.Group(0, 2, rendezvous=met, window=_WINDOW, device=devices[0], timeout=_SECONDS)
+        )
+        group.window[:128].fill(0)
+        channel = stack.enter_context(group.channel(1, notifies=2))
+        figures = _one_way(plan, child, channel)
+        figures += _rates(plan, channel, stack)
+        for nbytes in _LARGE:
+            figures.append(_bandwidth(plan, channel, nbytes))
+    return figures, []
+
+
+def _one_way(plan: Plan, child: Child, channel: pl.Channel) -> list[Figure]:
+    plan.say(ONE_WAY)
+    block = channel.group.device.allocate(8)
+    begun = [0]
+
+    def together(what: str, mine: Callable[[], float]) -> float:
+        child.tell((what, begun[0]))
+        seconds = mine()
+        child.answer(timeout=_SECONDS)
+        return seconds
+
+    def line() -> float:
+        seconds = _line(channel, begun[0], first=True)
+        begun[0] += _ROUNDS
+        return seconds
+
+    def ours() -> float:
+        return _exchange(channel, block, first=True)
+
+    def pipe() -> float:
+        began = time.perf_counter()
+        for _ in range(_ROUNDS // 10):
+            child.tell(b"12345678")
+            child.answer(timeout=_SECONDS)
+        return (time.perf_counter() - began) / (_ROUNDS // 5)
+
+    contenders = [
+        Contender(LINE, partial(together, "line", line)),
+        Contender(PEERLANE, partial(together, "ours", ours)),
+        Contender(PIPE, partial(together, "pipe", pipe)),
+    ]
+    samples = interleaved(contenders, plan.rounds)
+    return [figure(samples, ONE_WAY, name, LINE, TIME) for name in (PEERLANE, PIPE)]
+
+
+def _rates(plan: Plan, channel: pl.Channel, stack: ExitStack) -> list[Figure]:
+    """Time 8-byte writes issued from Python: at once, on a stream, and as a table of blocks."""
+    case = "write 8 bytes"
+    plan.say(case)
+    device = channel.group.device
+    block, other = (stack.enter_context(device.allocate(8)) for _ in range(2))
+    block.fill(1)
+    other.fill(0)
+    many = stack.enter_context(device.allocate(8 * _BATCH))
+    many.fill(2)
+    stream = stack.enter_context(device.create_stream())
+    places = np.arange(_BATCH, dtype=np.uint64) * 8
+    table = np.stack([places, places, np.full_like(places, 8)], axis=1)
+    reference = memmove(other, block, _WRITES)
+
+    def on_stream() -> float:
+        began = time.perf_counter()
+        for _ in range(_WRITES):
+            channel.write(block, stream=stream)
+        seconds = (time.perf_counter() - began) / _WRITES
+        stream.sync()
+        return seconds
+
+    def batch() -> float:
+        began = time.perf_counter()
+        channel.write_blocks(many, table)
+        return (time.perf_counter() - began) / _BATCH
+
+    contenders = [
+        reference,
+        looped(PEERLANE, channel.write, block, number=_WRITES),
+        Contender("peerlane on a stream", on_stream),
+        Contender("peerlane in a table", batch),
+    ]
+    samples = interleaved(contenders, plan.rounds)
+    return [figure(samples, case, each.name, reference.name, TIME) for each in contenders[1:]]
+
+
+def _bandwidth(plan: Plan, channel: pl.Channel, nbytes: int) -> Figure:
+    case = f"channel write of {format_size(nbytes)}"
+    plan.say(case)
+    device = channel.group.device
+    with device.allocate(nbytes) as src, device.allocate(nbytes) as dst:
+        for each in (src, dst, channel.window[:nbytes]):
+            each.fill(3)
+        best = native_copies(dst, src, 1)
+        samples = interleaved([*best, looped(PEERLANE, channel.write, src, number=1)], plan.rounds)
+        quickest = "the best native copy"
+        by_round = zip(*(samples[each.name] for each in best), strict=True)
+        found = {PEERLANE: samples[PEERLANE], quickest: [min(times) for times in by_round]}
+        return figure(found, case, PEERLANE, quickest, SPEED, nbytes)
+
+
+def _line(channel: pl.Channel, begun: int, *, first: bool) -> float:
+    pointer = channel.group.device.backend.host_pointer
+    mine, theirs = (pointer(each.address, 8) for each in (channel.group.window, channel.window))
+    return _core.time_reference_ping_pong(mine, theirs, begun, _ROUNDS, first, _SECONDS)
+
+
+def _exchange(channel: pl.Channel, block: pl.Buffer, *, first: bool) -> float:
+    """Return the seconds of one way: a write with a notify, until the other side has seen both."""
+    write, wait = channel.write, channel.wait
+    began = time.perf_counter()
+    if first:
+        for _ in range(_ROUNDS):
+            write(block, at=64, notify=0)
+            wait(0)
+    else:
+        for _ in range(_ROUNDS):
+            wait(0)
+            write(block, at=64, notify=0)
+    return (time.perf_counter() - began) / (2 * _ROUNDS)
+
+
+def _gather(child: Child, mine: bytes) -> list[bytes]:
+    theirs: bytes = child.answer(timeout=_SECONDS)
+    child.tell([mine, theirs])
+    return [mine, theirs]
+
+
+def _serve(node: str, pipe: Connection) -> None:
+    """Be rank 1 until the pipe ends."""
+
+    def exchange(mine: bytes) -> list[bytes]:
+        pipe.send(mine)
+        said: list[bytes] = pipe.recv()
+        return said
+
+    try:
+        devices = pl.enter_node(node)
+        with pl.Group(1, 2, rendezvous=exchange, window=_WINDOW, device=devices[1]) as group:
+            group.window[:128].fill(0)
+            channel = group.channel(0, notifies=2)
+            block = group.device.allocate(8)
+            while True:
+                what, begun = pipe.recv()
+                if what == "line":
+                    _line(channel, begun, first=False)
+                elif what == "ours":
+                    _exchange(channel, block, first=False)
+                else:
+                    for _ in range(_ROUNDS // 10):
+                        pipe.send(pipe.recv())
+                pipe.send(None)
+    except pl.Error as error:
+        pipe.send(error)
+    except (EOFError, OSError):  # nobody asks any more
+        return
