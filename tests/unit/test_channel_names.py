@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from helpers.ranks import run_ranks
 
 import peerlane as pl
+from helpers.threads_as_ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(120)
 
