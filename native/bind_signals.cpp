@@ -24,6 +24,7 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
     constexpr uint64_t kWithGil = 2'000;   // giving it away and taking it back costs 50 ns, and more if somebody takes it
     Notify& notify = *self.shared;
     Heap::get().check_usable();
+    if (is_observed()) [[unlikely]] return false;   // a wait of a stream is told to the observer, and this is not
     if (notify.consume()) return true;
     if (spin_ns == 0) return false;
     const auto spin = [&notify](uint64_t until) {

@@ -192,7 +192,7 @@ class Channel(Transfers):
         if error is None:
             self.close()
             return
-        with contextlib.suppress(Busy):  # what is left over is no news then
+        with contextlib.suppress(Error):  # what else went wrong is no news then
             self.close()
 
     def __repr__(self) -> str:

@@ -97,6 +97,29 @@ def test_next(peerlane_node):
         assert "Close each" not in done.stdout.str()
 
 
+def test_an_executor_of_which_a_thread_notes_late_that_its_worker_ended_has_no_children(
+    pytester: pytest.Pytester,
+) -> None:
+    done = run(
+        pytester,
+        f"""{HEAD}
+def slowly(status, noted=os.waitstatus_to_exitcode):
+    time.sleep(0.5)
+    return noted(status)
+
+def test_it(peerlane_node):
+    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))  # here
+    assert pool.submit(work.nothing).result(60) == 0
+    os.waitstatus_to_exitcode = slowly
+    kept.append(pool)
+
+def test_next(peerlane_node):
+    assert not multiprocessing.active_children()
+""",
+    )
+    done.assert_outcomes(passed=2, errors=1)
+
+
 def test_a_queue_and_a_manager_whose_processes_were_killed_do_not_hold_up_the_end(
     pytester: pytest.Pytester,
 ) -> None:

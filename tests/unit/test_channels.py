@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import peerlane as pl
-from helpers.promises import Node
+from helpers.promises import Node, fails
 from helpers.threads_as_ranks import run_ranks
 
 pytestmark = pytest.mark.timeout(120)
@@ -321,3 +321,12 @@ def test_a_rank_of_this_process_that_closes_its_end_ends_the_waits_of_the_other(
                 channel.wait(index)
 
     run_ranks(2, rank)
+
+
+def test_an_error_in_the_with_is_not_hidden_by_a_failure_of_what_was_queued(node: Node) -> None:
+    node()
+    with pytest.raises(ZeroDivisionError), group_of("binary") as group, group.channel(0) as channel:
+        channel.write(b"x", nonblocking=True)
+        for stream in channel._loose:
+            fails(stream)
+        raise ZeroDivisionError

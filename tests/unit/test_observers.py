@@ -432,3 +432,16 @@ def test_without_an_observer_nothing_is_kept(node: Node) -> None:
         tracemalloc.stop()
     assert observers._core.take_started() == []
     assert grown < 20_000
+
+
+def test_a_wait_of_the_program_on_a_channel_is_seen(node: Node, recorder: Recorder) -> None:
+    node()
+    with pl.Group(0, 1, rendezvous=lambda value: [value]) as group, group.channel(0) as channel:
+        for streamed in (False, True):
+            with group.device.create_stream() as stream:
+                channel.notify(1, stream=stream if streamed else None)
+                channel.wait(1, timeout=20)
+            recorded, waited = (_both(recorder, kind)[1] for kind in ("notify", "wait_notify"))
+            assert waited.signal == recorded.signal
+            assert waited.record == recorded.record
+            assert recorded.order < waited.order

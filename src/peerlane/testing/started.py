@@ -134,7 +134,7 @@ class StartedProcesses:
             if isinstance(owner, subprocess.Popen):
                 owner.poll()
             elif owner is not None and owner._popen is not None:
-                owner.join(0)
+                _learn_end(owner, deadline)
 
     def _watch(self, owner: type, name: str) -> None:
         original: Callable[..., None] = getattr(owner, name)
@@ -220,6 +220,15 @@ class StartedProcesses:
         for pid in _children(os.getpid()) - known:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
+
+
+def _learn_end(process: multiprocessing.process.BaseProcess, deadline: float) -> None:
+    """Wait until it is known to have ended: a thread of its executor may have taken the status, and not noted it."""
+    process.join(0)
+    while (
+        process.exitcode is None and _core.start_time(process.pid or 0) == 0 and time.monotonic() < deadline
+    ):
+        time.sleep(_PAUSE)
 
 
 def _helpers() -> set[int]:
