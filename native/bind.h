@@ -15,6 +15,7 @@ void bind_reference(nanobind::module_& m);
 void bind_streams(nanobind::module_& m);
 void bind_submissions(nanobind::module_& m);
 void bind_channels(nanobind::module_& m);
+void bind_ends(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 void bind_sites(nanobind::module_& m);

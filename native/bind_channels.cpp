@@ -1,8 +1,7 @@
-// What channels do in one call: bytes to a place in a peer's memory, lists of them, and the notify behind them.
+// What channels do in one call: bytes to a place in a peer's memory, and lists of them.
 #include <cstring>
 
 #include "bind_operands.h"
-#include "bind_signals.h"
 #include "descriptor.h"
 
 namespace nb = nanobind;
@@ -10,24 +9,6 @@ using namespace nb::literals;
 using namespace peerlane;
 
 namespace {
-
-bool are_memory(nb::handle a, nb::handle b) { return nb::isinstance<Memory>(a) && nb::isinstance<Memory>(b); }
-
-void move(const StreamHandle* stream, const Memory& dst, const Memory& src, nb::handle dst_object, nb::handle src_object) {
-    Operand target = writable(dst), source = readable(src);
-    const uint64_t size = dst.size();
-    if (stream && size == 0) {
-        submit_nothing(*stream);
-    } else if (stream) {
-        submit_move(*stream, {.kind = OpKind::copy, .size = size}, target, source, kept(dst_object, src_object));
-    } else {
-        if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&target}, {&source});
-        if (size <= kBrief)
-            copy(target, source, size);
-        else
-            interruptible([&](Poll poll) { copy(target, source, size, false, poll); });
-    }
-}
 
 // The bytes of a list of numbers, whatever exports them.
 class Numbers {
@@ -74,35 +55,41 @@ void fill_batch(Batch& batch, const Memory& dst, const Memory& src, const Number
 
 }  // namespace
 
+void move_memory(const StreamHandle* stream, const Memory& dst, const Memory& src, nb::handle dst_object, nb::handle src_object) {
+    Operand target = writable(dst), source = readable(src);
+    const uint64_t size = dst.size();
+    if (stream && size == 0) {
+        submit_nothing(*stream);
+    } else if (stream) {
+        submit_move(*stream, {.kind = OpKind::copy, .size = size}, target, source, kept(dst_object, src_object));
+    } else {
+        if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&target}, {&source});
+        if (size <= kBrief)
+            copy(target, source, size);
+        else
+            interruptible([&](Poll poll) { copy(target, source, size, false, poll); });
+    }
+}
+
 void bind_channels(nb::module_& m) {
     m.def(
         "put",
-        [](const StreamHandle* stream, nb::handle dst, uint64_t at, nb::handle src, const HeldNotify* notify) {
-            if (!are_memory(dst, src)) return false;
+        [](const StreamHandle* stream, nb::handle_t<Memory> dst, uint64_t at, nb::handle_t<Memory> src) {
             const Memory& source = *nb::inst_ptr<Memory>(src);
-            const Memory target(*nb::inst_ptr<Memory>(dst), at, source.size());
-            move(stream, target, source, dst, src);
-            if (notify && stream)
-                submit_notify(*stream, *notify->shared);
-            else if (notify)
-                record_now(*notify->shared);
-            return true;
+            move_memory(stream, Memory(*nb::inst_ptr<Memory>(dst), at, source.size()), source, dst, src);
         },
-        "stream"_a.none(), "dst"_a, "at"_a, "src"_a.none(), "notify"_a.none() = nb::none(),
-        nb::sig("def put(stream: Stream | None, dst: typing.Any, at: int, src: typing.Any, notify: Notify | None = None) -> bool"),
-        "Copy all of `src` to byte `at` of `dst`, then record the notify; False if one is no Memory, and then nothing happens.");
+        "stream"_a.none(), "dst"_a, "at"_a, "src"_a,
+        nb::sig("def put(stream: Stream | None, dst: Memory, at: int, src: Memory) -> None"),
+        "Copy all of `src` to byte `at` of `dst`.");
     m.def(
         "get",
-        [](const StreamHandle* stream, nb::handle dst, nb::handle src, uint64_t at) {
-            if (!are_memory(dst, src)) return false;
+        [](const StreamHandle* stream, nb::handle_t<Memory> dst, nb::handle_t<Memory> src, uint64_t at) {
             const Memory& target = *nb::inst_ptr<Memory>(dst);
-            const Memory source(*nb::inst_ptr<Memory>(src), at, target.size());
-            move(stream, target, source, dst, src);
-            return true;
+            move_memory(stream, target, Memory(*nb::inst_ptr<Memory>(src), at, target.size()), dst, src);
         },
-        "stream"_a.none(), "dst"_a.none(), "src"_a, "at"_a,
-        nb::sig("def get(stream: Stream | None, dst: typing.Any, src: typing.Any, at: int) -> bool"),
-        "Copy to all of `dst` from byte `at` of `src`; as `put`.");
+        "stream"_a.none(), "dst"_a, "src"_a, "at"_a,
+        nb::sig("def get(stream: Stream | None, dst: Memory, src: Memory, at: int) -> None"),
+        "Copy to all of `dst` from byte `at` of `src`.");
     m.def(
         "copy_blocks",
         [](const StreamHandle* stream, nb::handle_t<Memory> dst, nb::handle_t<Memory> src, nb::handle table) {

@@ -25,6 +25,9 @@ nanobind::object kept(nanobind::handle dst, nanobind::handle src);
 void submit(const StreamHandle& stream, peerlane::Op& op, nanobind::handle keep);
 // The same, of a copy whose pins the operands have.
 void submit_move(const StreamHandle& stream, peerlane::Op op, peerlane::Operand& dst, peerlane::Operand& src, nanobind::handle keep);
+// All of `src`, which is as long; without a stream it is complete on return.
+void move_memory(const StreamHandle* stream, const peerlane::Memory& dst, const peerlane::Memory& src,
+                 nanobind::handle dst_object, nanobind::handle src_object);
 // Of no bytes: refuses as `submit` does.
 void submit_nothing(const StreamHandle& stream);
 // Complete on return.  `table`: where its list lies, if it has one.

@@ -19,7 +19,8 @@ std::shared_ptr<SharedSignal> created(const LedgerHandle& ledger, uint32_t bank)
     return SharedSignal::create(ledger.ledger, bank);
 }
 
-// A record that comes at once is had without a stream, a lock or a system call.
+}  // namespace
+
 bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
     constexpr uint64_t kWithGil = 2'000;   // giving it away and taking it back costs 50 ns, and more if somebody takes it
     Notify& notify = *self.shared;
@@ -39,8 +40,6 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
     const GilReleased gil;
     return spin(start + spin_ns);
 }
-
-}  // namespace
 
 // Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
 void record_now(Notify& notify) {
@@ -157,8 +156,6 @@ void bind_signals(nb::module_& m) {
         .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
         .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
         .def("_record", [](const HeldNotify& self) { record_now(*self.shared); }, "Record now, outside of any stream.")
-        .def("_consume", &consume_now, "spin_ns"_a,
-             "Consume a record that is there, or comes while this spins; False: none came.")
         .def("_abandon", [](const HeldNotify& self) { Scheduler::get().abandon(*self.shared); },
              "Say that only what is queued already will record it: waits in vain fail.")
         .def("_promise", [](const HeldNotify& self) { Scheduler::get().promise(*self.shared); },

@@ -32,6 +32,8 @@ struct SignalHandle {
 
 // Outside of any stream; throws Refusal when it is doubled.
 void record_now(peerlane::Notify& notify);
+// Consume a record that is there, or comes while this spins, without a stream, a lock or a system call.
+bool consume_now(const HeldNotify& notify, uint64_t spin_ns);
 // In stream order.
 void submit_notify(const StreamHandle& stream, peerlane::Notify& notify);
 

@@ -14,6 +14,7 @@ NB_MODULE(_core, m) {
     bind_streams(m);
     bind_submissions(m);
     bind_channels(m);
+    bind_ends(m);
     bind_observer(m);
     bind_trace(m);
     bind_sites(m);

@@ -34,7 +34,7 @@ constexpr uint64_t kSecond = 1'000'000'000;
 
 std::atomic<uint64_t> living{0};   // notifies
 
-constexpr uint32_t kLines = 63;   // with the doorbell's: one page of memory
+constexpr uint32_t kLines = 63;   // with the doorbell's: two pages of memory
 constexpr uint64_t kAllFree = (uint64_t{1} << kLines) - 1;
 
 struct LocalPage : SignalPage {
@@ -151,7 +151,6 @@ uint64_t Notify::record(bool& wake) {
         }
         // One read-modify-write with the waiter's bit: release and acquire alone would lose wake-ups.
     } while (!at.word.compare_exchange_weak(before, after, std::memory_order_acq_rel, std::memory_order_relaxed));
-    at.recorder.store(static_cast<uint64_t>(getpid()), std::memory_order_relaxed);
     wake = before & SignalLine::kWaiter;
     return after / SignalLine::kRecord;
 }

@@ -1,4 +1,4 @@
-// Signals: one cache line in shared memory, recorded by anyone, consumed by one process.
+// Signals: two cache lines in shared memory, one written by whoever records, one by the process that consumes.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,15 +13,15 @@ struct alignas(64) SignalLine {
     static constexpr uint64_t kWaiter = 1, kRecord = 2;
 
     std::atomic<uint64_t> word{0};          // how often it was recorded, times two; the lowest bit: somebody waits
-    std::atomic<uint64_t> consumed{0};      // written by the consumer only
-    std::atomic<uint64_t> generation{0};    // how often it was reset
-    std::atomic<uint64_t> recorder{0};      // process id of the last one
     std::atomic<uint64_t> time_ns{0};       // of an event's record: when it was over
-    uint64_t reserved[3] = {};
+    uint64_t reserved[6] = {};
+    // A line of its own: a recorder would wait for it to come back from the consumer.
+    alignas(64) std::atomic<uint64_t> consumed{0};   // written by the consumer only
+    std::atomic<uint64_t> generation{0};    // how often it was reset
 
     uint64_t recorded() const { return word.load(std::memory_order_acquire) / kRecord; }
 };
-static_assert(sizeof(SignalLine) == 64);
+static_assert(sizeof(SignalLine) == 128);
 
 enum class NotifyKind : uint8_t {
     binary,   // consuming takes all records

@@ -66,7 +66,7 @@ class SharedSignal {
     uint64_t issued() const { return line().consumed.load(std::memory_order_acquire); }
 
   private:
-    static constexpr uint32_t kLines = 63, kFirstMember = 1, kFirstRecord = kLines - kRecords, kFirstOfBank = 17;
+    static constexpr uint32_t kLines = 63, kFirstMember = 1, kFirstRecord = kLines - kRecords, kFirstOfBank = 9;
 
     static uint32_t lines(uint32_t bank) { return bank == 0 ? kLines : kFirstOfBank + bank; }
 
@@ -85,6 +85,6 @@ class SharedSignal {
     std::vector<Ticket> tickets_;
 };
 
-static_assert(SharedSignal::kMembers * sizeof(SignalMember) == 16 * sizeof(SignalLine));
+static_assert(SharedSignal::kMembers * sizeof(SignalMember) == 8 * sizeof(SignalLine));
 
 }  // namespace peerlane

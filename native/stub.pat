@@ -6,3 +6,10 @@ peerlane._core.Exporter._exported:
     def _exported(self) -> object:
         """Return an object with the buffer that this one exports."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
+
+peerlane._core.QuickMethod:
+    \from typing import Any
+    class QuickMethod:
+        """A method of a ChannelEnd that native code serves where it can, and `otherwise` else."""
+        def __init__(self, way: str, otherwise: Callable[..., None]) -> None: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> None: ...

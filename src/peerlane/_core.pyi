@@ -445,11 +445,6 @@ class Notify:
     def _record(self) -> None:
         """Record now, outside of any stream."""
 
-    def _consume(self, spin_ns: int) -> bool:
-        """
-        Consume a record that is there, or comes while this spins; False: none came.
-        """
-
     def _abandon(self) -> None:
         """
         Say that only what is queued already will record it: waits in vain fail.
@@ -607,18 +602,32 @@ def copy_batch(stream: Stream | None, dsts: list[Any], srcs: list[Any]) -> None:
 def launch_descriptor(stream: Stream | None, table: int, size: int, direct: bool, only_device: int) -> None:
     """Run the copy list that lies at `table` when it starts."""
 
-def put(stream: Stream | None, dst: Any, at: int, src: Any, notify: Notify | None = None) -> bool:
-    """
-    Copy all of `src` to byte `at` of `dst`, then record the notify; False if one is no Memory, and then nothing happens.
-    """
+def put(stream: Stream | None, dst: Memory, at: int, src: Memory) -> None:
+    """Copy all of `src` to byte `at` of `dst`."""
 
-def get(stream: Stream | None, dst: Any, src: Any, at: int) -> bool:
-    """Copy to all of `dst` from byte `at` of `src`; as `put`."""
+def get(stream: Stream | None, dst: Memory, src: Memory, at: int) -> None:
+    """Copy to all of `dst` from byte `at` of `src`."""
 
 def copy_blocks(stream: Stream | None, dst: Memory, src: Memory, table: Any) -> None:
     """
     Copy blocks; an entry of `table` is 3 words: first byte in `dst`, first byte in `src`, bytes.
     """
+
+class ChannelEnd:
+    """What the quick methods of a channel need of it."""
+
+    def __init__(self) -> None: ...
+
+    def _serve(self, window: Memory | None, incoming: Sequence[Notify], outgoing: Sequence[Notify]) -> None:
+        """Let quick methods serve it."""
+
+    def _serve_nothing(self) -> None:
+        """Let everything come to the methods in Python."""
+
+class QuickMethod:
+    """A method of a ChannelEnd that native code serves where it can, and `otherwise` else."""
+    def __init__(self, way: str, otherwise: Callable[..., None]) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> None: ...
 
 def set_observer(hook: Callable[[Any], None] | None) -> None:
     """

@@ -61,9 +61,11 @@ class Channel(Transfers):
         made._valid_in, made._valid_out = range(len(ends.lines)), range(len(outgoing))
         made._is_closed = False
         made._deliveries = weakref.WeakKeyDictionary() if schedule.present().startswith("seeded") else None
-        made._is_slow = made._deliveries is not None
         made._lock = threading.Lock()
         made._waiters, made._loose, made._turn = [], [], 0
+        _core.ChannelEnd.__init__(made)
+        is_late = made._deliveries is not None
+        made._serve(None if is_late else made.window, made._incoming, [] if is_late else made._outgoing)
         return made
 
     _ends: Ends
@@ -152,7 +154,8 @@ class Channel(Transfers):
         with self._lock:
             if self._is_closed:
                 return
-            self._is_closed = self._is_slow = True
+            self._is_closed = True
+            self._serve_nothing()
             streams = [*self._waiters, *self._loose]
             streams += [each.stream for each in self._deliveries.values()] if self._deliveries else []
             incoming, self._incoming = self._incoming, []

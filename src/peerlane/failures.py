@@ -258,7 +258,8 @@ def explain(why: str, *numbers: Any) -> BaseException:
                 device=where,
             )
         case "wait_timeout":
-            return WaitTimeout(f"what it waits for did not come within {size / 1e9:g} s", device=where)
+            seconds = 0 if size == 1 else size / 1e9  # 0 ns stand for no deadline
+            return WaitTimeout(f"what it waits for did not come within {seconds:g} s", device=where)
         case "callback_failed":
             return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
         case "bad_descriptor":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import threading
 import weakref
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
+from peerlane import _core
 from peerlane.delivery import Delivery
 from peerlane.errors import Closed, InvalidValue
 from peerlane.notify import Notify, NotifyKind
@@ -16,10 +17,20 @@ from peerlane.stream import Stream
 if TYPE_CHECKING:
     from peerlane.group import Group
 
-_SPIN_NS = 50_000  # a futex takes 18 to 31 us to wake somebody
+_Method = TypeVar("_Method", bound=Callable[..., None])
 
 
-class Signalling:
+def quickly(way: str) -> Callable[[_Method], _Method]:
+    """Let native code serve what is right in every way; the method is for all else, errors included."""
+
+    def made(method: _Method) -> _Method:
+        served: Any = _core.QuickMethod(way, method)
+        return cast("_Method", functools.update_wrapper(served, method))
+
+    return made
+
+
+class Signalling(_core.ChannelEnd):
     """The part of a :class:`peerlane.Channel` that records notifies and waits for them."""
 
     group: Group
@@ -29,11 +40,11 @@ class Signalling:
     _valid_in: range
     _valid_out: range
     _is_closed: bool
-    _is_slow: bool  # closed, or bytes may be late: the quick way is not for it
     _deliveries: weakref.WeakKeyDictionary[Stream, Delivery] | None
     _waiters: list[Stream]  # on which the program waits: one a thread at a time
     _lock: threading.Lock
 
+    @quickly("notify")
     def notify(self, index: int, *, stream: Stream | None = None) -> None:
         """Record a notify of the peer's, when everything that the stream was given before is done.
 
@@ -60,12 +71,13 @@ class Signalling:
         )
         if stream is None:
             line._record()
-        elif not self._is_slow or line.kind is NotifyKind.STRICT:
+        elif self._deliveries is None or line.kind is NotifyKind.STRICT:
             self._settle(stream)
             stream._record_notify(line)
         else:
             self._delivery(stream).notify(stream, line)
 
+    @quickly("wait")
     def wait(self, index: int, *, stream: Stream | None = None, timeout: float | None = None) -> None:
         """Wait for a notify that the peer records, and consume it.
 
@@ -98,28 +110,23 @@ class Signalling:
         )
         if stream is not None:
             stream.wait(line, timeout=timeout)
-        elif not line._consume(_SPIN_NS):
-            self._wait_slowly(line, timeout)
-
-    def _wait_slowly(self, line: Notify, timeout: float | None) -> None:
-        with self._waiter() as stream:
-            stream.wait(line, timeout=timeout)
-            stream.sync()
-
-    @contextlib.contextmanager
-    def _waiter(self) -> Iterator[Stream]:
-        """Lend a stream to the thread that waits."""
-        with self._lock:
-            stream = self._waiters.pop() if self._waiters else None
-        if stream is None:
-            stream = self.group.device.create_stream()
+            return
+        waiter = self._borrowed_waiter()
         try:
-            yield stream
+            waiter.wait(line, timeout=timeout)
+            waiter.sync()
         except BaseException:
-            stream.abort(close=True)  # interrupted: it waits still, and would take a record
+            waiter.abort(close=True)  # interrupted: it waits still, and would take a record
             raise
         with self._lock:
-            self._waiters.append(stream)
+            self._waiters.append(waiter)
+
+    def _borrowed_waiter(self) -> Stream:
+        """Return a stream for the thread that waits."""
+        with self._lock:
+            if self._waiters:
+                return self._waiters.pop()
+        return self.group.device.create_stream()
 
     def _check_outgoing(self, call: str, index: int | None) -> None:
         if index is not None and index not in self._valid_out:

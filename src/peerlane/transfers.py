@@ -11,13 +11,11 @@ from peerlane import _core, copies
 from peerlane import buffer as buffers
 from peerlane.buffer import Buffer
 from peerlane.errors import BadAddress, Fault, InvalidValue
-from peerlane.signalling import Signalling
+from peerlane.signalling import Signalling, quickly
 from peerlane.stream import Stream, checked_stream
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-_put = _core.put
 
 
 class Transfers(Signalling):
@@ -28,6 +26,7 @@ class Transfers(Signalling):
     _loose: list[Stream]  # of nonblocking operations
     _turn: int
 
+    @quickly("write")
     def write(
         self,
         src: Any,
@@ -67,16 +66,21 @@ class Transfers(Signalling):
         PeerLost
             At the synchronization, where the route to the memory is gone.
         """
+        call = "Channel.write"
         target = self.window if memory is None else self._memory("write", memory)
         if nonblocking:
-            stream = self._loose_stream("Channel.write", stream)
-        try:
-            line = None if notify is None else self._outgoing[self._valid_out[notify]]
-            is_written = not self._is_slow and _put(stream, target, at, src, line)
-        except (TypeError, IndexError, BadAddress):
-            is_written = False
-        if not is_written:
-            self._write_slowly(target, at, src, notify, stream)
+            stream = self._loose_stream(call, stream)
+        self._check_open(call)
+        checked_stream(call, stream)
+        source = buffers.as_buffer(src)
+        first = self._checked_at(call, target, at, source.size)
+        self._check_outgoing(call, notify)
+        if stream is None or self._deliveries is None:
+            _core.put(stream, target, first, source)
+        else:
+            self._delivery(stream).write(stream, target, first, source)
+        if notify is not None:
+            self.notify(notify, stream=stream)
 
     def read(
         self,
@@ -212,22 +216,6 @@ class Transfers(Signalling):
         source, target = self._ends_of(call, memory, dst, None, stream)
         self._settle(stream)
         _core.copy_blocks(stream, target, source, _table(call, blocks))
-
-    def _write_slowly(
-        self, target: Buffer, at: int, src: Any, notify: int | None, stream: Stream | None
-    ) -> None:
-        call = "Channel.write"
-        self._check_open(call)
-        checked_stream(call, stream)
-        source = buffers.as_buffer(src)
-        first = self._checked_at(call, target, at, source.size)
-        self._check_outgoing(call, notify)
-        if stream is None or self._deliveries is None:
-            _put(stream, target, first, source, None if notify is None else self._outgoing[notify])
-            return
-        self._delivery(stream).write(stream, target, first, source)
-        if notify is not None:
-            self.notify(notify, stream=stream)
 
     def _ends_of(
         self, call: str, memory: str | Buffer | None, mine: Any, at: int | None, stream: object

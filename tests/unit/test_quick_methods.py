@@ -1,0 +1,158 @@
+"""The calls of a channel that native code serves: they do, and refuse, what the checked methods do."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import pydoc
+import random
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node
+from peerlane import _core
+
+pytestmark = pytest.mark.timeout(120)
+_LEFT_OUT = object()
+_SEED = 20261122
+
+
+def _outcome(channel: pl.Channel, call: Callable[..., object], stream: pl.Stream) -> tuple[object, ...]:
+    channel.window.fill(0)
+    before = [(line.recorded, line.consumed) for line in channel._outgoing]
+    try:
+        said: object = call()
+        stream.sync()
+        channel.fence()
+    except (pl.Error, TypeError, ValueError, OverflowError) as error:
+        said = type(error), re.sub(r"stream \d+", "a stream", str(error))
+    after = [(line.recorded, line.consumed) for line in channel._outgoing]
+    told = [(r - s, d - c) for (s, c), (r, d) in zip(before, after, strict=True)]
+    for index, line in enumerate(channel._outgoing):
+        if line.recorded != line.consumed:
+            channel.wait(index)
+    return said, bytes(channel.window.view()), told
+
+
+@pytest.mark.parametrize("kind", ["binary", "strict", "fifo"])
+def test_the_quick_way_and_the_checked_one_do_the_same(node: Node, kind: str) -> None:
+    print(f"seed {_SEED}")
+    draw = random.Random(_SEED)
+    node("devices=2")
+    other = pl.devices()[1]
+    with (
+        pl.Group(0, 1, rendezvous=lambda said: [said], window=256, notifies=kind) as group,
+        group.channel(0, notifies=2) as channel,
+        group.device.create_stream() as stream,
+    ):
+        closed, gone = group.device.create_stream(), group.device.allocate(8)
+        closed.close()
+        gone.close()
+        own = group.device.allocate(64)
+        own.fill(7)
+        sources = [own[:8], own[:0], own, other.allocate(8), b"12345678", gone, None, 3]
+        options: dict[str, list[Any]] = {
+            "at": [0, 64, 248, 249, 256, 257, -1, True, 2**64, 1.0, None],
+            "notify": [None, 0, 1, 2, -1, True, 2**70, "x"],
+            "stream": [None, stream, closed, 3],
+            "memory": [None, "window", "none", own, 3],
+            "nonblocking": [False, True],
+        }
+        for _ in range(1500):
+            given = {
+                name: each
+                for name, values in options.items()
+                if (each := draw.choice([_LEFT_OUT] * 3 + values[:2] * 2 + values)) is not _LEFT_OUT
+            }
+            source = draw.choice(sources)
+            ways = (pl.Channel.write, pl.Channel.write.__wrapped__)  # type: ignore[attr-defined]
+            quick, checked = (
+                _outcome(channel, partial(way, channel, source, **given), stream) for way in ways
+            )
+            assert quick == checked, (source, given)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("notify", [((0,), {}), ((1,), {"stream": None}), ((2,), {}), ((-1,), {}), (("0",), {}), ((), {})]),
+        ("wait", [((0,), {"timeout": 0.0}), ((2,), {}), ((2**80,), {}), ((0,), {"timeout": "x"}), ((), {})]),
+        ("write", [((), {}), ((b"", b""), {}), ((b"",), {"till": 3}), ((b"",), {"at": "0"})]),
+    ],
+)
+def test_what_a_call_is_told_is_what_the_checked_method_tells(
+    node: Node, name: str, given: list[tuple[tuple[Any, ...], dict[str, Any]]]
+) -> None:
+    node()
+    with (
+        pl.Group(0, 1, rendezvous=lambda said: [said]) as group,
+        group.channel(0, notifies=2) as channel,
+        group.device.create_stream() as stream,
+    ):
+        method = getattr(pl.Channel, name)
+        for positional, named in given:
+            quick, checked = (
+                _outcome(channel, partial(way, channel, *positional, **named), stream)
+                for way in (method, method.__wrapped__)
+            )
+            assert quick == checked, (positional, named)
+            if named.get("timeout") == 0.0:
+                assert "within 0 s" in str(quick[0]) and "made at test_quick_methods.py" in str(quick[0])
+
+
+@pytest.mark.parametrize("name", ["write", "notify", "wait"])
+def test_a_quick_method_is_shown_as_a_method(name: str) -> None:
+    method = getattr(pl.Channel, name)
+    checked = method.__wrapped__
+    assert inspect.signature(method) == inspect.signature(checked)
+    assert (method.__name__, method.__qualname__, method.__doc__) == (
+        name,
+        checked.__qualname__,
+        checked.__doc__,
+    )
+    assert inspect.isroutine(method)
+    assert checked.__doc__.strip().splitlines()[0] in pydoc.plain(pydoc.render_doc(pl.Channel))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'x'"):
+        method(object(), x=1)
+
+
+def test_a_closed_channel_says_so(node: Node) -> None:
+    node()
+    with pl.Group(0, 1, rendezvous=lambda said: [said]) as group:
+        channel = group.channel(0, notifies=1)
+        write, notify, wait = channel.write, channel.notify, channel.wait
+        buffer = group.device.allocate(8)
+        notify(0)
+        channel.close()
+        for call in (lambda: write(buffer), lambda: notify(0), lambda: wait(0)):
+            with pytest.raises(pl.Closed, match="was closed"):
+                call()
+
+
+def test_what_is_no_channel_yet_is_none() -> None:
+    for call in (pl.Channel.write, pl.Channel.notify, pl.Channel.wait):
+        with pytest.raises(AttributeError):
+            call(pl.Channel.__new__(pl.Channel), 0)
+
+
+def test_a_quick_method_wants_a_way_that_there_is() -> None:
+    with pytest.raises(ValueError, match="no way of this name: swim"):
+        _core.QuickMethod("swim", print)
+
+
+def test_quick_methods_are_collected() -> None:
+    def count() -> int:
+        gc.collect()
+        return sum(type(each) is _core.QuickMethod for each in gc.get_objects())
+
+    before = count()
+    for _ in range(10):
+        made: Any = _core.QuickMethod("wait", print)
+        made.itself = made
+    del made
+    assert count() == before
