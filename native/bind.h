@@ -29,6 +29,7 @@ nanobind::object site_of(uint64_t number);
 peerlane::Poll poll_here();
 // A refusal as the exception that Python's texts make of it.
 nanobind::object as_exception(const peerlane::Refusal& refusal);
+void raise_refusal(const peerlane::Refusal& refusal);   // sets it
 // Lets go of what operations kept alive; with the GIL and without any lock.
 void release_kept();
 

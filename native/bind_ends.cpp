@@ -71,18 +71,25 @@ nb::object line_at(const std::vector<nb::object>& lines, nb::handle index) {
 
 const HeldNotify& held(const nb::object& line) { return *nb::inst_ptr<HeldNotify>(line); }
 
-// The bytes are there, or queued: a refusal from here on is the program's to see.
-void tell(const StreamHandle* stream, const nb::object& line) {
+// Once something has happened a refusal is the program's to see.
+template <class Work>
+auto beyond_return(const Work& work) {
     try {
+        return work();
+    } catch (const Refusal& refusal) {
+        raise_refusal(refusal);
+        throw nb::python_error();
+    }
+}
+
+// The bytes are there, or queued.
+void tell(const StreamHandle* stream, const nb::object& line) {
+    beyond_return([&] {
         if (stream)
             submit_notify(*stream, *held(line).shared);
         else
             record_now(*held(line).shared);
-    } catch (const Refusal& refusal) {
-        nb::object error = as_exception(refusal);
-        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-        throw nb::python_error();
-    }
+    });
 }
 
 bool serve_write(ChannelEnd& end, const Arguments& given) {
@@ -136,7 +143,7 @@ bool serve_wait(ChannelEnd& end, const Arguments& given) {
         if (!given.name(i).is(names().timeout) && !(given.name(i).is(names().stream) && given.value(i).is_none())) return false;
     if (given.positional != 2) return false;
     const nb::object line = line_at(end.incoming, given.values[1]);
-    return line && consume_now(held(line), kSpinNs);
+    return line && beyond_return([&] { return consume_now(held(line), kSpinNs); });   // it may consume, and fail
 }
 
 // A method of a ChannelEnd that a way serves where it can, and a Python function otherwise.

@@ -18,11 +18,14 @@ constexpr const char* kWhyNames[] = {
     "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
     "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
     "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
-    "callback_failed", "bad_descriptor", "notify_doubled", "own_callback", "deadlock", "no_access", "not_mapped", "imported",
+    "callback_failed", "bad_descriptor", "notify_doubled", "notifies_full", "notify_order", "own_callback", "deadlock", "no_access",
+    "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks", "pending_writes",
     "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost"};
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
+
+}  // namespace
 
 void raise_refusal(const Refusal& refusal) {
     if (!refusal_hook) {
@@ -36,8 +39,6 @@ void raise_refusal(const Refusal& refusal) {
         error.restore();
     }
 }
-
-}  // namespace
 
 nb::object as_exception(const Refusal& refusal) {
     return nb::borrow(refusal_hook)(kWhyNames[static_cast<int>(refusal.why)], refusal.role, refusal.address,

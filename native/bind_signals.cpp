@@ -26,12 +26,18 @@ bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
     Notify& notify = *self.shared;
     Heap::get().check_usable();
     if (is_observed()) [[unlikely]] return false;   // a wait of a stream is told to the observer, and this is not
-    if (notify.consume()) return true;
+    std::optional<uint32_t> other;
+    const auto look = [&] {
+        if (!notify.consume(other)) return false;
+        if (other) throw out_of_order(notify, *other);
+        return true;
+    };
+    if (look()) return true;
     if (spin_ns == 0) return false;
-    const auto spin = [&notify](uint64_t until) {
+    const auto spin = [&look](uint64_t until) {
         while (now_ns() < until)
             for (unsigned looks = 0; looks < 16; ++looks)
-                if (notify.consume()) return true;
+                if (look()) return true;
         return false;
     };
     const uint64_t start = now_ns();
@@ -121,6 +127,16 @@ void bind_signals(nb::module_& m) {
         "departures"_a, "listed"_a, nb::rv_policy::take_ownership,
         "Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.");
 
+    nb::class_<CompletionsHandle>(m, "Completions", "The completion queue of one end of a channel.")
+        .def(
+            "__init__",
+            [](CompletionsHandle* self, const SignalHandle* bank) {
+                if (bank && bank->signal->bank() != Completions::kLines) throw nb::value_error("a queue has so many lines");
+                new (self) CompletionsHandle{bank ? std::make_shared<Completions>(bank->signal) : std::make_shared<Completions>()};
+            },
+            "bank"_a.none(), "In a bank of COMPLETION_LINES; without one it is this process's alone.");
+    m.attr("COMPLETION_LINES") = Completions::kLines;
+
     nb::class_<HeldNotify>(m, "Notify", "A signal line, used by this process.")
         .def(
             "__init__",
@@ -137,6 +153,13 @@ void bind_signals(nb::module_& m) {
                 Scheduler::get().share(*self->shared, signal.signal, false, index);
             },
             "kind"_a, "device"_a, "signal"_a, "index"_a = 0, "One that another process made, or a line of a bank.")
+        .def(
+            "__init__",
+            [](HeldNotify* self, const CompletionsHandle& queue, uint32_t number, uint32_t device) {
+                if (number >= Completions::kMostNumbers) throw nb::index_error("no such notify in the queue");
+                new (self) HeldNotify{Notify::queued(queue.queue, number, device)};
+            },
+            "queue"_a, "number"_a, "device"_a, "One of those of a queue.")
         .def(
             "_share",
             [](const HeldNotify& self, const LedgerHandle& ledger) {

@@ -1,10 +1,14 @@
 #pragma once
 #include "bind.h"
+#include "completions.h"
 #include "importer.h"
 #include "shared_signal.h"
 
 struct MembersHandle {
     std::shared_ptr<peerlane::Members> members;
+};
+struct CompletionsHandle {
+    std::shared_ptr<peerlane::Completions> queue;
 };
 using HeldNotify = Held<peerlane::Notify>;
 

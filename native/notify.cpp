@@ -16,6 +16,7 @@
 #include <mutex>
 #include <utility>
 
+#include "completions.h"
 #include "heap.h"
 #include "shared_signal.h"
 
@@ -33,6 +34,11 @@ constexpr uint64_t kSecond = 1'000'000'000;
 }
 
 std::atomic<uint64_t> living{0};   // notifies
+
+uint64_t next_id() {
+    static std::atomic<uint64_t> next{1};
+    return next.fetch_add(1, std::memory_order_relaxed);
+}
 
 constexpr uint32_t kLines = 63;   // with the doorbell's: two pages of memory
 constexpr uint64_t kAllFree = (uint64_t{1} << kLines) - 1;
@@ -130,12 +136,14 @@ SignalLine& Notify::signal() const {
 }
 
 bool Notify::is_recorded() const {
+    if (queue_) return !queue_->is_empty();
     const SignalLine& at = signal();
     if (kind == NotifyKind::level) return at.recorded() >= target;
     return at.recorded() != at.consumed.load(std::memory_order_acquire);
 }
 
 uint64_t Notify::record(bool& wake) {
+    if (queue_) return queue_->push(number_, wake);
     wake = false;
     SignalLine& at = signal();
     uint64_t before = at.word.load(std::memory_order_relaxed), after;
@@ -157,7 +165,12 @@ uint64_t Notify::record(bool& wake) {
 
 void Notify::fail() { signal().generation.store(target, std::memory_order_release); }
 
-bool Notify::consume() {
+bool Notify::consume(std::optional<uint32_t>& other) {
+    if (queue_) {
+        const auto found = queue_->pop();
+        if (found && *found != number_) other = found;
+        return found.has_value();
+    }
     SignalLine& at = signal();
     if (kind == NotifyKind::level) return at.recorded() >= target;
     uint64_t consumed = at.consumed.load(std::memory_order_relaxed), recorded;
@@ -200,8 +213,18 @@ Notify* Notify::record_of(std::shared_ptr<SharedSignal> event, uint64_t number, 
     return notify;
 }
 
+Notify* Notify::queued(std::shared_ptr<Completions> queue, uint32_t number, uint32_t device) {
+    Heap::get().begin_use();
+    const std::shared_ptr<SharedSignal> bank = queue->bank();
+    auto* const notify = new Notify(std::move(queue), number);
+    notify->local_ = true;
+    notify->id = next_id();
+    notify->device = device;
+    if (bank) notify->share(bank, false);
+    return notify;
+}
+
 Notify* Notify::local(NotifyKind kind, uint32_t device) {
-    static std::atomic<uint64_t> next{1};
     Heap::get().begin_use();   // another thread may have held the lock of the lines
     Lines& lines = Lines::get();
     auto place = lines.take();
@@ -210,9 +233,14 @@ Notify* Notify::local(NotifyKind kind, uint32_t device) {
     notify->line.consumed.store(0, std::memory_order_relaxed);
     notify->reset();
     notify->local_ = true;
-    notify->id = next.fetch_add(1, std::memory_order_relaxed);
+    notify->id = next_id();
     notify->device = device;
     return notify;
+}
+
+Notify::Notify(std::shared_ptr<Completions> queue, uint32_t number)
+    : line(queue->line()), kind(NotifyKind::queued), number_(number), queue_(std::move(queue)) {
+    living.fetch_add(1, std::memory_order_relaxed);
 }
 
 Notify::Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind)
@@ -231,9 +259,18 @@ Notify::~Notify() {
         ~Gone() { living.fetch_sub(1, std::memory_order_release); }
     } last;
     if (shared_ && shared_->bank() == 0 && kind != NotifyKind::level && !Heap::get().is_forked()) shared_->abandon();
-    if (!local_ || Heap::get().is_forked()) return;
+    if (!local_ || queue_ || Heap::get().is_forked()) return;
     const auto index = static_cast<uint32_t>(&line - &page->line(0));
     Lines::get().give(static_cast<LocalPage&>(*page), index);
+}
+
+Refusal not_recorded(const Notify& notify) {
+    const Why why = notify.kind == NotifyKind::queued ? Why::notifies_full : Why::notify_doubled;
+    return {.why = why, .size = Completions::kMost, .id = notify.id, .device = notify.device};
+}
+
+Refusal out_of_order(const Notify& notify, uint32_t other) {
+    return {.why = Why::notify_order, .size = other, .id = notify.id, .device = notify.device};
 }
 
 }  // namespace peerlane

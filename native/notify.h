@@ -3,8 +3,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "doorbell.h"
+#include "refusal.h"
 
 namespace peerlane {
 
@@ -28,6 +30,7 @@ enum class NotifyKind : uint8_t {
     fifo,     // consuming takes one
     strict,   // a record is refused until the one before was consumed
     level,    // one record of an event, by its number: once reached it stays so, and nothing is consumed
+    queued,   // one of several with a completion queue: consuming takes the next record, whoever's it is
 };
 
 // Lines in a sealed memfd: another process maps the same ones.
@@ -54,6 +57,7 @@ class SignalPage {
     char* base_ = nullptr;
 };
 
+class Completions;
 class SharedSignal;
 
 // One use of a line by this process.
@@ -63,15 +67,19 @@ struct Notify {
     // Record `number` of an event that processes share.
     static Notify* record_of(std::shared_ptr<SharedSignal> event, uint64_t number, uint32_t device);
 
+    // Number `number` of those of a queue.
+    static Notify* queued(std::shared_ptr<Completions> queue, uint32_t number, uint32_t device);
+
     // In a forked child: use no line that its parent has; false: the parent had notifies.
     static bool begin_anew();
 
     Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind);
 
-    // The number of the record; 0: strict, and the one before was not consumed.  `wake`: somebody waits for it.
+    // The number of the record; 0: strict, and the one before was not consumed, or the queue is full.  `wake`: somebody
+    // waits for it.
     uint64_t record(bool& wake);
-    // True when a record was there; it is consumed then.
-    bool consume();
+    // True when a record was there; it is consumed then.  `other`: what was recorded instead, if it was not this notify.
+    bool consume(std::optional<uint32_t>& other);
     bool is_recorded() const;
     // Announce a waiter, then look again: a record after this rings.
     bool announce();
@@ -88,7 +96,7 @@ struct Notify {
     void fail();
     bool has_failed() const { return signal().generation.load(std::memory_order_acquire) == target && kind == NotifyKind::level; }
 
-    const std::shared_ptr<SignalPage> page;
+    const std::shared_ptr<SignalPage> page;   // null: queued
     SignalLine& line;       // its name in this process, also when it is shared
     const NotifyKind kind;
     uint64_t target = 0;    // level: the number of the record
@@ -104,11 +112,18 @@ struct Notify {
     }
 
   private:
+    Notify(std::shared_ptr<Completions> queue, uint32_t number);
     ~Notify();
     bool local_ = false;    // its line goes back
     uint32_t index_ = 0;    // of its line in a bank
+    uint32_t number_ = 0;   // of those of its queue
+    const std::shared_ptr<Completions> queue_;
     std::shared_ptr<SharedSignal> shared_;
     std::atomic<SharedSignal*> used_{nullptr};
 };
+
+// Why it was not recorded, and why a wait for it failed.
+Refusal not_recorded(const Notify& notify);
+Refusal out_of_order(const Notify& notify, uint32_t other);
 
 }  // namespace peerlane

@@ -30,6 +30,8 @@ enum class Why : int {
     callback_failed,   // a callback raised
     bad_descriptor,    // a copy list in device memory is not one: `id` says which entry, `error` which field
     notify_doubled,    // a strict notify was recorded again before it was consumed
+    notifies_full,     // `size` records of a completion queue were not waited for
+    notify_order,      // the next record of its queue is of another notify, number `size`
     own_callback,      // a callback would wait for itself
     deadlock,          // what is waited for waits for the waiter
     no_access,         // no device that takes part may do that with the mapping: `device` its own, `other_device` the stream's

@@ -304,7 +304,7 @@ uint64_t Scheduler::notify_recorded(Notify& notify) {
     if (!is_shared) lock.lock();   // it may be about to be shared
     bool wake;
     const uint64_t number = notify.record(wake);
-    if (number == 0) throw Refusal{.why = Why::notify_doubled, .id = notify.id, .device = notify.device};
+    if (number == 0) throw not_recorded(notify);
     if (!wake) return number;
     if (is_shared) lock.lock();
     wake_waiters(notify);

@@ -328,18 +328,20 @@ void Scheduler::start_wait(Stream& stream, Op& op) {
 void Scheduler::start_notify(Stream& stream, Op& op) {
     bool wake;
     if (!op.notify->record(wake)) {
-        fail(stream, op, {.why = Why::notify_doubled, .id = op.notify->id, .device = op.notify->device});
+        fail(stream, op, not_recorded(*op.notify));
         return;
     }
     if (wake) wake_waiters(*op.notify);
 }
 
 void Scheduler::start_wait_notify(Stream& stream, Op& op) {
-    while (!op.notify->consume())
+    std::optional<uint32_t> other;
+    while (!op.notify->consume(other))
         if (!op.notify->announce()) {
             park(stream, Park::notify, op.timeout_ns);
             return;
         }
+    if (other) fail(stream, op, out_of_order(*op.notify, *other));
     if (op.notify->has_failed()) fail(stream, op, {.why = Why::cancelled, .device = stream.device});
 }
 

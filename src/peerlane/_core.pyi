@@ -416,6 +416,14 @@ def members(departures: Signal, listed: Sequence[tuple[int, int, int]]) -> Membe
     Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.
     """
 
+class Completions:
+    """The completion queue of one end of a channel."""
+
+    def __init__(self, bank: Signal | None) -> None:
+        """In a bank of COMPLETION_LINES; without one it is this process's alone."""
+
+COMPLETION_LINES: int = 66
+
 class Notify:
     """A signal line, used by this process."""
 
@@ -426,6 +434,10 @@ class Notify:
     @overload
     def __init__(self, kind: int, device: int, signal: Signal, index: int = 0) -> None:
         """One that another process made, or a line of a bank."""
+
+    @overload
+    def __init__(self, queue: Completions, number: int, device: int) -> None:
+        """One of those of a queue."""
 
     @property
     def id(self) -> int: ...

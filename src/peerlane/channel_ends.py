@@ -13,10 +13,11 @@ from peerlane.backend.interface import HandleKind
 from peerlane.buffer import Buffer
 from peerlane.errors import BadHandle, Fault
 from peerlane.handshake import Invitation, Shared
-from peerlane.notify import Notify
+from peerlane.notify import Notify, NotifyKind
 from peerlane.sharing import Handle, open_offer
 
 if TYPE_CHECKING:
+    from peerlane.device import Device
     from peerlane.group import Group
 
 WINDOW = "window"  #: the tag of a rank's window
@@ -40,24 +41,21 @@ class Ends:
     group : Group
     peer : int
     notifies : int
+    kind : NotifyKind
     """
 
-    def __init__(self, group: Group, peer: int, notifies: int) -> None:
+    def __init__(self, group: Group, peer: int, notifies: int, kind: NotifyKind) -> None:
         self.group, self.peer = group, peer
         self.is_own_process = group.members[peer].pid == group._pid
         self._bank: _core.Signal | None = None
         self._handle: Handle | None = None
         self._token = 0
-        device, kind = group.device, group._kind
-        if self.is_own_process:
-            self.lines = [device.create_notify(kind) for _ in range(notifies)]
-        elif notifies:
-            bank = self._bank = _core.Signal(device.backend.ledger, notifies)
+        self._kind = kind
+        if notifies and not self.is_own_process:
+            self._bank = _core.Signal(group.device.backend.ledger, _bank_lines(kind, notifies))
             assert group._departures is not None  # somebody is in another process
-            bank.belong_to(group._departures.members)
-            self.lines = [Notify._line(device, kind, bank, index) for index in range(notifies)]
-        else:
-            self.lines = []
+            self._bank.belong_to(group._departures.members)
+        self.lines = _lines(group.device, kind, notifies, self._bank)
         for index, line in enumerate(self.lines):
             failures.notify_names[line.id] = f"notify {index} from rank {peer} to rank {group.rank}"
 
@@ -100,13 +98,9 @@ class Ends:
             tag: self.group._import(self.peer, each.handle, seconds) for tag, each in said.memories.items()
         }
         opened = self._open_bank(call, said, seconds) if said.notifies else None
-        device, kind = self.group.device, self.group._kind
-        outgoing = []
-        for index in range(said.notifies):
-            assert opened is not None
-            line = Notify._line(device, kind, opened, index)
+        outgoing = _lines(self.group.device, self._kind, said.notifies, opened)
+        for index, line in enumerate(outgoing):
             failures.notify_names[line.id] = f"notify {index} from rank {self.group.rank} to rank {self.peer}"
-            outgoing.append(line)
         return memories, outgoing, opened
 
     def _taken(self, call: str, said: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
@@ -120,7 +114,7 @@ class Ends:
         with contextlib.closing(offer):
             if offer.detail != said.notifies:
                 raise self._false(call, f"it says {said.notifies} notifies, and offers {offer.detail}")
-            return offer.signal(self.group.device.backend.ledger, said.notifies)
+            return offer.signal(self.group.device.backend.ledger, _bank_lines(self._kind, said.notifies))
 
     def _false(self, call: str, why: str) -> BadHandle:
         return BadHandle(
@@ -137,6 +131,22 @@ class Ends:
             self._handle.close()
         if self._bank is not None:
             self._bank.let_go()
+
+
+def _bank_lines(kind: NotifyKind, notifies: int) -> int:
+    return _core.COMPLETION_LINES if kind is NotifyKind.FIFO else notifies
+
+
+def _lines(device: Device, kind: NotifyKind, count: int, bank: _core.Signal | None) -> list[Notify]:
+    """Return the notifies of one end, in a bank or of this process alone."""
+    if not count:
+        return []
+    if kind is NotifyKind.FIFO:
+        queue = _core.Completions(bank)
+        return [Notify._queued(device, queue, number) for number in range(count)]
+    if bank is None:
+        return [device.create_notify(kind) for _ in range(count)]
+    return [Notify._line(device, kind, bank, index) for index in range(count)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Fault(enum.Enum):
     CALLBACK_FAILED = "callback failed"
     BAD_DESCRIPTOR = "bad copy descriptor"
     NOTIFY_DOUBLED = "notify recorded twice"
+    NOTIFY_ORDER = "notify recorded in another order"
     NOTIFY_LEFT = "notify recorded and not consumed"
     DEADLOCK = "deadlock"
 

@@ -27,6 +27,8 @@ _REFUSALS = frozenset(
         "callback_failed",
         "bad_descriptor",
         "notify_doubled",
+        "notifies_full",
+        "notify_order",
         "own_callback",
         "deadlock",
         "pending_writes",
@@ -270,6 +272,19 @@ def explain(why: str, *numbers: Any) -> BaseException:
             return Busy(
                 f"{_notify(allocation)} is strict and was recorded again before the record before was consumed",
                 fault=Fault.NOTIFY_DOUBLED,
+                device=where,
+            )
+        case "notifies_full":
+            return Busy(
+                f"{_notify(allocation)} cannot be recorded: {size:,} records of its end were not waited for, and its "
+                "queue has room for no more",
+                device=where,
+            )
+        case "notify_order":
+            return Busy(
+                f"{_notify(allocation)} was waited for, and the next record is of notify {size} of that end, which "
+                "is consumed now: waits must come in the order of the records",
+                fault=Fault.NOTIFY_ORDER,
                 device=where,
             )
         case "own_callback":

@@ -72,7 +72,9 @@ class Group(Collectives):
         Bytes of the memory that peers write to, or that memory itself, on this rank's device.
     notifies : str
         What the notifies of its channels are: ``"binary"``: records count as one until one is consumed; ``"strict"``:
-        doubled and left over ones are failures; ``"fifo"``: each counts.  The same in all ranks.
+        doubled and left over ones are failures; ``"fifo"``: the records of one end of a channel queue up, whatever
+        notifies they are of, and a wait takes the next one, and fails if it is another notify's (``spec`` hcomm 3.9).
+        The same in all ranks.
     workspace : int
         Bytes of scratch memory for collectives, allocated by the first one; longer ones go through it in pieces.  The
         same in all ranks.
@@ -264,7 +266,7 @@ class Group(Collectives):
             begun = []
             for peer, count, title in zip(wanted, counts, titles, strict=True):
                 series = f"named.{title}" if title else "invite"
-                begun.append(self._invite(series, peer, self._registered, count))
+                begun.append(self._invite(series, peer, self._registered, count, self._kind))
                 undo.callback(begun[-1].ends.close)
             made = []
             for each in begun:
@@ -280,11 +282,11 @@ class Group(Collectives):
             self._channels += made
         return made
 
-    def _invite(self, series: str, peer: int, memories: Memories, notifies: int) -> Begun:
+    def _invite(self, series: str, peer: int, memories: Memories, notifies: int, kind: NotifyKind) -> Begun:
         """Offer a peer the next channel of a series, without waiting for it."""
         with self._lock:
             number = self._counts[peer, series] = self._counts.get((peer, series), 0) + 1
-        begun = Begun(f"{series}.{number}", Ends(self, peer, notifies))
+        begun = Begun(f"{series}.{number}", Ends(self, peer, notifies, kind))
         try:
             self._put(f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories)).encode())
         except BaseException:

@@ -62,8 +62,19 @@ class Notify(_core.Notify):
         made._begin(device, kind, bank, index)
         return made
 
+    @classmethod
+    def _queued(cls, device: Device, queue: _core.Completions, number: int) -> Notify:
+        """Return one of the notifies of a channel's end that are waited for in the order of their records."""
+        made = cls.__new__(cls)
+        _core.Notify.__init__(made, queue, number, device._native_number())
+        made._begun(device, NotifyKind.FIFO)
+        return made
+
     def _begin(self, device: Device, kind: NotifyKind, *where: Any) -> None:
         _core.Notify.__init__(self, int(kind), device._native_number(), *where)
+        self._begun(device, kind)
+
+    def _begun(self, device: Device, kind: NotifyKind) -> None:
         self.device, self.kind, self._is_closed, self._opened = device, kind, False, None
         if observers.active:
             observers.created(self)

@@ -71,7 +71,7 @@ class Signalling(_core.ChannelEnd):
         )
         if stream is None:
             line._record()
-        elif self._deliveries is None or line.kind is NotifyKind.STRICT:
+        elif self._deliveries is None or line.kind is not NotifyKind.BINARY:  # those may refuse
             self._settle(stream)
             stream._record_notify(line)
         else:

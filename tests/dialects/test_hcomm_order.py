@@ -315,3 +315,34 @@ def test_a_suspended_communicator(hcomm: ModuleType) -> None:
 
     (comm,) = run_ranks(1, body)
     assert told == [(comm, phase, "args") for phase in (2, 3, 0, 1)]
+
+
+def test_queueing_notifies_are_waited_for_in_their_order(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_HCOMM_NOTIFIES", "fifo")
+    told, seen = threading.Event(), threading.Event()
+
+    def body(rank: Rank) -> None:
+        channel = rank.channels(engine=CPU, protocol=ROCE)[1 - rank.number]
+        thread = rank.threads()
+        stream_channel = rank.channels()[1 - rank.number]
+        if rank.number == 0:
+            for index in (2, 0, 0):
+                ok(hcomm.HcommChannelNotifyRecord(channel, index))
+            ok(hcomm.HcommChannelNotifyRecordOnThread(thread, stream_channel, 3))
+            rank.sync()
+            told.set()
+            assert seen.wait(WAIT)
+            return
+        assert told.wait(WAIT)
+        assert code(hcomm.HcommChannelNotifyWait(channel, 1, WAIT)) == 19
+        assert "the next record is of notify 2" in explain()
+        ok(hcomm.HcommChannelNotifyWait(channel, 0, WAIT))
+        ok(hcomm.HcommChannelNotifyWaitOnThread(0, channel, 0, WAIT))
+        assert code(hcomm.HcommChannelNotifyWait(channel, 0, 1)) == 9
+        ok(hcomm.HcommChannelNotifyWaitOnThread(thread, stream_channel, 0, WAIT))
+        assert acl.rt.synchronize_stream(rank.stream) == 507000
+        seen.set()
+
+    run_ranks(2, body)

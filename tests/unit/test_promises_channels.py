@@ -119,6 +119,31 @@ def test_notify_doubled_on_channel(node: Node, streamed: bool) -> None:
         channel.wait(1, timeout=20)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+def test_notify_queue_full(node: Node, streamed: bool) -> None:
+    node()
+    with group_of("fifo") as group, group.channel(0) as channel, group.device.create_stream() as stream:
+        for _ in range(1024):
+            channel.notify(1)
+        with pytest.raises(pl.Busy, match=r"1,024 records of its end") as full:
+            channel.notify(1, stream=stream if streamed else None)
+            stream.sync()
+        assert full.value.fault is Fault.BUSY
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_wait_out_of_order(node: Node, streamed: bool) -> None:
+    node()
+    with group_of("fifo") as group, group.channel(0) as channel, group.device.create_stream() as stream:
+        channel.notify(1)
+        channel.notify(0)
+        with pytest.raises(pl.Busy, match=r"notify 0 from rank 0 to rank 0.*is of notify 1") as other:
+            channel.wait(0, stream=stream if streamed else None)
+            stream.sync()
+        assert other.value.fault is Fault.NOTIFY_ORDER
+        channel.wait(0, timeout=20)
+
+
 def test_channel_close_left(node: Node) -> None:
     node()
     group = group_of("strict")

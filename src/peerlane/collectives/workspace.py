@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.channel_ends import WINDOW
 from peerlane.errors import Busy, Fault, InvalidValue
+from peerlane.notify import NotifyKind
 
 if TYPE_CHECKING:
     from peerlane.buffer import Buffer
@@ -90,9 +91,11 @@ class Channels(dict[int, "Channel"]):
         super().__init__()
         self._group, self._peers, self._begun = group, peers, dict[int, "Begun"]()
         self._nbytes = memories[WINDOW][0].size
+        # Several things are under way at a time here, and what comes first is waited for last.
+        kind = NotifyKind.BINARY if group._kind is NotifyKind.FIFO else group._kind
         try:
             for peer in peers:
-                self._begun[peer] = group._invite("collectives", peer, memories, _NOTIFIES)
+                self._begun[peer] = group._invite("collectives", peer, memories, _NOTIFIES, kind)
         except BaseException:
             self.close()
             raise

@@ -103,6 +103,7 @@ FAULTS: Mapping[Fault, int] = MappingProxyType(
         Fault.CALLBACK_FAILED: Code.RT_INTERNAL_ERROR,
         Fault.BAD_DESCRIPTOR: Code.RT_PARAM_INVALID,
         Fault.NOTIFY_DOUBLED: Code.RT_INTERNAL_ERROR,
+        Fault.NOTIFY_ORDER: Code.RT_INTERNAL_ERROR,
         Fault.NOTIFY_LEFT: Code.RT_INTERNAL_ERROR,
         Fault.DEADLOCK: Code.RT_STREAM_SYNC_TIMEOUT,
     }
@@ -156,6 +157,7 @@ REMEDIES: Mapping[Fault, str] = MappingProxyType(
         Fault.CALLBACK_FAILED: "look at what the callback raised",
         Fault.BAD_DESCRIPTOR: "write it with acl.rt.set_memcpy_desc, or copy a whole one over it",
         Fault.NOTIFY_DOUBLED: "wait for the notify between two records",
+        Fault.NOTIFY_ORDER: "wait for notifies in the order of their records",
         Fault.NOTIFY_LEFT: "wait for each notify that is recorded",
         Fault.DEADLOCK: "submit what the cause misses, in another order",
         Fault.DEVICE_FAULT: "give the system more memory, or allocate less",

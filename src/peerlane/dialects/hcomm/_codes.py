@@ -69,6 +69,7 @@ FAULTS: Mapping[Fault, int] = MappingProxyType(
         Fault.CALLBACK_FAILED: _INTERNAL,
         Fault.BAD_DESCRIPTOR: PARA,
         Fault.NOTIFY_DOUBLED: _INTERNAL,
+        Fault.NOTIFY_ORDER: _NETWORK,
         Fault.NOTIFY_LEFT: _INTERNAL,
         Fault.DEADLOCK: TIMEOUT,
     }
@@ -119,6 +120,7 @@ REMEDIES: Mapping[Fault, str] = MappingProxyType(
         Fault.CALLBACK_FAILED: "look at what the callback raised",
         Fault.BAD_DESCRIPTOR: "write the list anew",
         Fault.NOTIFY_DOUBLED: "wait for the notify between two records",
+        Fault.NOTIFY_ORDER: "wait for notifies in the order of their records, or use binary ones",
         Fault.NOTIFY_LEFT: "wait for every notify that is recorded",
         Fault.DEADLOCK: "submit what the cause misses, in another order",
     }

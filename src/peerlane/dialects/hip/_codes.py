@@ -52,6 +52,7 @@ FAULTS: Mapping[Fault, str] = MappingProxyType(
         Fault.CALLBACK_FAILED: "hipErrorLaunchFailure",
         Fault.BAD_DESCRIPTOR: "hipErrorInvalidValue",
         Fault.NOTIFY_DOUBLED: "hipErrorIllegalState",
+        Fault.NOTIFY_ORDER: "hipErrorIllegalState",
         Fault.NOTIFY_LEFT: "hipErrorIllegalState",
         Fault.DEADLOCK: "hipErrorLaunchTimeOut",
     }
@@ -102,6 +103,7 @@ REMEDIES: Mapping[Fault, str] = MappingProxyType(
         Fault.CALLBACK_FAILED: "look at what the callback raised",
         Fault.BAD_DESCRIPTOR: "write the descriptor anew",
         Fault.NOTIFY_DOUBLED: "wait between two records",
+        Fault.NOTIFY_ORDER: "wait in the order of the records",
         Fault.NOTIFY_LEFT: "wait for each record",
         Fault.DEADLOCK: "submit what the cause misses, in another order",
         Fault.DEVICE_FAULT: "give the system more memory, or allocate less",

@@ -1,0 +1,106 @@
+// Completion queues: many threads that record and take, a full one, and one in which somebody else writes.
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+#include "check.h"
+#include "completions.h"
+#include "shared_signal.h"
+
+using namespace peerlane;
+
+namespace {
+
+void order() {
+    Completions queue;
+    bool wake = true;
+    CHECK(queue.is_empty() && !queue.pop());
+    for (uint64_t round = 0; round < 3; ++round) {
+        for (uint32_t i = 0; i < Completions::kMost; ++i) {
+            CHECK(queue.push(i * 7 % 64, wake) == round * Completions::kMost + i + 1);
+            CHECK(!wake);
+        }
+        CHECK(queue.push(1, wake) == 0 && !wake);
+        for (uint32_t i = 0; i < Completions::kMost; ++i) CHECK(queue.pop() == i * 7 % 64);
+        CHECK(queue.is_empty());
+    }
+    queue.line().word.fetch_or(SignalLine::kWaiter);
+    CHECK(queue.push(Completions::kMostNumbers - 1, wake) != 0 && wake);
+    CHECK(queue.pop() == Completions::kMostNumbers - 1);
+}
+
+// Each record is taken once, and those of one thread in its order.
+void at_once(uint32_t each) {
+    constexpr uint32_t kThreads = 3;
+    Completions queue;
+    std::vector<std::thread> threads;
+    std::vector<std::vector<uint32_t>> taken(2);
+    std::atomic<uint32_t> left{kThreads * each};
+    for (uint32_t producer = 0; producer < kThreads; ++producer)
+        threads.emplace_back([&queue, producer, each] {
+            bool wake;
+            for (uint32_t i = 0; i < each; ++i)
+                while (queue.push(producer << 12 | i % 4096, wake) == 0) std::this_thread::yield();
+        });
+    for (auto& mine : taken)
+        threads.emplace_back([&queue, &mine, &left] {
+            while (left.load() != 0)
+                if (const auto found = queue.pop()) {
+                    mine.push_back(*found);
+                    left.fetch_sub(1);
+                } else {
+                    std::this_thread::yield();
+                }
+        });
+    for (auto& thread : threads) thread.join();
+    std::vector<uint32_t> counts(kThreads);
+    for (const auto& mine : taken)
+        for (const uint32_t found : mine) ++counts.at(found >> 12);
+    for (const uint32_t count : counts) CHECK(count == each);
+}
+
+void one_taker(uint32_t each) {
+    Completions queue;
+    std::thread producer([&queue, each] {
+        bool wake;
+        for (uint32_t i = 0; i < each; ++i)
+            while (queue.push(i % 65536, wake) == 0) std::this_thread::yield();
+    });
+    for (uint32_t i = 0; i < each;)
+        if (const auto found = queue.pop())
+            CHECK(*found == i++ % 65536);
+        else
+            std::this_thread::yield();
+    producer.join();
+    CHECK(queue.is_empty());
+}
+
+// Whatever lies in the page, a look ends, and gives a number that is none of ours at worst.
+void hostile(std::mt19937_64& random) {
+    for (int round = 0; round < 2000; ++round) {
+        Completions queue;
+        auto* const words = reinterpret_cast<std::atomic<uint64_t>*>(&queue.line());
+        for (int write = 0; write < 64; ++write) {
+            const uint64_t value = std::array<uint64_t, 6>{0, 1, UINT64_MAX, random(), random() % 4096, 1ULL << 16}[random() % 6];
+            words[random() % (Completions::kLines * sizeof(SignalLine) / 8)] = value;
+            words[random() % 32] = value;
+        }
+        bool wake;
+        for (int i = 0; i < 8; ++i) {
+            queue.push(3, wake);
+            const auto found = queue.pop();
+            CHECK(!found || *found < Completions::kMostNumbers);
+        }
+    }
+}
+
+}  // namespace
+
+int main() {
+    auto random = seeded("test_completions");
+    RUN(order());
+    RUN(at_once(static_cast<uint32_t>(scaled(20'000, 1'000'000))));
+    RUN(one_taker(static_cast<uint32_t>(scaled(100'000, 5'000'000))));
+    RUN(hostile(random));
+    return 0;
+}
