@@ -78,6 +78,8 @@ class Group(Collectives):
     workspace : int
         Bytes of scratch memory for collectives, allocated by the first one; longer ones go through it in pieces.  The
         same in all ranks.
+    wait_timeout : float, optional
+        Seconds that a collective waits for a peer at a time; then it fails with ``WaitTimeout``.
     name : str
         Tells the groups of a program apart that are made at the same time.
     timeout : float, optional
@@ -113,6 +115,7 @@ class Group(Collectives):
         window: int | Buffer = 1 << 20,
         notifies: str = "binary",
         workspace: int = 8 << 20,
+        wait_timeout: float | None = None,
         name: str = "world",
         timeout: float | None = 60.0,
     ) -> None:
@@ -129,7 +132,7 @@ class Group(Collectives):
         if device is not None and not isinstance(device, Device):
             raise TypeError(f"{call}: device must be a Device or None, not {type(device).__name__}")
         checked_timeout(call, timeout)
-        self._prepare_collectives(call, workspace)
+        self._prepare_collectives(call, workspace, wait_timeout)
         with contextlib.ExitStack() as undo:
             patience = 1e9 if timeout is None else timeout
             meeting = meet(call, rank, size, rendezvous, name=name, timeout=patience)

@@ -43,6 +43,11 @@ def number_of(call: str, dtype: npt.DTypeLike, op: str) -> int:
     return _NUMBERS[_name(call, dtype), op]
 
 
+def names_of(number: int) -> tuple[str, str]:
+    """Return the names of the type and the operation of what :func:`number_of` returned."""
+    return _TYPES[number // len(_OPERATIONS)], _OPERATIONS[number % len(_OPERATIONS)]
+
+
 def width_of(number: int) -> int:
     """Return the bytes of an element of the reduction that :func:`number_of` returned."""
     return _WIDTHS[number // len(_OPERATIONS)]

@@ -38,18 +38,22 @@ def run_ranks(
     work: Callable[[pl.Group], T],
     *,
     ends_together: bool = True,
+    closes: bool = True,
     each: Sequence[Mapping[str, Any]] = (),
     **options: Any,
 ) -> list[T]:
     """Let ``size`` threads be the ranks of a group; return what ``work`` returned in each, in order.
 
-    ``each`` has what only one rank is given.
+    ``each`` has what only one rank is given.  Without ``closes`` the groups are the caller's to close.
     """
     met, name = Exchange(size), f"ranks{next(_names)}"
 
     def rank(number: int) -> T:
         given = {**options, **(each[number] if each else {})}
-        with pl.Group(number, size, rendezvous=met.of(number), name=name, **given) as group:
+        made = pl.Group(number, size, rendezvous=met.of(number), name=name, **given)
+        if not closes:
+            return work(made)
+        with made as group:
             found = work(group)
             if ends_together:
                 group.barrier()  # nobody leaves while others still use what it has

@@ -190,6 +190,77 @@ def test_bytes_go_where_they_should(size: int, nbytes: int) -> None:
     moves_everything(size, nbytes)
 
 
+@pytest.mark.parametrize("layout", ["side by side", "apart"])
+@pytest.mark.parametrize("size", SIZES)
+def test_parts_of_any_sizes(size: int, layout: str) -> None:
+    sizes = [(0, 8, 4104, 120_000)[(rank + 1) % 4] for rank in range(size)]
+    gap = 0 if layout == "side by side" else 64
+    at = [sum(sizes[:rank]) + gap * (rank + 1) for rank in range(size)] if gap else None
+    whole = sum(sizes) + gap * size
+
+    def work(group: pl.Group, stream: pl.Stream | None) -> None:
+        mine = group.rank
+        starts = at or [sum(sizes[:rank]) for rank in range(size)]
+        want = np.full(whole, 0xAA, np.uint8)
+        for rank, (start, nbytes) in enumerate(zip(starts, sizes, strict=True)):
+            want[start : start + nbytes] = values("float32", nbytes, rank)
+        got, in_place = np.full(whole, 0xAA, np.uint8), np.full(whole, 0xAA, np.uint8)
+        in_place[starts[mine] :][: sizes[mine]] = values("float32", sizes[mine], mine)
+        part = device_bytes(group, values("float32", sizes[mine], mine))
+        group.all_gather_v(got, part, receives=sizes, receives_at=at, stream=stream)
+        group.all_gather_v(in_place, receives=sizes, receives_at=at, stream=stream)
+        sources = [values("float32", whole, rank, 7) for rank in range(size)]
+        source, combined = sources[mine].copy(), np.zeros(sizes[mine], np.uint8)
+        group.reduce_scatter_v(combined, source, sends=sizes, sends_at=at, dtype="float32", stream=stream)
+        done(stream)
+        assert np.array_equal(got, want) and np.array_equal(in_place, want)
+        assert np.array_equal(source, sources[mine])
+        shared = slice(starts[mine], starts[mine] + sizes[mine])
+        result = folded([each[shared] for each in sources], "float32", "sum")
+        assert np.array_equal(combined, result)
+        group.reduce_scatter_v(
+            source[shared], source, sends=sizes, sends_at=at, dtype="float32", stream=stream
+        )
+        done(stream)
+        assert np.array_equal(source[shared], result)
+
+    each_way(size, work)
+
+
+@pytest.mark.timeout(60)
+def test_one_thread_calls_for_all_ranks() -> None:
+    """Nothing blocks the caller on a stream, the first collective of each kind neither."""
+    size, count = 3, 30_000
+    groups: list[pl.Group] = []
+    run_ranks(
+        size, lambda group: groups.append(group), ends_together=False, closes=False, workspace=WORKSPACE
+    )
+    groups.sort(key=lambda group: group.rank)
+    streams = [group.device.create_stream() for group in groups]
+    ranks = list(zip(groups, streams, strict=True))
+    for algorithm in ALGORITHMS:
+        parts = [np.arange(count, dtype=np.float32) + rank for rank in range(size)]
+        for group, stream in ranks:
+            group.all_reduce(parts[group.rank], dtype="float32", algorithm=algorithm, stream=stream)
+        for stream in streams:
+            stream.sync(30)
+        want = 3 * np.arange(count, dtype=np.float32) + 3
+        assert all(np.array_equal(part, want) for part in parts), algorithm
+    got = [np.zeros(500_000, np.uint8) for _ in groups]
+    with groups[0].device.create_stream() as back, groups[2].device.create_stream() as forth:
+        groups[0].send(np.full(500_000, 5, np.uint8), 2, stream=streams[0])
+        groups[0].recv(got[0], 2, stream=back)
+        groups[2].send(np.full(500_000, 6, np.uint8), 0, stream=streams[2])
+        groups[2].recv(got[2], 0, stream=forth)
+    assert got[0][-1] == 6 and got[2][-1] == 5
+    for group, stream in ranks:
+        group.barrier(stream=stream)
+    for stream in streams:
+        stream.close()
+    for group in groups:
+        group.close()
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_messages_arrive_in_order_whatever_their_sizes(size: int) -> None:
     sizes = (1, 100_000, 0, 7, 300_001)

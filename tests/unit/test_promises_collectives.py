@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,6 +60,114 @@ def test_barrier_other_workspace(node: Node) -> None:
     told = run_ranks(2, work, ends_together=False, each=[{"workspace": 1 << 20}, {"workspace": 2 << 20}])
     # The slower one may find that the other has gone.
     assert any(each.fault is Fault.BAD_CONFIG and "workspace" in str(each) for each in told)
+
+
+Both = tuple[Call, Call]
+
+
+@pytest.mark.parametrize(
+    ("calls", "why"),
+    [
+        (
+            (lambda group: group.barrier(), lambda group: group.broadcast(np.zeros(5, np.uint8))),
+            "as collective 2, rank . calls (barrier|broadcast of 5 bytes from rank 0), and rank . calls",
+        ),
+        (
+            (
+                lambda group: group.all_reduce(np.zeros(4), dtype="float64"),
+                lambda group: group.all_reduce(np.zeros(5), dtype="float64"),
+            ),
+            "all_reduce of (32|40) bytes, sum of float64, one-shot",
+        ),
+        (
+            (
+                lambda group: group.all_gather_v(np.zeros(9, np.uint8), receives=[4, 5]),
+                lambda group: group.all_gather_v(np.zeros(9, np.uint8), receives=[5, 4]),
+            ),
+            r"all_gather_v of \[., .\] bytes",
+        ),
+        (
+            (
+                lambda group: group.all_to_all_v(np.zeros(9), np.zeros(9), receives=[8, 8], sends=[8, 8]),
+                lambda group: group.all_to_all_v(np.zeros(9), np.zeros(9), receives=[16, 8], sends=[8, 8]),
+            ),
+            "as number 1 of its lane, rank . .* bytes as a part, and rank",
+        ),
+        (
+            (
+                lambda group: group.send(np.zeros(8), 1),
+                lambda group: group.recv(np.zeros(9), 0),
+            ),
+            "rank (0 sends 64|1 receives 72) bytes as a message, and rank (1 receives 72|0 sends 64) as a message",
+        ),
+        (
+            (
+                lambda group: group.send(np.zeros(8), 1),
+                lambda group: group.all_to_all_v(np.zeros(9), np.zeros(9), receives=[64, 8], sends=[8, 8]),
+            ),
+            "as a part, and rank . .* as a message|as a message, and rank . .* as a part",
+        ),
+    ],
+)
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_ranks_call_different(node: Node, calls: Both, why: str, order: tuple[int, int]) -> None:
+    """The second to call is told; the first is told at once, or that the other has gone."""
+    node()
+    has_called = threading.Event()
+
+    def work(group: pl.Group) -> pl.Error | None:
+        group.barrier()
+        with group.device.create_stream() as stream:
+            call = calls[group.rank]
+            if group.rank == order[0]:
+                try:
+                    call(Queued(group, stream))
+                finally:
+                    has_called.set()
+                try:
+                    stream.sync(30)
+                except pl.Error as error:
+                    return error
+                return None  # a message that left this rank is not this one's any more
+            assert has_called.wait(30)
+            with pytest.raises(pl.InvalidValue, match=why):
+                call(Queued(group, stream))
+            with pytest.raises(pl.Closed, match="ended with a failure"):
+                group.barrier()
+        return None
+
+    told = run_ranks(2, work, ends_together=False)[order[0]]
+    assert told is None or isinstance(told, pl.PeerLost)
+
+
+class Queued:
+    """A group whose collectives are queued on a stream."""
+
+    def __init__(self, group: pl.Group, stream: pl.Stream) -> None:
+        self._group, self._stream = group, stream
+
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(getattr(self._group, name), stream=self._stream)
+
+
+def test_barrier_peer_missing(node: Node) -> None:
+    node()
+    over = threading.Event()
+
+    def work(group: pl.Group) -> None:
+        group.barrier()
+        if group.rank:
+            assert over.wait(30)
+            return
+        try:
+            with group.device.create_stream() as stream:
+                group.barrier(stream=stream)
+                with pytest.raises(pl.WaitTimeout):
+                    stream.sync()
+        finally:
+            over.set()
+
+    run_ranks(2, work, ends_together=False, wait_timeout=0.2)
 
 
 def test_broadcast_refused(node: Node) -> None:
@@ -121,6 +232,51 @@ def test_all_reduce_overlap(node: Node) -> None:
                 call()
 
     run_ranks(2, work)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (lambda group: group.all_gather_v(np.zeros(5, np.uint8), receives=[5]), "2 numbers of bytes"),
+        (
+            lambda group: group.all_gather_v(np.zeros(5, np.uint8), bytes(2), receives=[4, 1]),
+            "part of dst has",
+        ),
+    ],
+)
+def test_all_gather_v_refused(node: Node, call: Call, why: str) -> None:
+    refused(node, call, why)
+
+
+def test_all_gather_v_outside(node: Node) -> None:
+    outside(node, lambda group: group.all_gather_v(np.zeros(5, np.uint8), receives=[3, 3]))
+
+
+def outside(node: Node, call: Call) -> None:
+    node()
+
+    def work(group: pl.Group) -> None:
+        with pytest.raises(pl.BadAddress) as told:
+            call(group)
+        assert told.value.fault is Fault.OUT_OF_BOUNDS
+        group.barrier()
+
+    run_ranks(2, work)
+
+
+@pytest.mark.parametrize(
+    ("sends", "why"), [([8, 7], "no whole number"), ([8, 8, 8], "2 numbers"), ([16, 16], "part of src has")]
+)
+def test_reduce_scatter_v_refused(node: Node, sends: list[int], why: str) -> None:
+    def call(group: pl.Group) -> None:
+        group.reduce_scatter_v(
+            np.zeros(sends[group.rank] if sends[0] == 8 else 9, np.uint8),
+            np.zeros(9),
+            sends=sends,
+            dtype="float64",
+        )
+
+    refused(node, call, why)
 
 
 def test_reduce_scatter_refused(node: Node) -> None:

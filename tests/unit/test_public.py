@@ -108,8 +108,8 @@ ATTRIBUTES = {
     peerlane.Physical: "close device export export_fd id is_closed is_imported is_read_only open open_fd size",
     peerlane.AddressRange: "access address close device grow is_closed map mappings set_access size unmap",
     peerlane.Handle: "allow close importers is_closed",
-    peerlane.Group: "all_gather all_reduce all_to_all all_to_all_v barrier broadcast channel channels close "
-    "deregister is_closed recv reduce reduce_scatter register scatter send",
+    peerlane.Group: "all_gather all_gather_v all_reduce all_to_all all_to_all_v barrier broadcast channel channels "
+    "close deregister is_closed recv reduce reduce_scatter reduce_scatter_v register scatter send",
     peerlane.Channel: "close drain fence is_closed notifies notify peer_notifies read read_blocks read_reduce route "
     "wait write write_blocks write_reduce",
 }

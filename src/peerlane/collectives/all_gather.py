@@ -1,6 +1,7 @@
 """All-gather, pulled: each rank lays a piece of its part into its own memory, and all others read it there.
 
-Passes over the whole result, at each rank: one, and one more over its own part.
+Parts may be of any sizes: a rank whose part has no more pieces lays nothing.  Passes over the whole result, at each
+rank: one, and one more over its own part.
 """
 
 from __future__ import annotations
@@ -12,30 +13,36 @@ from peerlane.copies import copy
 
 if TYPE_CHECKING:
     from peerlane.buffer import Buffer
-    from peerlane.collectives.workspace import Workspace
+    from peerlane.collectives.workspace import Step, Workspace
     from peerlane.stream import Stream
 
 
-def all_gather(work: Workspace, dst: Buffer, src: Buffer, stream: Stream | None) -> None:
-    """Have the parts of all ranks side by side in ``dst``; ``src`` may be this rank's part of it."""
-    each, cuts, steps = src.size, pieces(src.size, work.slot), []
+def all_gather(
+    work: Workspace, dst: Buffer, src: Buffer, at: list[int], sizes: list[int], stream: Stream | None
+) -> None:
+    """Have the parts of all ranks in ``dst``, where ``at`` says; ``src`` may be this rank's part of it."""
+    cuts = [pieces(nbytes, work.slot) for nbytes in sizes]
+    steps: list[Step] = []
 
     def offer(number: int) -> None:
-        first, last = cuts[number]
         step = work.board.begin(stream)
         steps.append(step)
-        copy(step.mine(work.rank, last - first), src[first:last], stream=stream)
-        for peer in work.others:
-            step.tell_data(peer)
+        if number < len(cuts[work.rank]):
+            first, last = cuts[work.rank][number]
+            copy(step.mine(work.rank, last - first), src[first:last], stream=stream)
+            for peer in work.others:
+                step.tell_data(peer)
 
     def collect(number: int) -> None:
-        (first, last), step = cuts[number], steps[number]
+        step = steps[number]
         for peer in work.others:
-            step.await_data(peer)
-            step.read(peer, peer, dst[peer * each + first : peer * each + last])
+            if number < len(cuts[peer]):
+                first, last = cuts[peer][number]
+                step.await_data(peer)
+                step.read(peer, peer, dst[at[peer] + first : at[peer] + last])
         step.end()
 
-    own = dst[work.rank * each : (work.rank + 1) * each]
+    own = dst[at[work.rank] : at[work.rank] + src.size]
     if own.address != src.address:
         copy(own, src, stream=stream)
-    pipelined(len(cuts), offer, collect)
+    pipelined(max(map(len, cuts)), offer, collect)

@@ -19,4 +19,4 @@ def barrier(work: Workspace, stream: Stream | None) -> None:
     for channel in channels:
         channel.notify(notify, stream=stream)
     for channel in channels:
-        channel.wait(notify, stream=stream)
+        channel.wait(notify, stream=stream, timeout=work.timeout)

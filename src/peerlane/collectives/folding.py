@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from peerlane.copies import copy, reduce
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from peerlane.buffer import Buffer
     from peerlane.stream import Stream
 
@@ -22,8 +20,11 @@ if TYPE_CHECKING:
 class Operation:
     """What combines elements: their type, and ``sum``, ``prod``, ``max`` or ``min``."""
 
-    dtype: npt.DTypeLike
+    dtype: str
     op: str
+
+    def __str__(self) -> str:
+        return f"{self.op} of {self.dtype}"
 
     def combine(self, dst: Buffer, src: Buffer, stream: Stream | None) -> None:
         """Combine ``src`` into ``dst``."""

@@ -1,6 +1,7 @@
 """Reduce-scatter: each rank writes to all others what is in their parts, and combines its own part.
 
-Passes at each rank over a source of n parts: ``(n - 1) / n`` written, ``(n - 1) / n`` combined, ``1 / n`` copied.
+Parts may be of any sizes: a rank whose part has no more pieces is written nothing.  Passes at each rank over a source
+of n equal parts: ``(n - 1) / n`` written, ``(n - 1) / n`` combined, ``1 / n`` copied.
 """
 
 from __future__ import annotations
@@ -18,26 +19,36 @@ if TYPE_CHECKING:
 
 
 def reduce_scatter(
-    work: Workspace, dst: Buffer, src: Buffer, operation: Operation, stream: Stream | None
+    work: Workspace,
+    dst: Buffer,
+    src: Buffer,
+    at: list[int],
+    sizes: list[int],
+    operation: Operation,
+    stream: Stream | None,
 ) -> None:
-    """Have the combination of this rank's parts in ``dst``, which may be this rank's part of ``src``."""
-    rank, each, cuts = work.rank, dst.size, pieces(dst.size, work.slot)
+    """Have the combination of this rank's parts in ``dst``; ``at`` says where the ranks' parts of ``src`` are."""
+    rank, cuts = work.rank, [pieces(nbytes, work.slot) for nbytes in sizes]
     steps: list[Step] = []
 
     def hand_out(number: int) -> None:
-        first, last = cuts[number]
         step = work.board.begin(stream)
         steps.append(step)
         for peer in work.others:
-            step.write(peer, src[peer * each + first : peer * each + last])
+            if number < len(cuts[peer]):
+                first, last = cuts[peer][number]
+                step.write(peer, src[at[peer] + first : at[peer] + last])
 
     def combine(number: int) -> None:
-        (first, last), step = cuts[number], steps[number]
-        for peer in work.others:
-            step.await_data(peer)
-        own = src[rank * each + first : rank * each + last]
-        slots = [step.mine(one, last - first) for one in range(work.size)]
-        copy(dst[first:last], operation.fold(rank, work.size, own, slots.__getitem__, stream), stream=stream)
+        step = steps[number]
+        if number < len(cuts[rank]):
+            first, last = cuts[rank][number]
+            for peer in work.others:
+                step.await_data(peer)
+            own = src[at[rank] + first : at[rank] + last]
+            slots = [step.mine(one, last - first) for one in range(work.size)]
+            result = operation.fold(rank, work.size, own, slots.__getitem__, stream)
+            copy(dst[first:last], result, stream=stream)
         step.end()
 
-    pipelined(len(cuts), hand_out, combine)
+    pipelined(max(map(len, cuts)), hand_out, combine)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 
 _LONG = 4 << 20  # bytes; from here on waits are long too, and a stream waits better than a call
+
+#: Of all groups in this process, for ranks that one thread drives.
+_here: weakref.WeakSet[Turns] = weakref.WeakSet()
+_here_lock = threading.Lock()
 
 #: ``"to"`` or ``"from"``, and the peer.
 Lane: TypeAlias = "tuple[str, int]"
@@ -32,16 +37,20 @@ class Turns:
     group : Group
     nbytes : int
         Of the workspace.
+    timeout : float or None
+        Seconds that a collective waits for a peer at a time.
     """
 
-    def __init__(self, group: Group, nbytes: int) -> None:
-        self._group, self._nbytes = group, nbytes
+    def __init__(self, group: Group, nbytes: int, timeout: float | None) -> None:
+        self._group, self._nbytes, self._timeout = group, nbytes, timeout
         self._work: Workspace | None = None
         self._lasts: dict[Lane | None, Event] = {}  # None: of the collectives
         self._own: dict[Lane | None, Stream] = {}
         self._failure = ""
         self._lock = threading.Lock()
         self._running: dict[Lane | None, threading.Lock] = {}
+        with _here_lock:
+            _here.add(self)
 
     def run(
         self,
@@ -51,26 +60,29 @@ class Turns:
         *what: Any,
         lane: Lane | None = None,
         nbytes: int = 0,
+        said: str = "",
+        pairs: tuple[list[int], list[int]] | None = None,
     ) -> None:
         """Run a collective of so many bytes behind those before it, or queue it on a stream.
 
+        All ranks must say the same of it; of ``pairs``, the bytes from and to each rank, what two say must agree.
         One that fails half-way leaves nobody knows which records behind: the channels end, so that no peer waits for
         this rank, and there are no more collectives.
         """
         with self._lock:
             self._check_sound(call)
-            try:
-                work = self._work = self._work or Workspace(self._group, self._nbytes)
-            except BaseException as error:
-                self._fail(call, error)
-                raise
+            is_first = self._work is None
+            work = self._made(call)
             running = self._running.setdefault(lane, threading.Lock())
+        if is_first:
+            self._prepare_neighbours(call)
         with running:
             with self._lock:
                 self._check_sound(call)
                 before = [last for each, last in self._lasts.items() if lane is None or each in (None, lane)]
             try:
                 last = None
+                self._agree(call, work, said, lane, nbytes, pairs)
                 if stream is not None:
                     last = self._queue(work, stream, lane, before, algorithm, what)
                 elif nbytes < _LONG:
@@ -91,6 +103,55 @@ class Turns:
                 self._lasts.pop(lane, None)
                 if last is not None:
                     self._lasts[lane] = last
+
+    def _made(self, call: str) -> Workspace:
+        try:
+            self._work = self._work or Workspace(self._group, self._nbytes, self._timeout)
+        except BaseException as error:
+            self._fail(call, error)
+            raise
+        return self._work
+
+    def _prepare_neighbours(self, call: str) -> None:
+        """Offer the channels of the group's other ranks in this process: this thread may have to call them too.
+
+        Their locks are taken one by one, and not under this one's: they prepare this one.
+        """
+        with _here_lock:
+            others = [each for each in _here if each is not self and each._is_beside(self._group)]
+        for each in others:
+            with each._lock:
+                if not each._failure:
+                    each._made(call)
+
+    def _is_beside(self, group: Group) -> bool:
+        mine = self._group
+        return (
+            getattr(mine, "_key", None) == group._key
+            and mine.size == group.size
+            and getattr(mine, "members", None) is not None
+        )
+
+    @staticmethod
+    def _agree(
+        call: str,
+        work: Workspace,
+        said: str,
+        lane: Lane | None,
+        nbytes: int,
+        pairs: tuple[list[int], list[int]] | None,
+    ) -> None:
+        agreement = work.agreement
+        if lane is not None:
+            way, peer = lane
+            agreement.moves(call, peer, nbytes, out=way == "to", in_collective=False)
+            return
+        agreement.calls(call, said)
+        if pairs is not None:
+            takes, gives = pairs
+            for peer in work.others:
+                agreement.moves(call, peer, takes[peer], out=False, in_collective=True)
+                agreement.moves(call, peer, gives[peer], out=True, in_collective=True)
 
     def _queue(
         self,

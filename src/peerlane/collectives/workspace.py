@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from typing import TYPE_CHECKING
 
 from peerlane.channel_ends import WINDOW
-from peerlane.errors import Busy, Fault, InvalidValue
+from peerlane.collectives.agreement import SAID, Agreement, bytes_for
+from peerlane.errors import Busy, Cancelled, Fault, InvalidValue
 from peerlane.notify import NotifyKind
 
 if TYPE_CHECKING:
@@ -37,28 +39,39 @@ class Workspace:
     group : Group
     nbytes : int
         Of scratch memory, at about.
+    timeout : float or None
+        Seconds that it waits for a peer at a time.
 
     Attributes
     ----------
     rank, size : int
+    timeout : float or None
     slot : int
         Bytes that one rank can leave in another's memory at a time; a multiple of 64.
     others : list of int
         The other ranks, from the next one on and round.
     board : Board
     lanes : Lanes
+    agreement : Agreement
     """
 
-    def __init__(self, group: Group, nbytes: int) -> None:
-        self.rank, self.size = group.rank, group.size
+    def __init__(self, group: Group, nbytes: int, timeout: float | None) -> None:
+        self.rank, self.size, self.timeout = group.rank, group.size, timeout
         self.others = [(self.rank + step) % self.size for step in range(1, self.size)]
         share = nbytes // (2 * DEPTH * self.size)
         self.slot = max(SMALLEST_SLOT, share - share % SMALLEST_SLOT)
         area = self.size * DEPTH * self.slot
-        memory = group.device.allocate(2 * area, peer=True)
-        self._memories: Memories = {WINDOW: (memory, None)}
-        self.channels = Channels(group, self._memories, self.others)
+        with contextlib.ExitStack() as undo:
+            memory = group.device.allocate(2 * area, peer=True)
+            undo.callback(memory.close)
+            said = group.device.allocate(bytes_for(self.size), peer=True)
+            undo.callback(said.close)
+            said.fill(0)
+            self._memories: Memories = {WINDOW: (memory, None), SAID: (said, None)}
+            self.channels = Channels(group, self._memories, self.others)
+            undo.pop_all()
         self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area:], area)
+        self.agreement = Agreement(self.rank, self.size, said, self.channels)
         self._barriers = 0
 
     def slots(self, memory: Buffer) -> list[list[Buffer]]:
@@ -73,11 +86,12 @@ class Workspace:
 
     def close(self) -> None:
         """End the channels and the memory.  What peers have granted and nobody needed any more is no mistake."""
-        ((memory, handle),) = self._memories.values()
         with contextlib.ExitStack() as ends:
-            ends.callback(memory.close)
-            if handle is not None:
-                ends.callback(handle.close)
+            for memory, handle in self._memories.values():
+                ends.callback(memory.close)
+                if handle is not None:
+                    ends.callback(handle.close)
+            ends.callback(self.agreement.close)
             ends.callback(self.channels.close)
 
 
@@ -90,6 +104,7 @@ class Channels(dict[int, "Channel"]):
     def __init__(self, group: Group, memories: Memories, peers: list[int]) -> None:
         super().__init__()
         self._group, self._peers, self._begun = group, peers, dict[int, "Begun"]()
+        self._making = {peer: threading.Lock() for peer in peers}
         self._nbytes = memories[WINDOW][0].size
         # Several things are under way at a time here, and what comes first is waited for last.
         kind = NotifyKind.BINARY if group._kind is NotifyKind.FIFO else group._kind
@@ -102,15 +117,23 @@ class Channels(dict[int, "Channel"]):
 
     def __missing__(self, peer: int) -> Channel:
         deadline = time.monotonic() + self._group._patience
-        made = self[peer] = self._group._accept("Group", self._begun[peer], deadline)
+        with self._making[peer]:  # a message to it and one from it may both come first
+            made = self.get(peer)
+            if made is None:
+                made = self._group._accept("Group", self._begun[peer], deadline)
+                self._check_equal(peer, made)
+                self[peer] = made
+        return made
+
+    def _check_equal(self, peer: int, made: Channel) -> None:
         if made.window.size != self._nbytes:
+            made.close()
             raise InvalidValue(
                 f"Group: the workspace of rank {peer} has {made.window.size:,} bytes, that of rank "
                 f"{self._group.rank} {self._nbytes:,}; give all ranks the same workspace=",
                 fault=Fault.BAD_CONFIG,
                 call="Group",
             )
-        return made
 
     def everyone(self) -> list[Channel]:
         """Return the channels to all peers."""
@@ -126,7 +149,7 @@ class Channels(dict[int, "Channel"]):
 
 
 def _close_quietly(channel: Channel) -> None:
-    with contextlib.suppress(Busy):
+    with contextlib.suppress(Busy, Cancelled):  # of what a failed collective left behind, its stream has told
         channel.close()
 
 
@@ -152,7 +175,7 @@ class Board:
         if number >= DEPTH:
             said = _DONE + (number - DEPTH) % (2 * DEPTH)
             for channel in step.channels.everyone():
-                channel.wait(said, stream=stream)
+                channel.wait(said, stream=stream, timeout=self._work.timeout)
         return step
 
 
@@ -168,13 +191,13 @@ class Step:
     stream : Stream or None
     """
 
-    __slots__ = ("_at", "_number", "_slot", "_slots", "_turn", "channels", "rank", "stream")
+    __slots__ = ("_at", "_number", "_slot", "_slots", "_timeout", "_turn", "channels", "rank", "stream")
 
     def __init__(
         self, work: Workspace, slots: list[list[Buffer]], number: int, stream: Stream | None
     ) -> None:
         self._number, self._turn, self._slots, self._slot = number, number % DEPTH, slots, work.slot
-        self.rank, self.channels, self.stream = work.rank, work.channels, stream
+        self.rank, self.channels, self.stream, self._timeout = work.rank, work.channels, stream, work.timeout
         self._at = (self.rank * DEPTH + self._turn) * self._slot
 
     def mine(self, rank: int, nbytes: int) -> Buffer:
@@ -196,7 +219,7 @@ class Step:
 
     def await_data(self, peer: int) -> None:
         """Wait until a peer's data is there."""
-        self.channels[peer].wait(_DATA + self._turn, stream=self.stream)
+        self.channels[peer].wait(_DATA + self._turn, stream=self.stream, timeout=self._timeout)
 
     def tell_result(self, peer: int) -> None:
         """Tell a peer that a result is there, made of the data."""
@@ -204,7 +227,7 @@ class Step:
 
     def await_result(self, peer: int) -> None:
         """Wait until a peer's result is there."""
-        self.channels[peer].wait(_RESULT + self._turn, stream=self.stream)
+        self.channels[peer].wait(_RESULT + self._turn, stream=self.stream, timeout=self._timeout)
 
     def end(self) -> None:
         """Say that this rank needs nothing of the step any more."""
@@ -229,7 +252,7 @@ class Lanes:
         self._sent[peer] = number + 1
         turn = number % DEPTH
         if number >= DEPTH:
-            channel.wait(_TAKEN + turn, stream=stream)
+            channel.wait(_TAKEN + turn, stream=stream, timeout=self._work.timeout)
         at = self._start + (self._work.rank * DEPTH + turn) * self._work.slot
         channel.write(part, at=at, notify=_SENT + turn, stream=stream)
 
@@ -238,7 +261,7 @@ class Lanes:
         number = self._taken[peer]
         self._taken[peer] = number + 1
         turn = number % DEPTH
-        self._work.channels[peer].wait(_SENT + turn, stream=stream)
+        self._work.channels[peer].wait(_SENT + turn, stream=stream, timeout=self._work.timeout)
         return self._slots[peer][turn][:nbytes]
 
     def let_go(self, peer: int, stream: Stream | None) -> None:

@@ -1,0 +1,120 @@
+"""What each rank says it calls, where the others can read it: who calls something else is told so.
+
+A rank says what it calls, then looks at what the others have said of the same call.  So the last to call finds a
+difference, before it moves a byte; the others wait, until that one ends its collectives.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import zlib
+from typing import TYPE_CHECKING
+
+from peerlane.errors import Error, InvalidValue
+
+if TYPE_CHECKING:
+    from peerlane.buffer import Buffer
+    from peerlane.collectives.workspace import Channels
+
+SAID = "said"  # the tag of what a rank says
+
+_KEPT = 16  # of the last calls; who is further ahead is not looked at
+_ENTRY, _WORD = 256, 8  # bytes
+_CALLS = _KEPT * _ENTRY
+_LANE = _KEPT * _WORD
+_NUMBER, _NBYTES = 1 << 24, (1 << 39) - 1
+_IN_COLLECTIVE = 1 << 39
+_Q = struct.Struct("=Q")
+_KINDS = ("message", "part")
+
+
+def bytes_for(size: int) -> int:
+    """Return the bytes of what a rank of ``size`` says: its last calls, and its last messages of each lane."""
+    return _CALLS + 2 * size * _LANE
+
+
+@functools.lru_cache(256)
+def _encoded(said: str) -> tuple[bytes, int]:
+    text = said.encode()
+    return text[: _ENTRY - _WORD].ljust(_ENTRY - _WORD, b"\0"), zlib.crc32(text)
+
+
+class Agreement:
+    """What this rank says, and what it reads of others.
+
+    Parameters
+    ----------
+    rank, size : int
+    memory : Buffer
+        This rank's, that the others read.
+    channels : Channels
+        Over which theirs is found.
+    """
+
+    def __init__(self, rank: int, size: int, memory: Buffer, channels: Channels) -> None:
+        self._rank, self._size, self._channels = rank, size, channels
+        self._mine = memoryview(memory).cast("B")
+        self._theirs: dict[int, memoryview] = {}
+        self._calls = 0
+        self._messages = [0] * (2 * size)  # by where a lane's begin
+
+    def calls(self, call: str, said: str) -> None:
+        """Say that this rank calls a collective: InvalidValue if another one has called something else instead."""
+        self._calls = number = self._calls + 1
+        text, checksum = _encoded(said)
+        word = number % _NUMBER << 32 | checksum
+        at = number % _KEPT * _ENTRY
+        self._mine[at + _WORD : at + _ENTRY] = text
+        _Q.pack_into(self._mine, at, word)  # last: who finds it finds the text
+        for peer in range(self._size):
+            theirs = self._of(peer) if peer != self._rank else None
+            if theirs is None:
+                continue
+            (seen,) = _Q.unpack_from(theirs, at)
+            if seen != word and seen >> 32 == word >> 32:
+                other = bytes(theirs[at + _WORD : at + _ENTRY]).rstrip(b"\0").decode(errors="replace")
+                raise self._differ(call, f"collective {number:,}", peer, f"calls {other}", f"calls {said}")
+
+    def moves(self, call: str, peer: int, nbytes: int, *, out: bool, in_collective: bool) -> None:
+        """Say how many bytes go to a peer or come from it: InvalidValue if it has said another number of them."""
+        lane = 2 * peer + out
+        self._messages[lane] = number = self._messages[lane] + 1
+        word = number % _NUMBER << 40 | in_collective * _IN_COLLECTIVE | nbytes & _NBYTES
+        at = number % _KEPT * _WORD
+        _Q.pack_into(self._mine, _CALLS + lane * _LANE + at, word)
+        theirs = self._of(peer)
+        if theirs is None:
+            return
+        (seen,) = _Q.unpack_from(theirs, _CALLS + (2 * self._rank + (not out)) * _LANE + at)
+        if seen != word and seen >> 40 == word >> 40:
+            verbs = ("receives", "sends") if out else ("sends", "receives")
+            kind = _KINDS[bool(seen & _IN_COLLECTIVE)]
+            what = f"{verbs[0]} {seen & _NBYTES:,} bytes as a {kind}"
+            mine = f"{verbs[1]} {nbytes:,} as a {_KINDS[in_collective]}"
+            raise self._differ(call, f"number {number:,} of its lane", peer, what, mine)
+
+    def _of(self, peer: int) -> memoryview | None:
+        """Return what a peer says, None if it has gone: its channel tells that better."""
+        found = self._theirs.get(peer)
+        if found is None:
+            try:
+                memory = self._channels[peer].memories[SAID]
+                found = self._theirs[peer] = memoryview(memory).cast("B")
+            except (Error, BufferError):
+                if peer not in self._channels:
+                    raise
+                return None
+        return found
+
+    def _differ(self, call: str, what: str, peer: int, theirs: str, mine: str) -> InvalidValue:
+        return InvalidValue(
+            f"{call}: as {what}, rank {peer} {theirs}, and rank {self._rank} {mine}; all ranks call the same, in the "
+            "same order and with sizes that agree",
+            call=call,
+        )
+
+    def close(self) -> None:
+        """Let go of all memory."""
+        for view in (self._mine, *self._theirs.values()):
+            view.release()
