@@ -91,6 +91,16 @@ def _numbers(bits: int, *, signed: bool = False) -> Callable[[object], Any]:
     return read
 
 
+def _matrix(value: object) -> Any:
+    """Return a matrix row by row, of rows or of numbers as C has them."""
+    if value is None or isinstance(value, str | bytes) or not hasattr(type(value), "__iter__"):
+        return _counts(value)
+    rows = [each.tolist() if hasattr(each, "tolist") else each for each in value]  # type: ignore[attr-defined]
+    flat = [one for each in rows for one in (each if isinstance(each, list | tuple) else [each])]
+    return _counts(flat)
+
+
+_counts = _numbers(64)
 Handle = Annotated[int, Parse(_pointer, is_address=True)]
 Pointer = Annotated[int, Parse(_pointer, is_address=True)]
 UInt32 = Annotated[int, Parse(_number(32))]
@@ -113,7 +123,10 @@ TransferDescs = Annotated[
 Endpoints = Annotated[list[structs.EndpointDesc] | None, Parse(_structs(structs.EndpointDesc))]
 Links = Annotated[list[structs.CommLink] | None, Parse(_structs(structs.CommLink))]
 ThreadConfigs = Annotated[list[structs.ThreadConfig] | None, Parse(_structs(structs.ThreadConfig))]
+SendRecvItems = Annotated[list[structs.HcclSendRecvItem] | None, Parse(_structs(structs.HcclSendRecvItem))]
 Handles = Annotated[list[int] | None, Parse(_numbers(64))]
+UInt64s = Annotated[list[int] | None, Parse(_numbers(64))]
+Matrix = Annotated[list[list[int]] | None, Parse(_matrix)]
 UInt32s = Annotated[list[int] | None, Parse(_numbers(32))]
 Int32s = Annotated[list[int] | None, Parse(_numbers(32, signed=True))]
 

@@ -85,8 +85,13 @@ def HcommBatchModeEnd(batchTag: CText) -> None:
         if found is None or found.tag != tag:
             raise Refusal(PARA, _mismatch(tag, found), "end a batch in its thread, with its tag")
         del _open[me]
-    for number, (name, run) in enumerate(found.calls, 1):
-        where = f"call {number:,} of {len(found.calls):,} of the batch, {name}"
+    carry_out(found.calls, "batch")
+
+
+def carry_out(calls: list[tuple[str, Callable[[], None]]], whole: str) -> None:
+    """Carry out what was kept; what fails ends it, and its text says which call that was."""
+    for number, (name, run) in enumerate(calls, 1):
+        where = f"call {number:,} of {len(calls):,} of the {whole}, {name}"
         try:
             run()
         except Refusal as error:

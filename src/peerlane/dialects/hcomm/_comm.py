@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from peerlane import Buffer, Group
+from peerlane import Buffer, Group, Stream
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._state import machine
@@ -49,6 +49,8 @@ class Comm(Thing):
         Held while a table changes.
     acquiring : Lock
         Held while channels are made.
+    sides : dict
+        By way and rank: a stream on which messages of batches go beside one another.
     owner : int or None
         The thread that has locked it.
     is_suspended : bool
@@ -58,7 +60,17 @@ class Comm(Thing):
 
     __slots__ = (
         *("_busy", "_meeting", "acquiring", "buffer", "channels", "group", "guard", "memories", "notifies"),
-        *("comm_name", "is_suspended", "made_of", "owner", "regions", "settings", "streams", "threads"),
+        *(
+            "comm_name",
+            "is_suspended",
+            "made_of",
+            "owner",
+            "regions",
+            "settings",
+            "sides",
+            "streams",
+            "threads",
+        ),
     )
 
     name = "communicator"
@@ -76,6 +88,7 @@ class Comm(Thing):
         self.threads: list[HcommThread] = []
         self.streams: dict[tuple[int, int], HcommThread] = {}
         self.channels: dict[tuple[int, int, int], HcommChannel] = {}
+        self.sides: dict[tuple[bool, int], Stream] = {}
         self.notifies = 0
         self.guard, self.acquiring = threading.RLock(), threading.Lock()
         self.owner: int | None = None
@@ -133,6 +146,8 @@ class Comm(Thing):
         with contextlib.ExitStack() as ends:
             if self.buffer is not None:
                 ends.callback(self.buffer.close)
+            for side in self.sides.values():
+                ends.callback(side.abort, close=True)
             ends.callback(self.group.close)
             ends.callback(self._meeting.close)
             for part in parts:

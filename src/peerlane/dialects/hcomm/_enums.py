@@ -71,6 +71,14 @@ class HcclReduceOp(enum.IntEnum):
     HCCL_REDUCE_RESERVED = 255
 
 
+class HcclSendRecvType(enum.IntEnum):
+    """What an item of HcclBatchSendRecv is."""
+
+    HCCL_SEND = 0
+    HCCL_RECV = 1
+    HCCL_SEND_RECV_RESERVED = 2
+
+
 class CommEngine(enum.IntEnum):
     """What carries operations out."""
 
@@ -286,7 +294,7 @@ ENUMS: tuple[type[enum.IntEnum], ...] = (
         ThreadType,
         ThreadResType,
     ),
-    *(HcclDedicatedThreadType, HcclConfig, HcclCommStatePhase),
+    *(HcclDedicatedThreadType, HcclConfig, HcclCommStatePhase, HcclSendRecvType),
 )
 
 CONSTANTS: dict[str, int] = {

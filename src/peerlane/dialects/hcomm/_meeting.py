@@ -153,6 +153,7 @@ def meet(
             device=device,
             window=1,
             notifies=settings.notifies,
+            wait_timeout=settings.exec_timeout,
             name=f"hccl-{key[:48]}",
             timeout=settings.connect_timeout,
         )

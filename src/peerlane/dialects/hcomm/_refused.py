@@ -16,9 +16,8 @@ _SHARED_QUEUES = "queues are shared by channels of engine AIV only, and there ar
 _KERNELS = "engines AIV and CCU run kernels, which no virtual device does"
 _NICS = "a virtual machine has no network cards that could be changed"
 _GRAPHS = "memory of a graph is activated by the compiler, which is not here"
-_COLLECTIVES = "this collective is not built"
 _CONTEXTS = "contexts of engines hold what kernels need, and there are no kernels"
-_GROUPS = "grouped calls are not built; the vendor calls them experimental"
+_GROUPS = "nothing of a group is under way: HcclGroupEnd tells how its calls ended"
 _FEATURES = (
     "it is not built; HcclChannelGetHcclBuffer and HcclChannelGetRemoteMems tell what a channel reaches"
 )
@@ -77,19 +76,11 @@ REFUSED: Mapping[str, str] = MappingProxyType(
             ("HcclEngineCtxCreate", "HcclEngineCtxGet", "HcclEngineCtxCopy", "HcclEngineCtxDestroy"),
             _CONTEXTS,
         ),
-        **dict.fromkeys(("HcclGroupStart", "HcclGroupEnd", "HcclGroupStatusGet"), _GROUPS),
+        **dict.fromkeys(("HcclGroupStatusGet",), _GROUPS),
         **dict.fromkeys(
             ("HcclTaskRegister", "HcclTaskUnRegister", "HcclDevMemAcquire", "HcclConfigGetInfo"), _TASKS
         ),
         **dict.fromkeys(("HcommEndpointCheckFeature", "HcclGetRemoteIpcHcclBuf"), _FEATURES),
-        **dict.fromkeys(
-            (
-                *("HcclAllReduce", "HcclBroadcast", "HcclReduce", "HcclAllGather", "HcclAllGatherV"),
-                *("HcclReduceScatter", "HcclReduceScatterV", "HcclScatter", "HcclAlltoAll", "HcclAlltoAllV"),
-                *("HcclAlltoAllVC", "HcclSend", "HcclRecv", "HcclBatchSendRecv", "HcclBarrier"),
-            ),
-            _COLLECTIVES,
-        ),
     }
 )
 

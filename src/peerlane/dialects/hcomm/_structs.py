@@ -8,7 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from peerlane.dialects.hcomm._enums import CONSTANTS, CommMemType, CommProtocol, HcommTransferType
+from peerlane.dialects.hcomm._enums import (
+    CONSTANTS,
+    CommMemType,
+    CommProtocol,
+    HcclSendRecvType,
+    HcommTransferType,
+)
 
 _UNSET = 0xFFFFFFFF
 _RESERVED = -1
@@ -262,12 +268,23 @@ class HcommBatchTransferDesc:
     transferInfo: HcommTransferInfo = field(default_factory=HcommTransferInfo)
 
 
+@dataclass(slots=True)
+class HcclSendRecvItem:
+    """A message of HcclBatchSendRecv: ``count`` elements at ``buf``, to or from a rank."""
+
+    sendRecvType: int = HcclSendRecvType.HCCL_SEND
+    buf: int = 0
+    count: int = 0
+    dataType: int = 0
+    remoteRank: int = 0
+
+
 #: sizeof() in C.
 CHANNEL_DESC_BYTES, HCOMM_CHANNEL_DESC_BYTES, CONFIG_BYTES, LINK_BYTES = 496, 360, 2248, 464
 
 STRUCTS: tuple[type, ...] = (
     *(CommAbiHeader, CommAddr, EndpointLoc, EndpointDesc, HcclChannelDesc, HcommChannelDesc, CommMem),
-    *(CommLink, HcclCommConfig, ThreadConfig, HcommBatchTransferDesc, HcommTransferInfo),
+    *(CommLink, HcclCommConfig, ThreadConfig, HcommBatchTransferDesc, HcommTransferInfo, HcclSendRecvItem),
 )
 
 _BYTES_OF = {"tc": 1, "sl": 1, "pathMode": 1}

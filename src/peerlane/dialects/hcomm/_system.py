@@ -6,7 +6,7 @@ import threading
 
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm import _basic_channels, _batch, _meeting, _states
+from peerlane.dialects.hcomm import _basic_channels, _batch, _grouping, _meeting, _states
 from peerlane.dialects.hcomm._arguments import AnyInt, Config, CText, Enum, Handle, given
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import comm_named, comm_of, comms
@@ -227,6 +227,7 @@ def begin_anew() -> None:
     _basic_channels.forget()
     _states.forget()
     _batch.forget()
+    _grouping.forget()
     _meeting.forget()
     messages.forget()
     chosen.forget()

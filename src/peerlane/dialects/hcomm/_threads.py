@@ -233,6 +233,11 @@ def HcclThreadAcquireWithStream(comm: Handle, engine: Enum, stream: Handle, noti
     """
     found = comm_of(comm)
     refuse_engine(engine, cpu=True)
+    return on_stream(found, engine, stream, notifyNum).handle
+
+
+def on_stream(found: Comm, engine: int, stream: int, notifies: int = 0) -> HcommThread:
+    """Return the thread of a communicator on a stream of ``acl``, with so many notifies at least."""
     wrapped = stream_of(stream)
     if wrapped.context.device is not found.context.device:
         raise Refusal(
@@ -240,25 +245,25 @@ def HcclThreadAcquireWithStream(comm: Handle, engine: Enum, stream: Handle, noti
             f"{wrapped} is not of device {found.context.device.ordinal}, as {found} is",
             "create the stream where the communicator was made",
         )
-    _refuse_count(notifyNum)
+    _refuse_count(notifies)
     with found.guard:
         known = found.streams.get((engine, stream))
         if known is not None:
-            more = max(0, notifyNum - known.notifies)
+            more = max(0, notifies - known.notifies)
             refuse_more_notifies(found, more)
             known.notifies += more
             found.notifies += more
-            return known.handle
-        refuse_more_notifies(found, notifyNum)
-        made = HcommThread(found.context, found, engine, wrapped.neutral, notifyNum)
-        handle = keep(made)
+            return known
+        refuse_more_notifies(found, notifies)
+        made = HcommThread(found.context, found, engine, wrapped.neutral, notifies)
+        keep(made)
         found.threads.append(made)
         found.streams[engine, stream] = made
-        found.notifies += notifyNum
+        found.notifies += notifies
     if engine != _CPU:
         wrapped.neutral.on_error = "stop"  # later tasks must not run (spec hcomm 3.12)
         wrapped.retell = _retold(found)
-    return handle
+    return made
 
 
 def stream_of(handle: int) -> AclStream:
@@ -276,17 +281,29 @@ def stream_of(handle: int) -> AclStream:
     return found
 
 
+def _first_of(error: Error) -> Error:
+    """Return the failure that others were cancelled for: messages of a batch run on streams beside the program's."""
+    while isinstance(error.__cause__, Error):
+        error = error.__cause__
+    return error
+
+
 def _retold(comm: Comm) -> Callable[[Error], Error | Refusal]:
     """Return how a stream tells of a wait of this communicator that took too long (spec hcomm 3.12)."""
-    name, rank = comm.comm_name, comm.group.rank
+    name, rank, sides = comm.comm_name, comm.group.rank, comm.sides
 
     def retell(error: Error) -> Error | Refusal:
-        failed = error._failed
-        if error.fault is not Fault.WAIT_TIMEOUT or failed is None or not failed.ends:
+        first = _first_of(error)
+        if first._failed is None or first._failed.stream not in [side.id for side in sides.values()]:
+            first = error
+        if first.fault is Fault.PEER_LOST:
+            return first
+        failed = first._failed
+        if first.fault is not Fault.WAIT_TIMEOUT or failed is None or not failed.ends:
             return error
         return Refusal(
             Code.RT_STREAM_SYNC_TIMEOUT,
-            f"EI0002: rank {rank} of communicator {name!r} waited in vain: {error}",
+            f"EI0002: rank {rank} of communicator {name!r} waited in vain: {first}",
             "look at the rank that had to record it: it did not get there, or recorded another notify",
         )
 

@@ -1,0 +1,126 @@
+"""Of what elements collectives are, and where they lie (spec hcomm 4)."""
+
+from __future__ import annotations
+
+from peerlane import Buffer, Host
+from peerlane.dialects._call import Refusal
+from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA, PTR
+from peerlane.dialects.hcomm._comm import Comm
+from peerlane.dialects.hcomm._enums import HcclDataType as _Type
+from peerlane.dialects.hcomm._enums import HcclReduceOp as _Op
+from peerlane.dialects.hcomm._regions import device_memory
+
+_MOST = 0x7FFFFFFFF  # elements; the vendor's limit
+
+#: By HcclDataType: the name of what can be combined.
+_REDUCED = {
+    int(_Type.HCCL_DATA_TYPE_INT8): "int8",
+    int(_Type.HCCL_DATA_TYPE_INT16): "int16",
+    int(_Type.HCCL_DATA_TYPE_INT32): "int32",
+    int(_Type.HCCL_DATA_TYPE_INT64): "int64",
+    int(_Type.HCCL_DATA_TYPE_UINT64): "uint64",
+    int(_Type.HCCL_DATA_TYPE_FP16): "float16",
+    int(_Type.HCCL_DATA_TYPE_FP32): "float32",
+    int(_Type.HCCL_DATA_TYPE_FP64): "float64",
+    int(_Type.HCCL_DATA_TYPE_BFP16): "bfloat16",
+}
+_NO_PROD = (_Type.HCCL_DATA_TYPE_INT16, _Type.HCCL_DATA_TYPE_BFP16)
+_OPS = {
+    int(_Op.HCCL_REDUCE_SUM): "sum",
+    int(_Op.HCCL_REDUCE_PROD): "prod",
+    int(_Op.HCCL_REDUCE_MAX): "max",
+    int(_Op.HCCL_REDUCE_MIN): "min",
+}
+#: By HcclDataType: bytes of what can be moved, all but INT128.
+_WIDTHS = {
+    **dict.fromkeys(
+        (
+            *(_Type.HCCL_DATA_TYPE_INT8, _Type.HCCL_DATA_TYPE_UINT8, _Type.HCCL_DATA_TYPE_HIF8),
+            *(_Type.HCCL_DATA_TYPE_FP8E4M3, _Type.HCCL_DATA_TYPE_FP8E5M2, _Type.HCCL_DATA_TYPE_FP8E8M0),
+        ),
+        1,
+    ),
+    **dict.fromkeys(
+        (
+            *(_Type.HCCL_DATA_TYPE_INT16, _Type.HCCL_DATA_TYPE_UINT16),
+            *(_Type.HCCL_DATA_TYPE_FP16, _Type.HCCL_DATA_TYPE_BFP16),
+        ),
+        2,
+    ),
+    **dict.fromkeys((_Type.HCCL_DATA_TYPE_INT32, _Type.HCCL_DATA_TYPE_UINT32, _Type.HCCL_DATA_TYPE_FP32), 4),
+    **dict.fromkeys((_Type.HCCL_DATA_TYPE_INT64, _Type.HCCL_DATA_TYPE_UINT64, _Type.HCCL_DATA_TYPE_FP64), 8),
+}
+
+
+def width_of(dtype: int, *counts: int) -> int:
+    """Return the bytes of an element that is moved: HCCL_E_NOT_SUPPORT, and HCCL_E_PARA for too many of them."""
+    found = _WIDTHS.get(dtype)  # type: ignore[call-overload]  # IntEnum members are ints
+    if found is None:
+        raise Refusal(
+            NOT_SUPPORT,
+            f"dataType is {_name(dtype)}, which collectives do not move",
+            "move it as elements of another type, as HCCL_DATA_TYPE_UINT8",
+        )
+    most = max(counts, default=0)
+    if most > _MOST:
+        raise Refusal(PARA, f"{most:,} elements are more than {_MOST:,}", "move them by several calls")
+    return int(found)
+
+
+def reduction(dtype: int, op: int, *counts: int) -> tuple[int, str, str]:
+    """Return the bytes of an element, and the names of its type and of the operation: HCCL_E_NOT_SUPPORT."""
+    if dtype not in _REDUCED:
+        known = ", ".join(_REDUCED.values())
+        raise Refusal(
+            NOT_SUPPORT,
+            f"dataType is {_name(dtype)}; collectives combine {known}",
+            "combine elements of one of these types",
+        )
+    if op not in _OPS:
+        raise Refusal(NOT_SUPPORT, f"op is {op}; valid are SUM 0, PROD 1, MAX 2, MIN 3", "pass one of these")
+    if op == _Op.HCCL_REDUCE_PROD and dtype in _NO_PROD:
+        raise Refusal(
+            NOT_SUPPORT,
+            f"the product of {_REDUCED[dtype]} is not supported by the vendor",
+            "multiply elements of a wider type",
+        )
+    return width_of(dtype, *counts), _REDUCED[dtype], _OPS[op]
+
+
+def _name(dtype: int) -> str:
+    return _Type(dtype).name if dtype in _Type.__members__.values() else f"{dtype}, no HcclDataType"
+
+
+def memory(comm: Comm, name: str, address: int, nbytes: int) -> Buffer:
+    """Return bytes of this rank: HCCL_E_PTR for NULL, HCCL_E_NOT_FOUND, HCCL_E_PARA for another device's.
+
+    No bytes are nowhere: their address may be anything.
+    """
+    if not nbytes:
+        return comm.group.window[:0]
+    if not address:
+        raise Refusal(PTR, f"{name} is NULL, and {nbytes:,} bytes of it are meant", f"pass {name}")
+    found = comm.regions.part(address, nbytes) or device_memory(name, address, nbytes)
+    if not isinstance(found.device, Host) and found.device != comm.group.device:
+        raise Refusal(
+            PARA,
+            f"{name} {address:#x} is memory of {found.device.name}, and {comm} is on {comm.group.device.name}",
+            "pass memory of the communicator's device",
+        )
+    return found
+
+
+def refuse_same(one: int, other: int, nbytes: int) -> None:
+    """Refuse a call in place that the vendor has not: HCCL_E_PARA."""
+    if one == other and nbytes:
+        raise Refusal(
+            PARA,
+            f"sendBuf and recvBuf are both {one:#x}; this call does not work in place",
+            "pass two buffers",
+        )
+
+
+def refuse_types(send: int, recv: int) -> None:
+    """Refuse two types in one call: HCCL_E_PARA."""
+    if send != recv:
+        raise Refusal(PARA, f"sendType is {_name(send)}, recvType {_name(recv)}", "pass one type twice")
