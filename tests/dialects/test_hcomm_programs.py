@@ -90,6 +90,37 @@ text = acl.get_recent_err_msg() or ""
 print(ret, time.monotonic() - start < 5, "rank 1" in text, flush=True)
 """
 
+DIFFERENT = f"""{HEAD}
+stream = ok(acl.rt.create_stream())
+address = ok(acl.rt.malloc(4096, 0))
+ok(hcomm.HcclBarrier(comm, stream))
+ok(acl.rt.synchronize_stream(stream))
+count = 3 if rank else 1
+ret = hcomm.HcclAllReduce(address, address, count, 4, 0, comm, stream)
+text = hcomm.explain()
+if not ret:
+    ret = acl.rt.synchronize_stream(stream)
+print(ret, "all_reduce of 4 bytes" in text and "all_reduce of 12 bytes" in text, flush=True)
+hcomm.HcclCommDestroy(comm)
+line.barrier()
+"""
+DIES_IN_COLLECTIVE = f"""{HEAD}
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+stream = ok(acl.rt.create_stream())
+address = ok(acl.rt.malloc(4096, 0))
+ok(hcomm.HcclAllReduce(address, address, 1024, 4, 0, comm, stream))
+ok(acl.rt.synchronize_stream(stream))
+line.barrier()
+if rank == 1:
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+start = time.monotonic()
+ok(hcomm.HcclAllReduce(address, address, 1024, 4, 0, comm, stream))
+ret = acl.rt.synchronize_stream(stream)
+text = acl.get_recent_err_msg() or ""
+print(ret, time.monotonic() - start < 5, "rank 1" in text, flush=True)
+"""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
@@ -115,6 +146,33 @@ def test_the_example(run: Run, ranks: int, schedule: str) -> None:
         for rank in range(ranks)
     ]
     assert sorted(done.stdout.splitlines()) == wanted
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_example_of_collectives(run: Run, ranks: int, schedule: str) -> None:
+    program = str(EXAMPLES / "hcomm_all_reduce.py")
+    done = run("launch", "-n", str(ranks), "--devices", "4", program, PEERLANE_SCHEDULE=schedule)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    text = "1000003 gradients summed and passed on, every one verified"
+    wanted = [f"[{rank}] rank {rank} of {ranks}: {text}" for rank in range(ranks)]
+    assert sorted(done.stdout.splitlines()) == wanted
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_processes_call_different(run: Run, tmp_path: Path, ranks: int) -> None:
+    (tmp_path / "program.py").write_text(DIFFERENT)
+    done = run("launch", "-n", str(ranks), "--devices", "2", "program.py")
+    assert done.returncode == 0, done.stderr
+    told = [line.partition(" ")[2] for line in done.stdout.splitlines()]
+    assert len(told) == ranks and "1 True" in told, told
+    assert set(told) <= {"1 True", "507057 False", "21 False"}, told
+
+
+def test_a_rank_dies_in_a_collective(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(DIES_IN_COLLECTIVE)
+    done = run("launch", "-n", "2", "--devices", "2", "--grace", "20", "program.py")
+    assert "[0] 507057 True True" in done.stdout, (done.stdout, done.stderr)
 
 
 def test_the_example_says_what_it_cannot_do(run: Run) -> None:

@@ -203,7 +203,8 @@ def test_wild_arguments(pool: Callable[[int], Pool], hcomm: ModuleType, seed: in
         ret = result[-1] if isinstance(result, tuple) else result
         assert type(ret) is int, (name, args, result)
         if ret:
-            assert ret in documented(name) | {1}, (name, args, ret, explain())
+            # A communicator that was suspended answers all of the data plane so, as HcclCommSuspend says.
+            assert ret in documented(name) | {1, 22}, (name, args, ret, explain())
             assert explain()
 
 

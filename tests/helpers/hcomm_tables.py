@@ -338,5 +338,113 @@ def _basic() -> None:
     _each("HcommThreadFree", (), [(["basic thread"], 0), (["thread"], 5), ([4096], 6), (None, 2)], 1)
 
 
-for _declare in (_communicators, _resources, _graph, _local, _remote, _signals, _basic):
+def _collectives() -> None:
+    """Of each call: its arguments, by what they are; with one rank all of them work."""
+    send, recv, count, dtype, op, root = "stray", "here", 8, 4, 0, 0
+    one, zero = [8], [0]
+    shapes: dict[str, dict[str, Any]] = {
+        "HcclAllReduce": {"send": send, "recv": recv, "count": count, "reduced": dtype, "op": op},
+        "HcclReduce": {"send": send, "recv": recv, "count": count, "reduced": dtype, "op": op, "root": root},
+        "HcclReduceScatter": {"send": send, "recv": recv, "count": count, "reduced": dtype, "op": op},
+        "HcclReduceScatterV": {
+            "send": send,
+            "counts": one,
+            "offsets": zero,
+            "recv": recv,
+            "own": count,
+            "reduced": dtype,
+            "op": op,
+        },
+        "HcclBroadcast": {"send": send, "count": count, "moved": dtype, "root": root},
+        "HcclScatter": {"send": send, "recv": recv, "count": count, "moved": dtype, "root": root},
+        "HcclAllGather": {"send": send, "recv": recv, "count": count, "moved": dtype},
+        "HcclAllGatherV": {
+            "send": send,
+            "own": count,
+            "recv": recv,
+            "counts": one,
+            "offsets": zero,
+            "moved": dtype,
+        },
+        "HcclAlltoAll": {
+            "send": send,
+            "own": count,
+            "type": dtype,
+            "recv": recv,
+            "own too": count,
+            "type too": dtype,
+        },
+        "HcclAlltoAllV": {
+            "send": send,
+            "counts": one,
+            "offsets": zero,
+            "type": dtype,
+            "recv": recv,
+            "counts too": one,
+            "offsets too": zero,
+            "type too": dtype,
+        },
+        "HcclAlltoAllVC": {"send": send, "counts": one, "type": dtype, "recv": recv, "type too": dtype},
+        "HcclBarrier": {},
+    }
+    counts = [(None, 2), ([], 1), ([1 << 65], 1)]
+    bad: dict[str, list[tuple[Any, int]]] = {
+        "send": [(0, 2), (None, 2), ("host", 6), ("stray end", 6), (1 << 64, 1)],
+        "recv": [(0, 2), (None, 2), ("host", 6), ("end", 6)],
+        "count": [(1 << 36, 1), (1 << 64, 1), (2000, 6)],
+        "own": [(9, 1)],
+        "own too": [(9, 1)],
+        "reduced": [(7, 5), (9, 5), (12, 5), (13, 5), (14, 5), (255, 5), (-1, 5), (1 << 40, 1)],
+        "moved": [(12, 5), (13, 5), (18, 5), (255, 5), (-1, 5), (1 << 40, 1)],
+        "type": [(5, 1), (1 << 40, 1)],
+        "type too": [(5, 1)],
+        "op": [(4, 5), (255, 5), (-1, 5), (1 << 40, 1)],
+        "root": [(1, 1), (BIG, 1)],
+        "counts": [*counts, ([1 << 36], 1)],
+        "counts too": counts,
+        "offsets": [*counts, ([1 << 40], 6)],
+        "offsets too": [*counts, ([1 << 40], 6)],
+    }
+    for name, shape in shapes.items():
+        _one(name, 0, *shape.values(), "alone", "stream")
+        _each(name, tuple(shape.values()), _COMM, "stream")
+        _each(name, (*shape.values(), "alone"), [(0, 2), (None, 2), (4096, 6), ("comm", 6)])
+        _one(name, 1, *shape.values(), "other comm", "stream")
+        for part in shape:
+            for value, code in bad[part]:
+                _one(name, code, *{**shape, part: value}.values(), "alone", "stream")
+    for name in ("HcclAllReduce", "HcclReduce", "HcclReduceScatter"):
+        for dtype in (1, 11):  # products of int16 and bfp16
+            changed = {**shapes[name], "reduced": dtype, "op": 1}
+            _one(name, 5, *changed.values(), "alone", "stream")
+            _one(name, 0, *{**changed, "op": 2}.values(), "alone", "stream")
+        _one(name, 0, *{**shapes[name], "count": 0, "send": 0, "recv": 0}.values(), "alone", "stream")
+        _one(name, 0, *{**shapes[name], "recv": send}.values(), "alone", "stream")  # in place
+    for name in ("HcclReduceScatterV", "HcclAllGatherV", "HcclAlltoAll", "HcclAlltoAllV", "HcclAlltoAllVC"):
+        _one(name, 1, *{**shapes[name], "recv": send}.values(), "alone", "stream")
+    for name in ("HcclSend", "HcclRecv"):
+        _each(name, ("here", 8, 4, 1), _COMM, "stream")
+        _each(name, ("here", 8, 4, 1, "comm"), [(0, 2), (4096, 6), ("comm", 6)])
+        _each(name, (), [(0, 2), ("host", 6), ("end", 6)], 8, 4, 1, "comm", "stream")
+        _each(name, ("here",), [(1 << 36, 1), (1 << 64, 1)], 4, 1, "comm", "stream")
+        _each(name, ("here", 8), [(12, 5), (255, 5), (1 << 40, 1)], 1, "comm", "stream")
+        _each(name, ("here", 8, 4), [(2, 1), (0, 5), (BIG, 1)], "comm", "stream")
+    batch = "HcclBatchSendRecv"
+    _one(batch, 0, "items", 2, "alone", "stream")
+    _one(batch, 0, None, 0, "alone", "stream")
+    _each(
+        batch,
+        (),
+        [(None, 2), ([], 1), ("odd items", 1), ("far items", 1), ("items", 1)],
+        1,
+        "alone",
+        "stream",
+    )
+    _each(batch, ("items", 2), _COMM, "stream")
+    _each(batch, ("items", 2, "alone"), [(0, 2), (4096, 6), ("comm", 6)])
+    _one("HcclGroupEnd", 5)
+    _one("HcclGroupStart", 0)
+
+
+for _declare in (_communicators, _resources, _graph, _local, _remote, _signals, _basic, _collectives):
     _declare()

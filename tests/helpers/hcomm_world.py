@@ -23,6 +23,7 @@ class World:
         comm, other = ok(hcomm.HcclCommInitAll(2, [0, 1]))
         self.values: dict[str, Any] = {"comm": comm, "other comm": other}
         self.values["gone"] = self._gone()
+        self.values["alone"] = ok(hcomm.HcclCommInitAll(1, [0]))[0]
         stream = ok(acl.rt.create_stream())
         address, size = ok(hcomm.HcclGetHcclBuffer(comm))
         self.values |= {
@@ -46,6 +47,10 @@ class World:
             "endpoints": [hcomm.EndpointDesc()],
             "thread configs": [hcomm.ThreadConfig(1)],
             "transfers": [hcomm.HcommBatchTransferDesc()],
+            "stray end": self._stray_end(),
+            "items": [hcomm.HcclSendRecvItem(kind, address, 1, 4, 0) for kind in (0, 1)],
+            "odd items": [hcomm.HcclSendRecvItem(2, address, 1, 4, 0)],
+            "far items": [hcomm.HcclSendRecvItem(0, address, 1, 4, 1)],
         }
         entry = {"device_id": "0", "rank_id": "0"}
         (folder / "table.json").write_text(json.dumps({"server_list": [{"device": [entry]}]}))
@@ -58,6 +63,9 @@ class World:
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
+
+    def _stray_end(self) -> int:
+        return int(ok(acl.rt.malloc(4096, 0))) + 4092
 
     def _gone(self) -> int:
         comm = ok(hcomm.HcclCommInitAll(1, [0]))[0]

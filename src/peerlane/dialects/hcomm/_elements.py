@@ -5,7 +5,7 @@ from __future__ import annotations
 from peerlane import Buffer, Host
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA, PTR
-from peerlane.dialects.hcomm._comm import Comm
+from peerlane.dialects.hcomm._comm import Comm, comms
 from peerlane.dialects.hcomm._enums import HcclDataType as _Type
 from peerlane.dialects.hcomm._enums import HcclReduceOp as _Op
 from peerlane.dialects.hcomm._regions import device_memory
@@ -100,7 +100,8 @@ def memory(comm: Comm, name: str, address: int, nbytes: int) -> Buffer:
         return comm.group.window[:0]
     if not address:
         raise Refusal(PTR, f"{name} is NULL, and {nbytes:,} bytes of it are meant", f"pass {name}")
-    found = comm.regions.part(address, nbytes) or device_memory(name, address, nbytes)
+    buffers = (each.regions.part(address, nbytes) for each in (comm, *comms()))  # HcclBuffers are not acl's
+    found = next(filter(None, buffers), None) or device_memory(name, address, nbytes)
     if not isinstance(found.device, Host) and found.device != comm.group.device:
         raise Refusal(
             PARA,
