@@ -355,6 +355,35 @@ def test_groups(world: World, hcomm: ModuleType) -> None:
     ok(hcomm.HcclGroupEnd())
 
 
+def test_one_thread_makes_all_ranks_in_a_group(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "20")
+    ok(acl.rt.set_device(0))
+    info = ok(hcomm.HcclGetRootInfo())
+    ok(hcomm.HcclGroupStart())
+    comms = []
+    for rank in range(2):
+        ok(acl.rt.set_device(rank))
+        comms.append(ok(hcomm.HcclCommInitRootInfo(2, info, rank)))
+    assert code(hcomm.HcclGetRankId(comms[1])) == 6
+    assert "that HcclGroupEnd makes" in explain()
+    ok(hcomm.HcclGroupEnd())
+    assert [ok(hcomm.HcclGetRankId(comm)) for comm in comms] == [0, 1]
+    ok(hcomm.HcclGroupStart())
+    for comm in comms:
+        ok(hcomm.HcclCommDestroy(comm))
+    assert ok(hcomm.HcclGetRankSize(comms[0])) == 2
+    ok(hcomm.HcclGroupEnd())
+    assert code(hcomm.HcclGetRankSize(comms[0])) == 6
+    # One of which nothing comes: none of them is there.
+    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "1")
+    whole, half = ok(hcomm.HcclGetRootInfo()), ok(hcomm.HcclGetRootInfo())
+    ok(hcomm.HcclGroupStart())
+    lost = [ok(hcomm.HcclCommInitRootInfo(2, half, 0)), ok(hcomm.HcclCommInitRootInfo(1, whole, 0))]
+    assert code(hcomm.HcclGroupEnd()) == 9
+    assert "call 1 of 2 of the group, HcclCommInitRootInfo" in explain()
+    assert [code(hcomm.HcclGetRankId(comm)) for comm in lost] == [6, 6]
+
+
 def test_a_communicator_is_busy_with_its_collectives(world: World, hcomm: ModuleType) -> None:
     here = world.put(0, np.zeros(100, np.float32))
     for rank in range(1, world.size):

@@ -85,7 +85,8 @@ def checked(tag: str | None, mem: CommMem | None) -> tuple[str, Buffer]:
     if kind == CommMemType.COMM_MEM_TYPE_HOST:
         raise Refusal(
             NOT_SUPPORT,
-            "peers reach device memory only, and this is COMM_MEM_TYPE_HOST",
+            "this is COMM_MEM_TYPE_HOST: memory of the host is this process's own, pinned memory too, and nothing "
+            "lets other processes reach it; a device's is shared with them",
             "copy it to a device",
         )
     if kind != CommMemType.COMM_MEM_TYPE_DEVICE:

@@ -188,23 +188,44 @@ def refuse_rank(rank: int, size: int, *, most: int = 1024) -> None:
         )
 
 
-def give(context: Context, meeting: Meeting, settings: Settings) -> int:
-    """Give out a communicator; HCCL_E_RUNTIME if its device was reset meanwhile."""
+class Promised(Thing):
+    """The place of a communicator that the end of a group makes."""
+
+    __slots__ = ()
+
+    name = "communicator that HcclGroupEnd makes"
+    is_counted = False
+
+
+def give(context: Context, meeting: Meeting, settings: Settings, promised: Promised | None = None) -> int:
+    """Give out a communicator, by the number of ``promised``; HCCL_E_RUNTIME if its device was reset meanwhile."""
     made = Comm(context, meeting, settings)
     refuse_name(made.comm_name, made)
-    return keep(made)
+    if promised is None:
+        return keep(made)
+    with machine.lock:
+        if machine.things.get(promised.handle) is promised:
+            made.handle, made.made_at = promised.handle, promised.made_at
+            machine.things[made.handle] = made
+            return made.handle
+    made.abandon()
+    raise _reset(context)
 
 
 def keep(made: Thing) -> int:
     """Give a thing out by its number; HCCL_E_RUNTIME if its device was reset meanwhile."""
     if not machine.keep(made):
         made.abandon()
-        raise Refusal(
-            RUNTIME,
-            f"device {made.context.device.ordinal} was reset by another thread during the call",
-            "reset it when no thread uses it any more",
-        )
+        raise _reset(made.context)
     return made.handle
+
+
+def _reset(context: Context) -> Refusal:
+    return Refusal(
+        RUNTIME,
+        f"device {context.device.ordinal} was reset by another thread during the call",
+        "reset it when no thread uses it any more",
+    )
 
 
 def refuse_name(name: str, made: Comm) -> None:

@@ -26,6 +26,7 @@ class Group:
     kind: str = ""
     calls: list[tuple[str, Run]] = field(default_factory=list)
     messages: list[Any] = field(default_factory=list)
+    undo: list[Run] = field(default_factory=list)  # of what was begun, if the group fails
 
 
 _open: dict[int, Group] = {}
@@ -72,9 +73,11 @@ def collective(name: str) -> Callable[[_Body], Callable[..., Any]]:
 
 @hcomm.call("hcomm.HcclGroupStart")
 def HcclGroupStart() -> None:
-    """Keep what this thread calls of one kind until ``HcclGroupEnd``: collectives, messages, ends of communicators.
+    """Keep what this thread calls of a kind until ``HcclGroupEnd``: collectives, messages, or makers and ends of
+    communicators.
 
-    Each call is checked at once.  Groups nest, and the outermost counts.
+    Each call is checked at once.  Groups nest, and the outermost counts.  A communicator that a call returned may be
+    used after the end: so one thread makes those of several ranks.
 
     Basis: D, S
     """
@@ -107,7 +110,12 @@ def HcclGroupEnd() -> None:
             return
         del _open[me]
     exchange(group.messages)
-    carry_out(group.calls, "group")
+    try:
+        carry_out(group.calls, "group")
+    except BaseException:
+        for undo in group.undo:
+            undo()
+        raise
 
 
 def forget() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context
@@ -23,15 +25,18 @@ from peerlane.dialects.hcomm._arguments import (
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._comm import (
     Comm,
+    Promised,
     comm_of,
     comms,
     current_context,
     destroy,
     give,
+    keep,
     refuse_busy,
     refuse_rank,
 )
 from peerlane.dialects.hcomm._enums import HcclCommStatePhase
+from peerlane.dialects.hcomm._grouping import kept
 from peerlane.dialects.hcomm._settings import Settings, settings_of
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._structs import HcclCommConfig
@@ -84,11 +89,56 @@ def _by_root_info(size: int, info: bytes | None, rank: int, config: HcclCommConf
     settings = settings_of(config)
     context = current_context()
     key = token.hex()
-    with _meeting.using(token, rank):
-        meeting = _meeting.by_place(
-            call, key, rank, size, context.device, settings, hosts=_meeting.is_root(token)
-        )
-        return give(context, meeting, settings)
+
+    def meet() -> _meeting.Meeting:
+        with _meeting.using(token, rank):
+            return _meeting.by_place(
+                call, key, rank, size, context.device, settings, hosts=_meeting.is_root(token)
+            )
+
+    return _given(call, context, settings, meet, None)
+
+
+def _given(
+    call: str,
+    context: Context,
+    settings: Settings,
+    meet: Callable[[], _meeting.Meeting],
+    made_of: object,
+) -> int:
+    """Give out a communicator; in a group its number, while another thread meets the other ranks."""
+    group = kept(call, "communicators")
+    if group is None:
+        handle = give(context, meet(), settings)
+        comm_of(handle).made_of = made_of
+        return handle
+    promised, met = Promised(context), Future[_meeting.Meeting]()
+    keep(promised)
+
+    def work() -> None:
+        try:
+            met.set_result(meet())
+        except BaseException as error:  # noqa: BLE001 - told at the end of the group
+            met.set_exception(error)
+
+    def finish() -> None:
+        comm_of(give(context, met.result(), settings, promised)).made_of = made_of
+
+    def undo() -> None:
+        if machine.drop(promised, "HcclGroupEnd"):
+            met.add_done_callback(_leave)
+
+    group.calls.append((call, finish))
+    group.undo.append(undo)
+    threading.Thread(target=work, name=f"peerlane-{call}", daemon=True).start()
+    return promised.handle
+
+
+def _leave(met: Future[_meeting.Meeting]) -> None:
+    if met.exception() is None:
+        with contextlib.suppress(Error):
+            met.result().group.close()
+        met.result().close()
 
 
 @hcomm.call("hcomm.HcclCommInitClusterInfo", out=1)
@@ -134,12 +184,12 @@ def _by_table(path: str | None, rank: int, config: HcclCommConfig | None) -> int
             "destroy it before it is made anew, or use HcclCreateSubCommConfig",
         )
     key = f"{table.digest}.{_meeting.next_use(f'{table.digest}.{rank}')}"
-    meeting = _meeting.by_place(
-        *("HcclCommInitClusterInfo", key, rank, len(table.devices), context.device, settings), hosts=rank == 0
-    )
-    handle = give(context, meeting, settings)
-    comm_of(handle).made_of = made
-    return handle
+    call, size = "HcclCommInitClusterInfo", len(table.devices)
+
+    def meet() -> _meeting.Meeting:
+        return _meeting.by_place(call, key, rank, size, context.device, settings, hosts=rank == 0)
+
+    return _given(call, context, settings, meet, made)
 
 
 @hcomm.call("hcomm.HcclCommInitAll", out=1, blank=lambda *_: ([],))
@@ -252,15 +302,23 @@ def HcclCommDestroy(comm: Handle) -> None:
 
     One that waits for its channels in another thread may be destroyed: that call fails at once.
 
-    Refuses: 2 NULL; 6 destroyed; 20 operations of its threads are under way; 4 strict notifies were recorded and not
-        consumed, and it is destroyed all the same
+    Refuses: 2 NULL; 6 destroyed; 1 in a group of other calls; 20 operations of its threads are under way; 4 strict
+        notifies were recorded and not consumed, and it is destroyed all the same
     Basis: D
     """
     found = comm_of(comm)
     refuse_busy(found)
-    _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_PRE)
-    destroy(found, "HcclCommDestroy")
-    _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
+
+    def end() -> None:
+        _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_PRE)
+        destroy(found, "HcclCommDestroy")
+        _states.tell(found, HcclCommStatePhase.HCCL_COMM_STATE_PHASE_DESTROY_POST)
+
+    group = kept("HcclCommDestroy", "communicators")
+    if group is None:
+        end()
+    else:
+        group.calls.append(("HcclCommDestroy", end))
 
 
 def _nothing(_met: bool) -> None:
