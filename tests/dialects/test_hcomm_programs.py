@@ -104,6 +104,33 @@ print(ret, "all_reduce of 4 bytes" in text and "all_reduce of 12 bytes" in text,
 hcomm.HcclCommDestroy(comm)
 line.barrier()
 """
+WINDOWS = f"""{HEAD}
+import numpy as np
+mine = np.random.default_rng(rank).integers(0, 256, 3000, np.uint8)
+whole = ok(acl.rt.malloc(8192, 0))
+window = ok(hcomm.HcclCommSymWinRegister(comm, whole + 64, 6000, hcomm.HCCL_WIN_COLL_SYMMETRIC))
+assert ok(hcomm.HcclCommSymWinGet(comm, whole + 100, 10)) == [window, 36]
+ok(acl.rt.memcpy(whole + 64, 3000, mine.ctypes.data, 3000, 1))
+line.barrier()
+found = np.empty_like(mine)
+for peer in peers:
+    there = ok(hcomm.HcclSymWinGetPeerPointer(window, 0, peer))
+    ok(acl.rt.memcpy(found.ctypes.data, 3000, there, 3000, 2))
+    assert np.array_equal(found, np.random.default_rng(peer).integers(0, 256, 3000, np.uint8))
+after = (rank + 1) % size
+ok(acl.rt.memcpy(ok(hcomm.HcclSymWinGetPeerPointer(window, 3000, after)), 3000, whole + 64, 3000, 3))
+line.barrier()
+ok(acl.rt.memcpy(found.ctypes.data, 3000, whole + 3064, 3000, 2))
+assert np.array_equal(found, np.random.default_rng((rank - 1) % size).integers(0, 256, 3000, np.uint8))
+other = ok(hcomm.HcclCommSymWinRegister(comm, whole, 100 + rank, 0))
+assert hcomm.HcclSymWinGetPeerPointer(other, 0, after) == (0, 1)  # of another size
+line.barrier()
+ok(hcomm.HcclCommSymWinDeregister(window))
+assert hcomm.HcclSymWinGetPeerPointer(window, 0, after) == (0, 6)
+ok(hcomm.HcclCommDestroy(comm))
+line.barrier()
+print("every byte", flush=True)
+"""
 DIES_IN_COLLECTIVE = f"""{HEAD}
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 stream = ok(acl.rt.create_stream())
@@ -167,6 +194,13 @@ def test_processes_call_different(run: Run, tmp_path: Path, ranks: int) -> None:
     told = [line.partition(" ")[2] for line in done.stdout.splitlines()]
     assert len(told) == ranks and "1 True" in told, told
     assert set(told) <= {"1 True", "507057 False", "21 False"}, told
+
+
+def test_windows_of_processes(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(WINDOWS)
+    done = run("launch", "-n", "3", "--devices", "2", "program.py")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] every byte" for rank in range(3)]
 
 
 def test_a_rank_dies_in_a_collective(run: Run, tmp_path: Path) -> None:

@@ -446,5 +446,27 @@ def _collectives() -> None:
     _one("HcclGroupStart", 0)
 
 
-for _declare in (_communicators, _resources, _graph, _local, _remote, _signals, _basic, _collectives):
+def _windows() -> None:
+    register = "HcclCommSymWinRegister"
+    _one(register, 0, "alone", "stray", 4096, 1)
+    _each(register, (), _COMM, "stray", 4096, 0)
+    _each(register, ("comm",), [(0, 2), (None, 2), ("host", 6), ("stray end", 6)], 4096, 0)
+    _each(register, ("comm", "stray"), [(0, 1), (4097, 6)], 0)
+    _each(register, ("comm", "stray", 64), [(2, 1), (BIG, 1)])
+    _one("HcclCommSymWinGet", 0, "comm", "stray", 4096)
+    _each("HcclCommSymWinGet", (), _COMM, "stray", 1)
+    _each("HcclCommSymWinGet", ("comm",), [(0, 6), ("here", 6)], 1)
+    _one("HcclCommSymWinGet", 6, "comm", "stray", 4097)
+    _one("HcclCommSymWinGet", 6, "alone", "stray", 1)
+    pointer = "HcclSymWinGetPeerPointer"
+    _one(pointer, 0, "symmetric", 4095, 0)
+    _each(pointer, (), [(0, 2), (4096, 6), ("comm", 6)], 0, 0)
+    _each(pointer, ("symmetric",), [(4096, 1), (1 << 64, 1)], 0)
+    _each(pointer, ("symmetric", 0), [(2, 1), (BIG, 1), (1, 9)])
+    _each("HcclCommSymWinDeregister", (), [("symmetric", 0), (0, 2), (4096, 6), ("comm", 6)])
+
+
+for _declare in (
+    *(_communicators, _resources, _graph, _local, _remote, _signals, _basic, _collectives, _windows),
+):
     _declare()

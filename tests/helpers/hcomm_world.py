@@ -58,6 +58,7 @@ class World:
         self.values["channel"], self.values["by card"] = pair[0]
         there, _ = ok(hcomm.HcclChannelGetHcclBuffer(comm, self.values["channel"]))
         self.values |= {"there": there, "their end": there + size - 4}
+        self.values["symmetric"] = ok(hcomm.HcclCommSymWinRegister(comm, self["stray"], 4096, 1))
         self._write_transfers()
         self._basic()
 

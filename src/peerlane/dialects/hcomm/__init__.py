@@ -21,6 +21,7 @@ from peerlane.dialects.hcomm import _signals as _signals
 from peerlane.dialects.hcomm import _states as _states
 from peerlane.dialects.hcomm import _system as _system
 from peerlane.dialects.hcomm import _transfers as _transfers
+from peerlane.dialects.hcomm import _windows as _windows
 from peerlane.dialects.hcomm._enums import CONSTANTS as _CONSTANTS
 from peerlane.dialects.hcomm._enums import ENUMS as _ENUMS
 from peerlane.dialects.hcomm._state import explain as explain

@@ -21,6 +21,7 @@ from peerlane.errors import Busy, Error
 if TYPE_CHECKING:
     from peerlane.dialects.hcomm._channels import HcommChannel
     from peerlane.dialects.hcomm._threads import HcommThread
+    from peerlane.dialects.hcomm._windows import Window
 
 BUFFER_TAG = "HcclBuffer"
 
@@ -49,6 +50,9 @@ class Comm(Thing):
         Held while a table changes.
     acquiring : Lock
         Held while channels are made.
+    windows : list of Window
+    next_window : int
+        The number of the next one.
     sides : dict
         By way and rank: a stream on which messages of batches go beside one another.
     owner : int or None
@@ -60,17 +64,8 @@ class Comm(Thing):
 
     __slots__ = (
         *("_busy", "_meeting", "acquiring", "buffer", "channels", "group", "guard", "memories", "notifies"),
-        *(
-            "comm_name",
-            "is_suspended",
-            "made_of",
-            "owner",
-            "regions",
-            "settings",
-            "sides",
-            "streams",
-            "threads",
-        ),
+        *("comm_name", "is_suspended", "made_of", "owner", "regions", "settings", "sides", "streams"),
+        *("next_window", "threads", "windows"),
     )
 
     name = "communicator"
@@ -89,6 +84,8 @@ class Comm(Thing):
         self.streams: dict[tuple[int, int], HcommThread] = {}
         self.channels: dict[tuple[int, int, int], HcommChannel] = {}
         self.sides: dict[tuple[bool, int], Stream] = {}
+        self.windows: list[Window] = []
+        self.next_window = 0
         self.notifies = 0
         self.guard, self.acquiring = threading.RLock(), threading.Lock()
         self.owner: int | None = None
@@ -140,7 +137,7 @@ class Comm(Thing):
 
     def end(self) -> None:
         """Let go of everything; who waits in this process for the other ranks is told at once."""
-        parts: list[Thing] = [*self.channels.values(), *self.threads]
+        parts: list[Thing] = [*self.channels.values(), *self.threads, *self.windows]
         for part in parts:
             machine.drop(part, "HcclCommDestroy")
         with contextlib.ExitStack() as ends:

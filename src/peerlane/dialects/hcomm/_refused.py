@@ -10,7 +10,6 @@ from peerlane.dialects.hcomm._codes import NOT_SUPPORT
 from peerlane.dialects.hcomm._state import hcomm
 
 _RECORDING = "kernels on a device record tasks and repeat them, and there are no kernels"
-_WINDOWS = "symmetric windows are not built yet; HcclCommMemReg and channels reach the same memory"
 _TEAMS = "teams are not built yet; HcclCreateSubCommConfig and channels serve several ranks"
 _SHARED_QUEUES = "queues are shared by channels of engine AIV only, and there are none"
 _KERNELS = "engines AIV and CCU run kernels, which no virtual device does"
@@ -29,13 +28,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(
             [f"HcommAicpuTsTaskCache{each}" for each in ("Lookup", "Start", "End", "Execute", "Clear")],
             _RECORDING,
-        ),
-        **dict.fromkeys(
-            (
-                *("HcclCommSymWinRegister", "HcclCommSymWinDeregister", "HcclCommSymWinGet"),
-                "HcclSymWinGetPeerPointer",
-            ),
-            _WINDOWS,
         ),
         **dict.fromkeys(
             (

@@ -20,12 +20,15 @@ from peerlane.errors import Error
 
 _Kind = TypeVar("_Kind", bound=Thing)
 _LIKE_AN_ADDRESS = 1 << 32
-_HANDLES = frozenset(["comm", "thread", "channel", "stream", "dstThread", "endpointHandle", "memHandle"])
+_HANDLES = frozenset(
+    ["comm", "thread", "channel", "stream", "dstThread", "endpointHandle", "memHandle", "winHandle"]
+)
 _MAKERS = {
     "communicator": "HcclCommInitRootInfo",
     "communication thread": "HcclThreadAcquire or HcclThreadAcquireWithStream",
     "channel": "HcclChannelAcquire",
     "endpoint": "HcommEndpointCreate",
+    "symmetric window": "HcclCommSymWinRegister",
 }
 
 messages = Messages()
