@@ -119,10 +119,15 @@ class Turns:
         """
         with _here_lock:
             others = [each for each in _here if each is not self and each._is_beside(self._group)]
-        for each in others:
-            with each._lock:
-                if not each._failure:
-                    each._made(call)
+        try:
+            for each in others:
+                with each._lock:
+                    if not each._failure:
+                        each._made(call)
+        except BaseException as error:
+            with self._lock:
+                self._fail(call, error)
+            raise
 
     def _is_beside(self, group: Group) -> bool:
         mine = self._group

@@ -11,7 +11,7 @@ from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._arguments import ChannelDescs, Enum, Handle, Handles, UInt32, field, given
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._comm import BUFFER_TAG, Comm, comm_of, keep
+from peerlane.dialects.hcomm._comm import BUFFER_TAG, Comm, comm_of, destroyed, keep, living
 from peerlane.dialects.hcomm._enums import CONSTANTS, CommEngine, CommProtocol
 from peerlane.dialects.hcomm._regions import Regions, device_memory, unregistered
 from peerlane.dialects.hcomm._settings import exec_timeout
@@ -189,31 +189,23 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
     if not wanted:
         return
     comm.hccl_buffer()
-    try:
+    with living(comm):
         made = comm.group.channels(
             [peer for _, peer, _ in wanted],
             notifies=list(wanted.values()),
             names=[f"e{engine}.p{protocol}" for engine, _, protocol in wanted],
             timeout=comm.settings.connect_timeout,
         )
-    except Error as error:
-        if machine.things.get(comm.handle) is not comm:
-            raise _destroyed(comm) from None
-        raise error
     with comm.guard:
         if machine.things.get(comm.handle) is not comm:
             for each in made:
                 each.close()
-            raise _destroyed(comm)
+            raise destroyed(comm)
         for key, neutral in zip(wanted, made, strict=True):
             channel = HcommChannel(comm.context, comm, key[0], key[2], comm.regions, Regions({}))
             channel.connect(neutral)
             keep(channel)
             comm.channels[key] = channel
-
-
-def _destroyed(comm: Comm) -> Refusal:
-    return Refusal(NOT_FOUND, f"{comm} was destroyed while it waited for its channels", "make it anew")
 
 
 def _announced(descs: list[structs.HcclChannelDesc] | None, count: int) -> list[structs.HcclChannelDesc]:

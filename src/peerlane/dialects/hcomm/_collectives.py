@@ -8,7 +8,7 @@ from peerlane import Buffer
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hcomm._arguments import Enum, Handle, Matrix, Pointer, UInt32, UInt64, UInt64s, given
 from peerlane.dialects.hcomm._codes import PARA
-from peerlane.dialects.hcomm._comm import Comm, comm_of, refuse_suspended
+from peerlane.dialects.hcomm._comm import Comm, comm_of, living, refuse_suspended
 from peerlane.dialects.hcomm._elements import memory, reduction, refuse_same, refuse_types, width_of
 from peerlane.dialects.hcomm._enums import CommEngine
 from peerlane.dialects.hcomm._grouping import Run, collective
@@ -24,9 +24,12 @@ def place(comm: int, stream: int) -> tuple[Comm, HcommThread]:
 
 def _queued(worker: HcommThread, call: Callable[..., None], *args: object, **options: object) -> Run:
     """Return what queues a collective of a group on the stream of a thread."""
+    assert worker.comm is not None
+    comm = worker.comm
 
     def run() -> None:
-        call(*args, stream=worker.where(), **options)
+        with living(comm):
+            call(*args, stream=worker.where(), **options)
         worker.note()
 
     return run

@@ -169,6 +169,21 @@ def current_context() -> Context:
         raise Refusal(RUNTIME, str(error), error.remedy) from None
 
 
+def destroyed(comm: Comm) -> Refusal:
+    return Refusal(NOT_FOUND, f"{comm} was destroyed while it waited for its channels", "make it anew")
+
+
+@contextlib.contextmanager
+def living(comm: Comm) -> Iterator[None]:
+    """Tell what fails because a communicator is destroyed meanwhile: HCCL_E_NOT_FOUND."""
+    try:
+        yield
+    except Error as error:
+        if machine.things.get(comm.handle) is not comm:
+            raise destroyed(comm) from None
+        raise error
+
+
 def refuse_suspended(comm: Comm | None) -> None:
     """Refuse operations of a suspended communicator: HCCL_E_SUSPENDING."""
     if comm is not None and comm.is_suspended:

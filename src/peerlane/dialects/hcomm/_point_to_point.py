@@ -19,7 +19,7 @@ from peerlane.dialects.hcomm._arguments import (
 )
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._collectives import place, refuse_no_rank
-from peerlane.dialects.hcomm._comm import Comm
+from peerlane.dialects.hcomm._comm import Comm, living
 from peerlane.dialects.hcomm._elements import memory, width_of
 from peerlane.dialects.hcomm._enums import HcclSendRecvType
 from peerlane.dialects.hcomm._grouping import current, kept
@@ -50,7 +50,9 @@ class Message:
 
     def go(self, stream: Stream | None) -> None:
         """Be queued."""
-        (self.comm.group.send if self.out else self.comm.group.recv)(self.content, self.peer, stream=stream)
+        call = self.comm.group.send if self.out else self.comm.group.recv
+        with living(self.comm):
+            call(self.content, self.peer, stream=stream)
 
 
 def _checked(
