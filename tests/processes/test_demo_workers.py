@@ -35,7 +35,8 @@ def default_node(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run(*arguments: object) -> int:
-    return main(["demo", *map(str, arguments)])
+    """Run it with two workers, unless the arguments say otherwise."""
+    return main(["demo", "--workers", "2", *map(str, arguments)])
 
 
 def test_workers_have_the_weights_without_a_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,21 +99,28 @@ def test_a_mismatch_names_the_worker_and_the_tensor(
     digests = workers.Team.digests
 
     def damaging(
-        team: workers.Team, places: Sequence[transfer.Place], advance: transfer.Advance
+        team: workers.Team,
+        places: Sequence[transfer.Place],
+        advance: transfer.Advance,
+        *,
+        arrived: bool = False,
     ) -> list[list[str]]:
-        if (
-            len(places) == 2
-        ):  # the first time: what the first worker writes is not the tensor that it should be
+        if len(places) == 2 and not arrived:  # the first worker writes another tensor than it should
             team.invert(places[1])
-        return digests(team, places, advance)
+        return digests(team, places, advance, arrived=arrived)
 
     monkeypatch.setattr(workers.Team, "digests", damaging)
     assert run("--weights", small_model(tmp_path)) == 1
     table = capsys.readouterr().out
-    for name in ("worker 1", "worker 2", "owner, after it was written back"):
+    for name in (
+        *("worker 1", "worker 2", "owner, after it was written back"),
+        # The owner's wrong bytes are what it brings to the others.
+        *("worker 1, after the broadcast", "worker 2, after the broadcast"),
+        *(f"{each}, after the all-gather" for each in ("owner", "worker 1", "worker 2")),
+    ):
         assert f"{name}: tensor 'layer.bias' differs from" in table
-    assert table.count("differs") == 3
-    assert table.count("NO, 1/2") == 2
+    assert table.count("differs") == 8
+    assert [table.count(f"NO, {count}") for count in ("1/2", "2/4", "3/6")] == [2, 1, 1]
 
 
 def test_what_was_written_back_must_be_seen(
@@ -181,7 +189,7 @@ def test_a_worker_that_does_not_answer_ends_the_demo_and_itself(
         return child
 
     monkeypatch.setattr(workers, "Child", stopped)
-    monkeypatch.setattr(workers, "_START_SECONDS", 0.5)
+    monkeypatch.setattr(workers, "START_SECONDS", 0.5)
     assert run("--weights", small_model(tmp_path)) == 2
     assert capsys.readouterr().err == (
         "peerlane demo: the demo's worker 1 did not answer within 0.5 s; is it stopped?\n"
@@ -216,7 +224,7 @@ def start(tmp_path: Path) -> Iterator[Demo]:
     os.truncate(weights, 8 + len(header) + LARGE_BYTES)
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
-    command = [sys.executable, "-m", "peerlane", "demo", "--weights", str(weights)]
+    command = [sys.executable, "-m", "peerlane", "demo", "--workers", "2", "--weights", str(weights)]
     with contextlib.ExitStack() as stack:
 
         def call() -> subprocess.Popen[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
+from multiprocessing.connection import Connection
 from typing import Any
 
 from peerlane.cli.launch.processes import signal_name
@@ -126,3 +127,30 @@ class Child:
         self._pipe.close()
         self._process.kill()
         self._process.join(_END_SECONDS)
+
+
+def gather_from(
+    children: Sequence[Child], mine: Sequence[bytes] = (), *, timeout: float | None = None
+) -> list[bytes]:
+    """Bring ranks together: take what each child sends by :func:`exchange_over`, behind ``mine``, and tell all of it.
+
+    Raises
+    ------
+    Error
+        As :meth:`Child.answer`.
+    """
+    said = [*mine, *(child.answer(timeout=timeout) for child in children)]
+    for child in children:
+        child.tell(said)
+    return said
+
+
+def exchange_over(pipe: Connection[Any, Any]) -> Callable[[bytes], list[bytes]]:
+    """Return a child's part of :func:`gather_from`: what a :class:`peerlane.Group` meets by."""
+
+    def exchange(mine: bytes) -> list[bytes]:
+        pipe.send(mine)
+        said: list[bytes] = pipe.recv()
+        return said
+
+    return exchange

@@ -16,7 +16,7 @@ from peerlane.cli.outputs import (
 
 HELP = "copy a model's weights to every device over peer access, share them with processes, verify them"
 
-_WORKERS = 2
+_WORKERS = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=_WORKERS,
         metavar="N",
-        help=f"worker processes that share the weights of device 0; 0 skips that (default: {_WORKERS})",
+        help=f"worker processes that share device 0's weights, then get their own (default: {_WORKERS}; none: 0)",
     )
     add_output_arguments(
         parser, plot="the bandwidth between all pairs of devices, and with and without streams,"

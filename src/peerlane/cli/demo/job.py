@@ -6,10 +6,11 @@ import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 
 import peerlane as pl
 from peerlane.cli import machine
-from peerlane.cli.demo import concurrent, transfer, workers
+from peerlane.cli.demo import concurrent, rank, ranks, transfer, workers
 from peerlane.cli.outputs import show_progress
 from peerlane.cli.weights import Tensor, Weights
 from peerlane.node import NodeConfig
@@ -66,6 +67,8 @@ class Result:
         Of the moves on streams.
     sharing : Sharing or None
         With worker processes, if there were any.
+    deliveries : sequence of Delivery
+        To worker processes.
     """
 
     source: str
@@ -77,6 +80,7 @@ class Result:
     matrix: Matrix | None
     timeline: pl.trace.Trace | None
     sharing: workers.Sharing | None
+    deliveries: Sequence[ranks.Delivery]
 
     @property
     def names(self) -> list[str]:
@@ -84,9 +88,11 @@ class Result:
 
     @property
     def is_verified(self) -> bool:
-        on_streams = [wrong for way in self.ways for wrong in (way.mismatched or {}).values()]
+        wrong = [arrival.mismatched for arrival in self.arrivals]
+        for found in (*(way.mismatched for way in self.ways), *(each.mismatched for each in self.deliveries)):
+            wrong += (found or {}).values()
         is_shared = self.sharing is None or self.sharing.is_verified
-        return is_shared and not any((*(arrival.mismatched for arrival in self.arrivals), *on_streams))
+        return is_shared and not any(wrong)
 
 
 def distribute(
@@ -94,7 +100,7 @@ def distribute(
 ) -> Result:
     """Load the weights to device 0, bring them to every other device of ``node``, and verify each copy.
 
-    Then ``count`` worker processes have those of device 0.
+    Then ``count`` worker processes share those of device 0, and after that get weights of their own.
 
     Raises
     ------
@@ -128,7 +134,7 @@ def distribute(
             return differing(replica, digests)
 
         physical = stack.enter_context(_one_block(devices[0], tensors))
-        first = transfer.hold_in_one(physical, tensors, stack)
+        first, whole = transfer.hold_in_one(physical, tensors, stack)
         others = [transfer.hold(device, tensors, stack) for device in devices[1:]]
         replicas = [first, *others]
         seconds, digests = transfer.load(weights, first, staging, begin(f"load to {first.device.name}"))
@@ -151,11 +157,19 @@ def distribute(
                 pipeline.label(timeline)
             ways = concurrent.ways(pipeline, of_ways, concurrent.check(pipeline, wrong, begin))
         matrix = _matrix(replicas, begin("all pairs")) if with_matrix else None
-        sharing = None
+        sharing, deliveries = None, []
         if count:
             changed = transfer.inverted_digest(weights, tensors[0], staging)
-            sharing = workers.share(first, physical, digests, changed, node.spec, count, differing, begin)
-        return Result(weights.path, node, tensors, digests, arrivals, ways, matrix, timeline, sharing)
+            begin(f"start {count} workers")
+            with ExitStack() as staff:
+                team = workers.Team(physical, node, count, staff)
+                sharing = workers.share(team, first, physical, digests, changed, differing, begin)
+                written = [changed, *digests[1:]]
+                memcpy = partial(transfer.memcpy_seconds, first, pinned)
+                deliveries = ranks.deliver(team, first, whole, written, memcpy, differing, begin)
+        return Result(
+            weights.path, node, tensors, digests, arrivals, ways, matrix, timeline, sharing, deliveries
+        )
 
 
 def _one_block(device: pl.Device, tensors: Sequence[Tensor]) -> pl.Physical:
@@ -167,7 +181,7 @@ def _passes(devices: int, count: int, with_matrix: bool) -> int:
     """Return how often all the weights are moved, or hashed."""
     one_device_at_a_time = 2 + (devices - 1) * (ROUNDS + 1)
     on_streams = devices * (3 * concurrent.ROUNDS + 2 * 2)
-    in_workers = count + 1 if count else 0
+    in_workers = 3 * count + 2 + 2 * ranks.ROUNDS if count else 0
     return one_device_at_a_time + on_streams + in_workers + (devices * (devices - 1) if with_matrix else 0)
 
 
@@ -213,13 +227,20 @@ def _check_room(weights: Weights, tensors: Sequence[Tensor], node: NodeConfig, c
             f"the demo copies between devices and node {node.name!r} has {node.devices}; give --devices 2 or more"
         )
     charge = transfer.least_charge(tensors)
-    for ordinal, capacity in enumerate(node.memory):
+    taken = rank.charges(transfer.packed_bytes(tensors), count + 1 if count else 0, node.devices)
+    for ordinal, (capacity, more) in enumerate(zip(node.memory, taken, strict=True)):
         if charge > capacity:
             raise pl.OutOfMemory(
                 f"the weights need {charge:,} bytes on each of {node.devices} devices, and virtual:{ordinal} has "
                 f"{capacity:,}; give the devices more (--node memory=...) or smaller --weights"
             )
-    need = weights.nbytes * (node.devices + 1) + transfer.STAGING + count * workers.WORKER_BYTES
+        if charge + more > capacity:
+            raise pl.OutOfMemory(
+                f"virtual:{ordinal} has {capacity:,} bytes; the weights need {charge:,} there, and {more:,} more for "
+                f"those of the owner and {count} workers; give the devices more (--node memory=...), "
+                "take fewer --workers, or smaller --weights"
+            )
+    need = weights.nbytes * (node.devices + 1) + transfer.STAGING + count * workers.WORKER_BYTES + sum(taken)
     if need > machine.room():
         raise pl.OutOfMemory(
             f"{weights.nbytes:,} bytes of weights on {node.devices} devices, and {count} workers, need {need:,} "

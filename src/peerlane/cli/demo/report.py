@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.text import Text
 from peerlane.cli import machine
 from peerlane.cli.demo.concurrent import ONE_BY_ONE, Way
 from peerlane.cli.demo.job import ROUNDS, Arrival, Result
+from peerlane.cli.demo.ranks import Delivery
 from peerlane.cli.demo.workers import Sharing
 from peerlane.cli.outputs import printable
 from peerlane.cli.weights_header import clipped
@@ -21,7 +22,7 @@ PLOT_TITLE = "the weights between all pairs of devices"
 WAYS_TITLE = "to all devices, from pinned memory on"
 
 _NUMBERS = (
-    *("bytes", "seconds", "GB/s", "x memcpy", "streams", f"x {ONE_BY_ONE}"),
+    *("bytes", "seconds", "GB/s", "x memcpy", "streams", f"x {ONE_BY_ONE}", "ranks"),
     *("opened in", "resident", "its share", "private"),
 )
 
@@ -53,6 +54,7 @@ def draw(result: Result, console: Console) -> None:
     )
     if result.sharing is not None:
         _draw_sharing(result.sharing, len(result.tensors), console)
+        _draw_deliveries(result.deliveries, len(result.tensors), console)
     for arrival in result.arrivals:
         if arrival.route.kind == "staged":
             console.print(
@@ -100,6 +102,7 @@ def as_json(result: Result) -> dict[str, object]:
             for way in result.ways
         ],
         "sharing": None if result.sharing is None else _sharing_as_json(result.sharing),
+        "deliveries": [_delivery_as_json(each) for each in result.deliveries],
         "matrix": {"devices": result.names, "gb_per_s": result.matrix},
         "tensors": [
             {
@@ -156,6 +159,40 @@ def _draw_sharing(sharing: Sharing, tensors: int, console: Console) -> None:
     )
 
 
+def _draw_deliveries(deliveries: Sequence[Delivery], tensors: int, console: Console) -> None:
+    table = _table("over channels", "ranks", "bytes", "seconds", "GB/s", "x memcpy", "verified")
+    for each in deliveries:
+        wrong = sum(map(len, each.mismatched.values()))
+        table.add_row(
+            each.name,
+            str(each.ranks),
+            f"{each.nbytes:,}",
+            f"{each.seconds:.4f}",
+            f"{each.rate:.1f}",
+            f"{each.ratio:.2f}",
+            _verdict(wrong, tensors * len(each.mismatched)),
+        )
+    console.print(table)
+    console.print(
+        "over channels: from the owner to each worker's own memory, and gathered there from a part of each process; "
+        "bytes that came from other processes, at all of them together; x memcpy: of one thread's, of as many bytes",
+        soft_wrap=True,
+    )
+
+
+def _delivery_as_json(delivery: Delivery) -> dict[str, object]:
+    return {
+        "collective": delivery.name,
+        "ranks": delivery.ranks,
+        "bytes": delivery.nbytes,
+        "seconds": delivery.seconds,
+        "gb_per_s": delivery.rate,
+        "ratio": delivery.ratio,
+        "verified": not any(delivery.mismatched.values()),
+        "mismatched": delivery.mismatched,
+    }
+
+
 def _sharing_as_json(sharing: Sharing) -> dict[str, object]:
     return {
         "bytes": sharing.nbytes,
@@ -189,6 +226,10 @@ def _mismatches(result: Result) -> Iterator[tuple[str, str]]:
         for process, names in result.sharing.unseen.items():
             for name in names:
                 yield f"{process}, after it was written back", name
+    for each in result.deliveries:
+        for process, names in each.mismatched.items():
+            for name in names:
+                yield f"{process}, after the {each.name}", name
 
 
 def _verdict(wrong: int, tensors: int) -> str:

@@ -18,9 +18,10 @@ Advance = Callable[[int], None]
 
 #: The largest piece between two looks at Ctrl-C.
 STAGING = 8 << 20
+#: What devices are charged in.
+BLOCK = 2 << 20
 _PIECE = 256 << 20
 _ALIGNMENT = 256
-_BLOCK = 2 << 20
 
 
 Place = tuple[int, int]
@@ -43,15 +44,27 @@ def hold(device: pl.Device, tensors: Sequence[Tensor], stack: ExitStack) -> Repl
     return replica
 
 
-def hold_in_one(physical: pl.Physical, tensors: Sequence[Tensor], stack: ExitStack) -> Replica:
-    """Have the tensors at their places in one block, which can be shared whole; zeroed as in :func:`hold`."""
-    whole = stack.enter_context(pl.AddressRange(physical.device, physical.size))
-    whole.map(physical)
-    replica = Replica(
-        physical.device, tensors, [whole[start : start + size] for start, size in places(tensors)]
-    )
+def hold_in_one(
+    physical: pl.Physical, tensors: Sequence[Tensor], stack: ExitStack
+) -> tuple[Replica, pl.Buffer]:
+    """Have the tensors at their places in one block, which can be shared whole; zeroed as in :func:`hold`.
+
+    Returns
+    -------
+    Replica, Buffer
+        The second is the block.
+    """
+    addresses = stack.enter_context(pl.AddressRange(physical.device, physical.size))
+    addresses.map(physical)
+    whole = addresses[: physical.size]
+    replica = replica_at(whole, physical.device, tensors)
     clear(replica)
-    return replica
+    return replica, whole
+
+
+def replica_at(memory: pl.Buffer, device: pl.Device, tensors: Sequence[Tensor]) -> Replica:
+    """Return the tensors at their places in memory that holds all of them."""
+    return Replica(device, tensors, [memory[start : start + size] for start, size in places(tensors)])
 
 
 def clear(replica: Replica) -> None:
@@ -129,9 +142,9 @@ def least_charge(tensors: Sequence[Tensor]) -> int:
     """
     sizes = [tensor.nbytes for tensor in tensors]
     sizes.append(pl.CopyDescriptor.size_for(len(tensors)))
-    large = sum(-(-size // _BLOCK) for size in sizes if size >= _BLOCK)
-    small = sum(size for size in sizes if size < _BLOCK)
-    return (large + -(-small // _BLOCK)) * _BLOCK
+    large = sum(-(-size // BLOCK) for size in sizes if size >= BLOCK)
+    small = sum(size for size in sizes if size < BLOCK)
+    return (large + -(-small // BLOCK)) * BLOCK
 
 
 def memcpy_seconds(src: Replica, targets: Sequence[pl.Buffer]) -> float:

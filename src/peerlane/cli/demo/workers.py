@@ -8,11 +8,14 @@ from dataclasses import dataclass
 
 import peerlane as pl
 from peerlane import _core
-from peerlane.cli.children import Child, interrupts_deferred
+from peerlane.cli.children import Child, gather_from, interrupts_deferred
 from peerlane.cli.demo import transfer, worker
+from peerlane.cli.demo.rank import START_SECONDS, Span
 from peerlane.cli.demo.residence import Residence, residence
 from peerlane.cli.demo.transfer import Advance, Place, Replica
 from peerlane.cli.weights import Tensor
+from peerlane.node import NodeConfig
+from peerlane.node.state import tidy
 
 MOST_WORKERS = 64
 WORKER_BYTES = 64 << 20
@@ -20,7 +23,6 @@ WORKER_BYTES = 64 << 20
 #: More than this of what the weights take is no longer one copy.
 _ONE_COPY = 1.05
 
-_START_SECONDS = 60.0
 _ANSWER_SECONDS = 30.0
 _LEAST_RATE = 10e6
 _BATCH_TENSORS, _BATCH_BYTES = 256, 32 << 20
@@ -105,10 +107,10 @@ class Team:
     ----------
     physical : Physical
         Where the weights are.  The first worker may write to it, the others can only read.
-    node : str
+    node : NodeConfig
     count : int
     stack : ExitStack
-        Owns processes and handles.
+        Owns processes and handles.  Nothing of the processes is left in the node when it is closed.
 
     Raises
     ------
@@ -116,13 +118,14 @@ class Team:
         What a worker met; or it died, or did not answer in time.
     """
 
-    def __init__(self, physical: pl.Physical, node: str, count: int, stack: ExitStack) -> None:
+    def __init__(self, physical: pl.Physical, node: NodeConfig, count: int, stack: ExitStack) -> None:
         self.names = [f"worker {number}" for number in range(1, count + 1)]
         self.rights = ["rw", *["r"] * (count - 1)]
         self._children: list[Child] = []
+        stack.callback(tidy, node)
         with interrupts_deferred():
             for name in self.names:
-                child = Child(worker.serve, node, name=f"the demo's {name}")
+                child = Child(worker.serve, node.spec, name=f"the demo's {name}")
                 self._children.append(stack.enter_context(child))
         handles = [
             stack.enter_context(physical.export(allow=[child.pid], rights=rights))
@@ -130,16 +133,16 @@ class Team:
         ]
         for child, handle in zip(self._children, handles, strict=True):
             child.tell((worker.OPEN, bytes(handle)))
-        self.seconds: list[float] = [child.answer(timeout=_START_SECONDS) for child in self._children]
+        self.seconds: list[float] = [child.answer(timeout=START_SECONDS) for child in self._children]
 
-    def digests(self, places: Sequence[Place], advance: Advance) -> list[list[str]]:
-        """Return each worker's digests of what lies at ``places``."""
+    def digests(self, places: Sequence[Place], advance: Advance, *, arrived: bool = False) -> list[list[str]]:
+        """Return each worker's digests of what lies at ``places``, in the owner's memory or as it arrived."""
         found: list[list[str]] = [[] for _ in self._children]
         for batch in _batches(places):
             nbytes = sum(size for _, size in batch)
             timeout = _ANSWER_SECONDS + len(self._children) * nbytes / _LEAST_RATE
             for child in self._children:
-                child.tell((worker.DIGEST, batch))
+                child.tell((worker.DIGEST, batch, arrived))
             for child, mine in zip(self._children, found, strict=True):
                 mine += child.answer(timeout=timeout)
                 advance(nbytes)
@@ -153,18 +156,40 @@ class Team:
         """Return what each worker has in memory."""
         return [child.ask((worker.MEASURE,), timeout=_ANSWER_SECONDS) for child in self._children]
 
+    def invite(self, ranks: int, nbytes: int) -> None:
+        """Let each be a rank of a group, from 1 on, with room for the weights; the owner is to make its own."""
+        for number, child in enumerate(self._children, 1):
+            child.tell((worker.MEET, number, ranks, nbytes))
+
+    def exchange(self, mine: bytes) -> list[bytes]:
+        """Bring the ranks together."""
+        return gather_from(self._children, [mine], timeout=START_SECONDS)
+
+    def begin(self, what: str) -> None:
+        """Let all do their part of a collective; the owner is to do its own."""
+        for child in self._children:
+            child.tell((what,))
+
+    def ended(self, seconds: float) -> list[Span]:
+        """Return when each began and was done; ``seconds`` are what it may take."""
+        return [child.answer(timeout=_ANSWER_SECONDS + seconds) for child in self._children]
+
+    def have_come(self) -> None:
+        """Return when each is a rank."""
+        for child in self._children:
+            child.answer(timeout=START_SECONDS)
+
 
 def share(
+    team: Team,
     owned: Replica,
     physical: pl.Physical,
     digests: Sequence[str],
     changed: str,
-    node: str,
-    count: int,
     read_back: Callable[[Replica, Sequence[str]], tuple[str, ...]],
     begin: Begin,
 ) -> Sharing:
-    """Give the weights to ``count`` workers, let all verify them, and the first write the first tensor back.
+    """Let all workers verify the weights that they share, and the first write the first tensor back.
 
     Parameters
     ----------
@@ -178,25 +203,23 @@ def share(
         Returns the tensors of the owner that differ from given digests.
     """
     places = transfer.places(owned.tensors)
-    with ExitStack() as stack:
-        begin(f"start {count} workers")
-        team = Team(physical, node, count, stack)
-        verified = team.digests(places, begin("verify in the workers"))
-        whole = _core.host_pointer(owned.buffers[0].address, physical.size)
-        residences = [residence(whole, physical.size), *team.measure()]
-        team.invert(places[0])
-        expected = [changed, *digests[1:]]
-        unseen = {"owner": read_back(owned, expected)}
-        seen = team.digests(places[:1], lambda nbytes: None)
+    verified = team.digests(places, begin("verify in the workers"))
+    whole = _core.host_pointer(owned.buffers[0].address, physical.size)
+    residences = [residence(whole, physical.size), *team.measure()]
+    team.invert(places[0])
+    expected = [changed, *digests[1:]]
+    unseen = {"owner": read_back(owned, expected)}
+    seen = team.digests(places[:1], lambda nbytes: None)
     for name, found in zip(team.names, seen, strict=True):
-        unseen[name] = _differing(owned.tensors[:1], expected[:1], found)
-    wrong = [(), *(_differing(owned.tensors, digests, found) for found in verified)]
+        unseen[name] = differing(owned.tensors[:1], expected[:1], found)
+    wrong = [(), *(differing(owned.tensors, digests, found) for found in verified)]
     names, rights, seconds = ["owner", *team.names], ["rw", *team.rights], [None, *team.seconds]
     holders = [Holder(*each) for each in zip(names, rights, seconds, residences, wrong, strict=True)]
     return Sharing(physical.size, holders, owned.tensors[0].name, unseen)
 
 
-def _differing(tensors: Sequence[Tensor], wanted: Sequence[str], found: Sequence[str]) -> tuple[str, ...]:
+def differing(tensors: Sequence[Tensor], wanted: Sequence[str], found: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the tensors whose digests differ."""
     return tuple(t.name for t, want, got in zip(tensors, wanted, found, strict=True) if want != got)
 
 
