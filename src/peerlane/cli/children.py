@@ -114,6 +114,11 @@ class Child:
             raise answer
         return answer
 
+    def check(self) -> None:
+        """Raise ``PeerLost`` if the process has died."""
+        if self._process.exitcode is not None:
+            raise self._lost()
+
     def _lost(self) -> PeerLost:
         self._process.join(_END_SECONDS)
         code = self._process.exitcode

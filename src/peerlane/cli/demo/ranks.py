@@ -149,6 +149,6 @@ def deliver(
         A rank died, did not answer in time, or met it.
     """
     begin("let the ranks meet")
-    with ExitStack() as stack:
+    with team.blamed(), ExitStack() as stack:
         ranks = Ranks(team, owned, whole, memcpy, stack)
         return [ranks.broadcast(digests, begin), ranks.gather(digests, read_back, begin)]

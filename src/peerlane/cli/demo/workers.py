@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import peerlane as pl
@@ -173,6 +173,16 @@ class Team:
     def ended(self, seconds: float) -> list[Span]:
         """Return when each began and was done; ``seconds`` are what it may take."""
         return [child.answer(timeout=_ANSWER_SECONDS + seconds) for child in self._children]
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Say of an error which worker's death it came from, if one has died: others may only see what followed."""
+        try:
+            yield
+        except pl.Error:
+            for child in self._children:
+                child.check()
+            raise
 
     def have_come(self) -> None:
         """Return when each is a rank."""
