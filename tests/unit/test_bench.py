@@ -81,9 +81,12 @@ def test_a_figure_is_the_median_of_the_rounds_ratios() -> None:
     assert measure.best(samples, ["reference", "ours"]) == "ours"
 
 
-@pytest.mark.parametrize(("ratio", "tie"), [(0.96, False), (0.98, True), (1.02, True), (1.04, False)])
-def test_within_three_per_cent_is_a_tie(ratio: float, tie: bool) -> None:
-    assert figure_of(ratio, measure.SPEED).is_tie is tie
+@pytest.mark.parametrize(
+    ("ratio", "standing"), [(0.96, "behind"), (0.98, "tie"), (1.02, "tie"), (1.04, "ahead")]
+)
+def test_within_three_per_cent_is_a_tie(ratio: float, standing: str) -> None:
+    assert figure_of(ratio, measure.SPEED).standing == standing
+    assert figure_of(2 - ratio, measure.TIME).standing == standing
 
 
 def figure_of(ratio: float, kind: str) -> measure.Figure:
@@ -123,7 +126,7 @@ def test_options_of_a_call_are_looped_too() -> None:
 
 
 def test_a_share_is_never_a_tie_and_less_is_better() -> None:
-    assert not figure_of(1.0, measure.SHARE).is_tie
+    assert figure_of(1.0, measure.SHARE).standing == ""
     assert bars.Bar("P", "case", "peerlane", 1.0, 1.0).met(figure_of(1.0, measure.SHARE)) == "goal"
     assert bars.Bar("P", "case", "peerlane", 1.0, 1.0).met(figure_of(1.001, measure.SHARE)) == "missed"
     samples = {"ours": [1.0, 3.0], "core": [100.0, 100.0]}

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sizes",
         metavar="LIST",
-        help="bytes of the copies (default: 64K,1M,64M,1G) or all-reduces (64,64K,1M,64M)",
+        help="bytes of the copies (default: 64K,1M,64M,1G), of channels' writes, or of all-reduces",
     )
     parser.add_argument(
         "--with",
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         figures, more = _measured(
             args.what,
             plan.Plan(
-                sizes=_sizes(args.what, args.sizes),
+                sizes=plan.parse_sizes(args.sizes) if args.sizes is not None else (),
                 rivals=tuple(names),
                 rounds=plan.checked_rounds(args.rounds),
                 say=lambda words: progress.update(task, description=words),
@@ -108,7 +108,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
     devices = pl.enter_node(NODE)
     try:
         measures: dict[str, Callable[[], tuple[list[Figure], list[Skip]]]] = {
-            "copy": lambda: copies.measure(plan, devices),
+            "copy": lambda: copies.measure(plan.sized(copies.DEFAULT_SIZES), devices),
             "call": lambda: calls.measure(plan, devices),
             "overlap": lambda: overlaps.measure(plan, devices),
             "submit": lambda: submissions.measure(plan, devices),
@@ -117,8 +117,8 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
             "lookup": lambda: lookups.measure(plan, NODE),
             "scale": lambda: scale.measure(plan),
             "wait": lambda: waits.measure(plan, devices),
-            "channel": lambda: channels.measure(plan, devices, NODE),
-            "collective": lambda: collectives.measure(plan, devices, NODE),
+            "channel": lambda: channels.measure(plan.sized(channels.DEFAULT_SIZES), devices, NODE),
+            "collective": lambda: collectives.measure(plan.sized(collectives.DEFAULT_SIZES), devices, NODE),
         }
         for subject in _SUBJECTS if what == "all" else (what,):
             done, left = measures[subject]()
@@ -129,18 +129,10 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
     return figures, skips
 
 
-def _sizes(what: str, text: str | None) -> tuple[int, ...]:
-    from peerlane.cli.bench import collectives, copies, plan
-
-    if text is not None:
-        return plan.parse_sizes(text)
-    return collectives.DEFAULT_SIZES if what == "collective" else copies.DEFAULT_SIZES
-
-
 def _check_combination(args: argparse.Namespace) -> None:
     """Refuse options that would change nothing."""
     useful = {
-        "--sizes": (args.sizes, ("copy", "collective", "all")),
+        "--sizes": (args.sizes, ("copy", "channel", "collective", "all")),
         "--plot": (args.plot, ("copy", "all")),
         "--with": (args.rivals, ("copy", "call", "all")),
     }

@@ -1,24 +1,38 @@
-"""P8 and P9: what a channel takes between two processes, from Python, against bare memory and a pipe."""
+"""P8 and P9: what a channel takes between two processes, from Python, against memory, pipes and other libraries."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Connection
+from typing import Any
 
 import numpy as np
 
 import peerlane as pl
 from peerlane import _core
-from peerlane.cli.bench.bars import PEERLANE
+from peerlane.cli.bench import channel_sizes
+from peerlane.cli.bench.bars import (
+    LEAST_RATES,
+    MILLION,
+    PEERLANE,
+    PEERLANE_IN_TABLE,
+    PEERLANE_ON_STREAM,
+    RATE,
+)
 from peerlane.cli.bench.measure import SPEED, TIME, Contender, Figure, Skip, figure, interleaved, looped
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.rivals import memmove, native_copies
-from peerlane.cli.children import Child, interrupts_deferred
+from peerlane.cli.children import Child, exchange_over, gather_from, interrupts_deferred
 from peerlane.node.sizes import UNITS, format_size
 
+DEFAULT_SIZES = (
+    *(8, 64, 512, 4 * UNITS["KiB"], 64 * UNITS["KiB"]),
+    *(UNITS["MiB"] * each for each in (1, 16, 64, 256, 1024)),
+)
 ONE_WAY = "8 bytes and a notify, one way"
 LINE = "one cache line, spun on in C"
 PIPE = "multiprocessing pipe"
@@ -27,26 +41,31 @@ _ROUNDS = 20_000  # exchanges of one sample
 _WRITES = 100_000
 _SECONDS = 60.0
 _LARGE = (64 * UNITS["MiB"], UNITS["GiB"])
-_WINDOW = UNITS["GiB"]
 _BATCH = 100_000  # blocks of 8 bytes
+_LEAST_WINDOW = 8 * _BATCH
 
 
 def measure(plan: Plan, devices: Sequence[pl.Device], node: str) -> tuple[list[Figure], list[Skip]]:
     """Time exchanges with another process, and writes into its memory."""
+    sizes, skips = channel_sizes.fitting(plan.sizes)
+    window = max(_LEAST_WINDOW, *sizes)
     with ExitStack() as stack:
         with interrupts_deferred():
-            child = stack.enter_context(Child(_serve, node, name="rank 1"))
-        met = partial(_gather, child)
+            child = stack.enter_context(Child(_serve, node, window, name="rank 1"))
+
+        def met(mine: bytes) -> list[bytes]:
+            return gather_from([child], [mine], timeout=_SECONDS)
+
         group = stack.enter_context(
-            pl.Group(0, 2, rendezvous=met, window=_WINDOW, device=devices[0], timeout=_SECONDS)
+            pl.Group(0, 2, rendezvous=met, window=window, device=devices[0], timeout=_SECONDS)
         )
         group.window[:128].fill(0)
         channel = stack.enter_context(group.channel(1, notifies=2))
         figures = _one_way(plan, child, channel)
         figures += _rates(plan, channel, stack)
-        for nbytes in _LARGE:
-            figures.append(_bandwidth(plan, channel, nbytes))
-    return figures, []
+        figures += [_bandwidth(plan, channel, nbytes) for nbytes in _LARGE if nbytes in sizes]
+        more, left = channel_sizes.measure(dataclasses.replace(plan, sizes=sizes), child, channel)
+    return figures + more, skips + left
 
 
 def _one_way(plan: Plan, child: Child, channel: pl.Channel) -> list[Figure]:
@@ -86,8 +105,7 @@ def _one_way(plan: Plan, child: Child, channel: pl.Channel) -> list[Figure]:
 
 def _rates(plan: Plan, channel: pl.Channel, stack: ExitStack) -> list[Figure]:
     """Time 8-byte writes issued from Python: at once, on a stream, and as a table of blocks."""
-    case = "write 8 bytes"
-    plan.say(case)
+    plan.say(RATE)
     device = channel.group.device
     block, other = (stack.enter_context(device.allocate(8)) for _ in range(2))
     block.fill(1)
@@ -115,11 +133,14 @@ def _rates(plan: Plan, channel: pl.Channel, stack: ExitStack) -> list[Figure]:
     contenders = [
         reference,
         looped(PEERLANE, channel.write, block, number=_WRITES),
-        Contender("peerlane on a stream", on_stream),
-        Contender("peerlane in a table", batch),
+        Contender(PEERLANE_ON_STREAM, on_stream),
+        Contender(PEERLANE_IN_TABLE, batch),
     ]
-    samples = interleaved(contenders, plan.rounds)
-    return [figure(samples, case, each.name, reference.name, TIME) for each in contenders[1:]]
+    samples = {**interleaved(contenders, plan.rounds), MILLION: [1e-6] * plan.rounds}
+    return [
+        *(figure(samples, "write 8 bytes", name, reference.name, TIME) for name in LEAST_RATES),
+        *(figure(samples, RATE, name, MILLION, SPEED) for name in LEAST_RATES),
+    ]
 
 
 def _bandwidth(plan: Plan, channel: pl.Channel, nbytes: int) -> Figure:
@@ -158,32 +179,22 @@ def _exchange(channel: pl.Channel, block: pl.Buffer, *, first: bool) -> float:
     return (time.perf_counter() - began) / (2 * _ROUNDS)
 
 
-def _gather(child: Child, mine: bytes) -> list[bytes]:
-    theirs: bytes = child.answer(timeout=_SECONDS)
-    child.tell([mine, theirs])
-    return [mine, theirs]
-
-
-def _serve(node: str, pipe: Connection) -> None:
+def _serve(node: str, window: int, pipe: Connection[Any, Any]) -> None:
     """Be rank 1 until the pipe ends."""
-
-    def exchange(mine: bytes) -> list[bytes]:
-        pipe.send(mine)
-        said: list[bytes] = pipe.recv()
-        return said
-
     try:
         devices = pl.enter_node(node)
-        with pl.Group(1, 2, rendezvous=exchange, window=_WINDOW, device=devices[1]) as group:
+        with pl.Group(1, 2, rendezvous=exchange_over(pipe), window=window, device=devices[1]) as group:
             group.window[:128].fill(0)
             channel = group.channel(0, notifies=2)
             block = group.device.allocate(8)
             while True:
-                what, begun = pipe.recv()
+                what, told = pipe.recv()
                 if what == "line":
-                    _line(channel, begun, first=False)
+                    _line(channel, told, first=False)
                 elif what == "ours":
                     _exchange(channel, block, first=False)
+                elif what == channel_sizes.MESSAGES:
+                    channel_sizes.exchange(channel, told, first=False)
                 else:
                     for _ in range(_ROUNDS // 10):
                         pipe.send(pipe.recv())

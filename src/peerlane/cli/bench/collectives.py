@@ -5,18 +5,20 @@ Each rank's elements lie in device memory, float32, and are summed in place.  A 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from multiprocessing.connection import Connection
 from time import perf_counter
+from typing import Any
 
 import peerlane as pl
-from peerlane.cli.bench import collective_rivals as rivals
+from peerlane.cli.bench import rival_processes as rivals
 from peerlane.cli.bench.bars import PEERLANE
 from peerlane.cli.bench.measure import SPEED, Contender, Figure, Skip, figure
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.rivals import MEMCPY, native_copies
-from peerlane.cli.children import Child, interrupts_deferred
+from peerlane.cli.children import Child, exchange_over, gather_from, interrupts_deferred
 from peerlane.node.sizes import UNITS, format_size
 
 DEFAULT_SIZES = (64, 64 * UNITS["KiB"], UNITS["MiB"], 64 * UNITS["MiB"])
@@ -29,53 +31,47 @@ ALGORITHMS = {
 }
 
 _SECONDS = 120.0
-_ABOUT = 64 * UNITS["MiB"]  # bytes of a sample
 _MOST_TIMES = 500
-
-Times = dict[str, list[float]]
 
 
 def measure(plan: Plan, devices: Sequence[pl.Device], node: str) -> tuple[list[Figure], list[Skip]]:
     """Let processes all-reduce, in rounds of all contenders."""
-    jobs = [(nbytes, max(1, min(_MOST_TIMES, _ABOUT // nbytes))) for nbytes in plan.sizes]
-    absent = {name: why for name in rivals.NAMES if (why := rivals.missing(name))}
-    skips = [Skip(f"rival {name}", why) for name, why in absent.items()]
+    jobs = rivals.jobs_of(plan.sizes, _MOST_TIMES)
+    names, skips = rivals.present(rivals.ALL_REDUCE)
     figures: list[Figure] = []
     for size in PROCESSES:
         with ExitStack() as stack:
             ranks = _start(node, size, stack)
-            copies = [_memcpy(devices, nbytes, stack) for nbytes in plan.sizes]
-            names = [*ALGORITHMS, *(name for name in rivals.NAMES if name not in absent)]
-            found: list[Times] = [{each: [] for each in (MEMCPY, *names)} for _ in jobs]
-            for number in range(plan.rounds + 1):
-                for name in list(names):
-                    plan.say(f"all-reduce by {name} over {size} processes, round {number} of {plan.rounds}")
-                    try:
-                        seconds = (
-                            _ours(ranks, ALGORITHMS[name], jobs)
-                            if name in ALGORITHMS
-                            else rivals.seconds_of(name, size, jobs)
-                        )
-                    except RuntimeError as error:
-                        skips.append(Skip(f"rival {name} over {size} processes", str(error)))
-                        names.remove(name)
-                        continue
-                    for times, taken in zip(found, seconds, strict=True):
-                        times[name].append(taken)
-                for times, copy in zip(found, copies, strict=True):
-                    times[MEMCPY].append(copy.sample())
-        for nbytes, times in zip(plan.sizes, found, strict=True):
+            copies = [_memcpy(devices, *job, stack) for job in jobs]
+            contenders: dict[str, Callable[[], rivals.Found]] = {
+                MEMCPY: partial(_copied, copies),
+                **{name: partial(_ours, ranks, algorithm, jobs) for name, algorithm in ALGORITHMS.items()},
+                **{name: partial(rivals.run, name, [rivals.ALL_REDUCE], size, jobs) for name in names},
+            }
+
+            def say(words: str, size: int = size) -> None:
+                plan.say(f"all-reduce over {size} processes: {words}")
+
+            found, failed = rivals.in_turns(contenders, plan.rounds, say)
+        skips += [Skip(f"{skip.case} over {size} processes", skip.why) for skip in failed]
+        for index, nbytes in enumerate(plan.sizes):
             case = f"all-reduce {format_size(nbytes)} over {size} processes"
-            counted = {name: taken[1:] for name, taken in times.items()}  # the first round does not count
-            figures += [figure(counted, case, name, MEMCPY, SPEED, nbytes) for name in names]
+            samples = {name: tasks[rivals.ALL_REDUCE][index] for name, tasks in found.items()}
+            pairs = [(name, MEMCPY) for name in ALGORITHMS]
+            pairs += [(PEERLANE, name) for name in names if name in found]
+            figures += [figure(samples, case, *pair, SPEED, nbytes) for pair in pairs]
     return figures, skips
 
 
-def _memcpy(devices: Sequence[pl.Device], nbytes: int, stack: ExitStack) -> Contender:
+def _copied(copies: Sequence[Contender]) -> rivals.Found:
+    return {rivals.ALL_REDUCE: [copy.sample() for copy in copies]}
+
+
+def _memcpy(devices: Sequence[pl.Device], nbytes: int, times: int, stack: ExitStack) -> Contender:
     dst, src = (stack.enter_context(devices[0].allocate(nbytes)) for _ in range(2))
     dst.fill(0)
     src.fill(0)
-    return native_copies(dst, src, max(1, _ABOUT // nbytes))[0]
+    return native_copies(dst, src, times)[0]
 
 
 def _start(node: str, size: int, stack: ExitStack) -> list[Child]:
@@ -84,33 +80,25 @@ def _start(node: str, size: int, stack: ExitStack) -> list[Child]:
         ranks = [
             stack.enter_context(Child(_serve, node, rank, size, name=f"rank {rank}")) for rank in range(size)
         ]
-    said = [each.answer(timeout=_SECONDS) for each in ranks]
-    for each in ranks:
-        each.tell(said)
+    gather_from(ranks, timeout=_SECONDS)
     for each in ranks:
         each.answer(timeout=_SECONDS)
     return ranks
 
 
-def _ours(ranks: Sequence[Child], algorithm: str | None, jobs: Sequence[rivals.Job]) -> list[float]:
+def _ours(ranks: Sequence[Child], algorithm: str | None, jobs: Sequence[rivals.Job]) -> rivals.Found:
     """Return the slowest rank's seconds of each job."""
     for each in ranks:
         each.tell((algorithm, jobs))
     taken = [each.answer(timeout=_SECONDS) for each in ranks]
-    return [max(times) for times in zip(*taken, strict=True)]
+    return {rivals.ALL_REDUCE: [max(times) for times in zip(*taken, strict=True)]}
 
 
-def _serve(node: str, rank: int, size: int, pipe: Connection) -> None:
+def _serve(node: str, rank: int, size: int, pipe: Connection[Any, Any]) -> None:
     """Be a rank until the pipe ends."""
-
-    def exchange(mine: bytes) -> list[bytes]:
-        pipe.send(mine)
-        said: list[bytes] = pipe.recv()
-        return said
-
     try:
         pl.enter_node(node)
-        with pl.Group(rank, size, rendezvous=exchange) as group:
+        with pl.Group(rank, size, rendezvous=exchange_over(pipe)) as group:
             pipe.send(None)
             while True:
                 algorithm, jobs = pipe.recv()

@@ -51,6 +51,8 @@ class Figure:
         Median of one operation; of all that was done, for shares.
     size : int or None
         Bytes of a copy, where cases differ in it.
+    reference_seconds : float or None
+        As ``seconds``, of the reference.
     """
 
     case: str
@@ -62,10 +64,16 @@ class Figure:
     high: float
     seconds: float
     size: int | None = None
+    reference_seconds: float | None = None
 
     @property
-    def is_tie(self) -> bool:
-        return self.kind != SHARE and abs(self.ratio - 1) <= TIE
+    def standing(self) -> str:
+        """``"ahead"`` of the reference, ``"tie"`` or ``"behind"``; nothing for shares."""
+        if self.kind == SHARE:
+            return ""
+        if abs(self.ratio - 1) <= TIE:
+            return "tie"
+        return "ahead" if (self.ratio > 1) == (self.kind == SPEED) else "behind"
 
 
 def interleaved(contenders: Sequence[Contender], rounds: int) -> Samples:
@@ -95,6 +103,7 @@ def figure(
         high=max(ratios),
         seconds=statistics.median(samples[contender]),
         size=size,
+        reference_seconds=statistics.median(samples[reference]),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,12 +15,19 @@ MOST_BYTES = 256 * UNITS["GiB"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure and how often; ``say`` tells whoever watches what is being done."""
+    """What to measure and how often; ``say`` tells whoever watches what is being done.
+
+    Without ``sizes`` each subject has its own.
+    """
 
     sizes: tuple[int, ...]
     rivals: tuple[str, ...]
     rounds: int
     say: Callable[[str], None]
+
+    def sized(self, default: tuple[int, ...]) -> Plan:
+        """Return the plan with sizes."""
+        return self if self.sizes else dataclasses.replace(self, sizes=default)
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from peerlane.cli import machine, plots
 from peerlane.cli.bench import copies
 from peerlane.cli.bench.bars import PEERLANE, judged
 from peerlane.cli.bench.measure import SHARE, SPEED, TIE, Figure, Skip
+from peerlane.cli.bench.rival_processes import RIVALS
 from peerlane.errors import InvalidValue
 
 _ENOUGH_ROUNDS = 7
@@ -41,17 +42,21 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
     every = Table(title=f"figures: median of {rounds} rounds, then the least and the greatest")
     for heading in ("case", "contender", "reference", "ratio", "", "rounds", "one takes"):
         every.add_column(heading)
-    for figure in figures:
+    among_rivals, others = _split(figures)
+    for figure in others:
         every.add_row(
             figure.case,
             figure.contender,
             figure.reference,
             f"{_ratio(figure, figure.ratio)} {figure.kind}",
-            "tie" if figure.is_tie else "",
+            figure.standing,
             f"{_ratio(figure, figure.low)} to {_ratio(figure, figure.high)}",
             _duration(figure.seconds),
         )
-    console.print(every)
+    if every.row_count:
+        console.print(every)
+    if among_rivals:
+        console.print(_rivals_table(among_rivals))
     console.print(
         "speed: the reference's time / the contender's, more is better; time: the inverse, less is better; "
         f"share: of what there is or may be used, less is better; a tie is within {TIE:.0%}",
@@ -79,7 +84,7 @@ def as_json(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int) -> di
             }
             for bar, figure in judged(figures)
         ],
-        "figures": [dataclasses.asdict(figure) for figure in figures],
+        "figures": [{**dataclasses.asdict(figure), "standing": figure.standing} for figure in figures],
         "skipped": [dataclasses.asdict(skip) for skip in skips],
         "rounds": rounds,
         "environment": machine.environment(),
@@ -90,7 +95,7 @@ def plot(figures: Sequence[Figure], path: str) -> None:
     """Draw the speed over the size of ours on both routes, and of the others on a device."""
     series: dict[str, dict[int, float]] = {}
     for figure in figures:
-        if figure.size is not None:
+        if figure.size is not None and figure.case.startswith("copy "):
             route = copies.BETWEEN_PEERS if figure.case.endswith(copies.BETWEEN_PEERS) else copies.ON_A_DEVICE
             if figure.contender == PEERLANE:
                 series.setdefault(f"{PEERLANE}, {route}", {})[figure.size] = figure.ratio
@@ -101,6 +106,26 @@ def plot(figures: Sequence[Figure], path: str) -> None:
             "--plot: every copy was skipped, so there is nothing to draw; give smaller --sizes"
         )
     plots.save_ratios(path, series, "copies: speed relative to the reference of each size")
+
+
+def _split(figures: Sequence[Figure]) -> tuple[list[Figure], list[Figure]]:
+    """Return ours against other libraries' processes, and all else."""
+    among = [figure for figure in figures if figure.reference in RIVALS]
+    return among, [figure for figure in figures if figure.reference not in RIVALS]
+
+
+def _rivals_table(figures: Sequence[Figure]) -> Table:
+    names = [name for name in RIVALS if any(figure.reference == name for figure in figures)]
+    table = Table(title=f"{PEERLANE} against other libraries: how many times their speed")
+    for heading in ("case", "one takes", *names):
+        table.add_column(heading)
+    by_case: dict[str, dict[str, Figure]] = {}
+    for figure in figures:
+        by_case.setdefault(figure.case, {})[figure.reference] = figure
+    for case, found in by_case.items():
+        cells = [f"{each.ratio:.2f} {each.standing}" if (each := found.get(name)) else "-" for name in names]
+        table.add_row(case, _duration(next(iter(found.values())).seconds), *cells)
+    return table
 
 
 def _ratio(figure: Figure, value: float) -> str:

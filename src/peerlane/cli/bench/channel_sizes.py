@@ -1,0 +1,111 @@
+"""Writes and messages of all sizes over a channel, against other libraries in the same rounds.
+
+A write is over when the bytes are in the other process's memory.  A message is over when the other process knows of
+it; half of there and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter
+
+import peerlane as pl
+from peerlane.cli import machine
+from peerlane.cli.bench import rival_processes as rivals
+from peerlane.cli.bench.bars import PEERLANE
+from peerlane.cli.bench.measure import SPEED, Figure, Skip, figure
+from peerlane.cli.bench.plan import Plan
+from peerlane.cli.children import Child
+from peerlane.node.sizes import format_size
+
+MESSAGES = "messages"
+
+_TASKS = (rivals.WRITE, rivals.MESSAGE)
+_MOST_TIMES = 10_000
+_SECONDS = 120.0
+_COPIES = 8  # of the largest size: our windows and blocks, and those of a rival
+
+
+def fitting(sizes: Sequence[int]) -> tuple[tuple[int, ...], list[Skip]]:
+    """Split sizes into those that there is memory for, and the others."""
+    room = machine.room()
+    why = "needs {:,} bytes of memory, {:,} are available"
+    return tuple(size for size in sizes if _COPIES * size <= room), [
+        Skip(f"channel, {format_size(size)}", why.format(_COPIES * size, room))
+        for size in sizes
+        if _COPIES * size > room
+    ]
+
+
+def measure(plan: Plan, child: Child, channel: pl.Channel) -> tuple[list[Figure], list[Skip]]:
+    """Time ours and every rival that is there, in turns."""
+    names, skips = rivals.present(*_TASKS)
+    jobs = rivals.jobs_of(plan.sizes, _MOST_TIMES)
+    if not jobs or not names:
+        return [], skips
+    contenders: dict[str, Callable[[], rivals.Found]] = {
+        PEERLANE: partial(_ours, child, channel, jobs),
+        **{name: partial(rivals.run, name, _TASKS, 2, jobs) for name in names},
+    }
+    found, failed = rivals.in_turns(contenders, plan.rounds, lambda words: plan.say(f"all sizes: {words}"))
+    return [
+        figure(
+            {PEERLANE: found[PEERLANE][task][index], name: found[name][task][index]},
+            f"{task} of {format_size(nbytes)}",
+            PEERLANE,
+            name,
+            SPEED,
+            nbytes,
+        )
+        for task in _TASKS
+        for index, nbytes in enumerate(plan.sizes)
+        for name in names
+        if task in found.get(name, ())
+    ], skips + failed
+
+
+def exchange(channel: pl.Channel, jobs: Sequence[rivals.Job], *, first: bool) -> list[float]:
+    """Send and receive; return the seconds of one way of each job."""
+    found = []
+    write, wait = channel.write, channel.wait
+    for nbytes, times in jobs:
+        seconds = 0.0
+        with channel.group.device.allocate(nbytes) as block:
+            block.fill(4)
+            channel.notify(1)
+            channel.wait(1)
+            for count in (max(1, times // 4), times):  # the first does not count
+                began = perf_counter()
+                if first:
+                    for _ in range(count):
+                        write(block, notify=0)
+                        wait(0)
+                else:
+                    for _ in range(count):
+                        wait(0)
+                        write(block, notify=0)
+                seconds = (perf_counter() - began) / (2 * count)
+        found.append(seconds)
+    return found
+
+
+def _ours(child: Child, channel: pl.Channel, jobs: Sequence[rivals.Job]) -> rivals.Found:
+    written = [_written(channel, *job) for job in jobs]
+    child.tell((MESSAGES, jobs))
+    sent = exchange(channel, jobs, first=True)
+    child.answer(timeout=_SECONDS)
+    return {rivals.WRITE: written, rivals.MESSAGE: sent}
+
+
+def _written(channel: pl.Channel, nbytes: int, times: int) -> float:
+    """Return the seconds of one write; nobody is told."""
+    seconds, write = 0.0, channel.write
+    with channel.group.device.allocate(nbytes) as block:
+        block.fill(5)
+        for count in (max(1, times // 4), times):  # the first does not count
+            began = perf_counter()
+            for _ in range(count):
+                write(block)
+            seconds = (perf_counter() - began) / count
+    return seconds

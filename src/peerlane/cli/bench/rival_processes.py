@@ -1,0 +1,243 @@
+"""Other ways to move bytes between processes, each started anew for every round: MPI spins while it is idle.
+
+Each is run by this Python, or by the one that ``PEERLANE_BENCH_PYTHON_<NAME>`` names, such as
+``PEERLANE_BENCH_PYTHON_NIXL=/somewhere/bin/python``; what that lacks is skipped by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import IO
+
+from peerlane.cli.bench.measure import Skip
+
+WRITE, MESSAGE, ALL_REDUCE = "write", "message", "all-reduce"
+
+_RANK = Path(__file__).with_name("rival_rank.py")
+_SECONDS = 120.0
+_END_SECONDS = 2.0
+_LOOK_SECONDS = 0.02
+_LAST_WORDS = 300
+_ABOUT = 64 << 20  # bytes of a sample
+
+Job = tuple[int, int]  # bytes, and how many times
+Found = dict[str, list[float]]
+
+
+class RivalFailed(Exception):
+    """A rival ended with an error, or did not end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rival:
+    """How to find and start one.
+
+    Attributes
+    ----------
+    tasks : tuple of str
+        What it can do.
+    modules : tuple of str
+        What its Python must have.
+    kind : str
+        How ``rival_rank.py`` knows it.
+    launcher : tuple of str
+        Of an MPI its own one, with options; ``mpiexec`` is that of the one that was installed last.
+    """
+
+    tasks: tuple[str, ...]
+    modules: tuple[str, ...]
+    kind: str
+    launcher: tuple[str, ...] = ()
+
+
+RIVALS = {
+    "mpich": Rival((WRITE, MESSAGE, ALL_REDUCE), ("mpi4py", "numpy"), "mpi", ("mpiexec.hydra",)),
+    "openmpi": Rival(
+        (WRITE, MESSAGE, ALL_REDUCE),
+        ("mpi4py", "numpy"),
+        "mpi",
+        ("prterun", "--map-by", ":OVERSUBSCRIBE", "--allow-run-as-root"),
+    ),
+    "nixl": Rival((WRITE, MESSAGE), ("nixl_cu12", "numpy"), "nixl"),
+    "gloo": Rival((MESSAGE, ALL_REDUCE), ("torch",), "gloo"),
+    "pipe": Rival((MESSAGE,), (), "pipe"),
+}
+
+
+def jobs_of(sizes: Sequence[int], most: int) -> list[Job]:
+    """Return how often to do what moves so many bytes, so that a sample is worth its start."""
+    return [(nbytes, max(1, min(most, _ABOUT // nbytes))) for nbytes in sizes]
+
+
+def present(*tasks: str) -> tuple[list[str], list[Skip]]:
+    """Return the rivals that can do one of the tasks, and what is not there."""
+    names = [name for name, rival in RIVALS.items() if set(tasks) & set(rival.tasks)]
+    absent = {name: why for name in names if (why := _missing(name))}
+    return [name for name in names if name not in absent], [
+        Skip(f"rival {name}", why) for name, why in absent.items()
+    ]
+
+
+def run(name: str, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Found:
+    """Return the seconds of one operation of each job, by task that the rival can do, between ``size`` processes.
+
+    Raises
+    ------
+    RivalFailed
+        It failed, or took too long; the text has its last words.
+    """
+    rival = RIVALS[name]
+    can = ",".join(task for task in tasks if task in rival.tasks)
+    words = [f"{nbytes}:{times}" for nbytes, times in jobs]
+    command = [str(_python(name)), str(_RANK), rival.kind, can, *words]
+    out = _mpi(name, size, command) if rival.launcher else _by_rank(name, size, command)
+    try:
+        found: Found = json.loads(out.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        raise RivalFailed(f"{name} said nothing that can be read: {out.strip()[-_LAST_WORDS:]!r}") from None
+    return found
+
+
+def in_turns(
+    contenders: Mapping[str, Callable[[], Found]], rounds: int, say: Callable[[str], None]
+) -> tuple[dict[str, dict[str, list[list[float]]]], list[Skip]]:
+    """Let all take turns in rounds, after one that does not count.
+
+    Returns
+    -------
+    dict
+        By contender and task a list a job, of the seconds in each round.  Who failed is not in it.
+    list of Skip
+        Who failed, and how.
+    """
+    found: dict[str, dict[str, list[list[float]]]] = {name: {} for name in contenders}
+    skips = []
+    for number in range(rounds + 1):
+        for name in [*found] if number % 2 == 0 else [*reversed(found)]:
+            say(f"{name}, round {number} of {rounds}")
+            try:
+                seconds = contenders[name]()
+            except RivalFailed as error:
+                skips.append(Skip(f"rival {name}", str(error)))
+                del found[name]
+                continue
+            for task, taken in seconds.items() if number else ():
+                for times, each in zip(found[name].setdefault(task, [[] for _ in taken]), taken, strict=True):
+                    times.append(each)
+    return found, skips
+
+
+def _python(name: str) -> Path:
+    return Path(os.environ.get(f"PEERLANE_BENCH_PYTHON_{name.upper()}", sys.executable))
+
+
+def _missing(name: str) -> str:
+    """Return why a rival cannot run here, or nothing if it can."""
+    rival, python = RIVALS[name], _python(name)
+    if rival.launcher and not python.with_name(rival.launcher[0]).exists():
+        return "not installed"
+    if not rival.modules:
+        return ""
+    look = "import importlib.util as u, sys; print(*(m for m in sys.argv[1:] if not u.find_spec(m)))"
+    try:
+        done = subprocess.run(
+            [python, "-c", look, *rival.modules], capture_output=True, text=True, timeout=_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"its Python does not run: {error}"
+    lacking = done.stdout.strip()
+    return f"not installed (no {lacking})" if lacking else ""
+
+
+def _mpi(name: str, size: int, command: list[str]) -> str:
+    python, (launcher, *options) = _python(name), RIVALS[name].launcher
+    # What a wheel's launcher sets; with both installed only one of the launchers is there.
+    prefix = str(python.parent.parent)
+    prefixes = dict.fromkeys(("OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX"), prefix)
+    more = {"MPI4PY_MPIABI": name, "LD_LIBRARY_PATH": str(Path(prefix, "lib")), **prefixes}
+    command = [str(python.with_name(launcher)), *options, "-n", str(size), *command]
+    return _outcome(name, [(command, more, ())])
+
+
+def _by_rank(name: str, size: int, command: list[str]) -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(size)}
+    ends = Pipe()
+    started = []
+    with ends[0], ends[1]:
+        for rank in range(size):
+            pipe = ends[rank % 2].fileno()
+            more = {**where, "RANK": str(rank), "PEERLANE_BENCH_PIPE": str(pipe)}
+            started.append((command, more, (pipe,)))
+        return _outcome(name, started)
+
+
+def _outcome(name: str, processes: Sequence[tuple[list[str], dict[str, str], tuple[int, ...]]]) -> str:
+    """Run commands, with more in their environment and descriptors, until all end; return what the first wrote."""
+    deadline = time.monotonic() + _SECONDS
+    with contextlib.ExitStack() as ended:
+        running = [ended.enter_context(_started(*each)) for each in processes]
+        while any(process.poll() is None for process, _, _ in running):
+            if time.monotonic() > deadline:
+                raise RivalFailed(f"did not end within {_SECONDS:g} s")
+            _check(running)
+            time.sleep(_LOOK_SECONDS)
+        _check(running)
+        return _written(running[0][1])
+
+
+Running = tuple["subprocess.Popen[bytes]", "IO[bytes]", "IO[bytes]"]
+
+
+def _check(running: Sequence[Running]) -> None:
+    for process, out, err in running:
+        if process.poll():
+            words = (_written(err) or _written(out)).strip()[-_LAST_WORDS:]
+            raise RivalFailed(f"ended with {process.returncode}: {words}")
+
+
+def _written(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+@contextlib.contextmanager
+def _started(command: list[str], more: dict[str, str], descriptors: tuple[int, ...]) -> Iterator[Running]:
+    """Start a process in a session of its own, which ends with this; files take what it writes: pipes fill up."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **more},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            pass_fds=descriptors,
+        )
+        try:
+            yield process, out, err
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask first: an MPI's launcher ends its ranks, which are not in its group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS)

@@ -1,0 +1,248 @@
+"""One rank of a rival of ``bench channel`` and ``bench collective``, run as a file by the rival's own Python.
+
+``python rival_rank.py mpi|gloo|nixl|pipe TASK,... SIZE:TIMES ...`` prints, at rank 0, a list a task with the seconds
+of one operation of each size, as JSON.  That Python need not have peerlane, so nothing of it is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+Call = Callable[[], object]
+Made = contextlib.AbstractContextManager[Call]
+
+_PEER = {0: 1, 1: 0}
+
+
+class Rank(Protocol):
+    """What all rivals can do; the tasks are methods of their own."""
+
+    rank: int
+
+    def together(self) -> None:
+        """Wait for the others."""
+
+    def slowest(self, seconds: float) -> float:
+        """Return the most seconds of all ranks, at rank 0 at least."""
+
+
+class Mpi:
+    """MPI, whichever library mpi4py was told to load."""
+
+    def __init__(self, most: int) -> None:
+        del most
+        self._numpy, self._mpi = importlib.import_module("numpy"), importlib.import_module("mpi4py.MPI")
+        self._world = self._mpi.COMM_WORLD
+        self.rank: int = self._world.rank
+
+    def together(self) -> None:
+        self._world.Barrier()
+
+    def slowest(self, seconds: float) -> float:
+        return float(self._world.allreduce(seconds, op=self._mpi.MAX))
+
+    @contextlib.contextmanager
+    def all_reduce(self, nbytes: int) -> Iterator[Call]:
+        """Sum float32, in place."""
+        elements = self._numpy.zeros(nbytes // 4, self._numpy.float32)
+        yield lambda: self._world.Allreduce(self._mpi.IN_PLACE, elements)
+
+    @contextlib.contextmanager
+    def write(self, nbytes: int) -> Iterator[Call]:
+        """Put into memory that MPI allocated, which is its quickest, and flush."""
+        source = self._numpy.ones(nbytes, self._numpy.uint8)
+        window = self._mpi.Win.Allocate(nbytes if self.rank == 1 else 0, comm=self._world)
+        window.Lock_all()
+        words = [source, self._mpi.BYTE]
+
+        def put() -> None:
+            window.Put(words, 1)
+            window.Flush(1)
+
+        yield put if self.rank == 0 else _nothing
+        window.Unlock_all()
+        window.Free()
+
+    @contextlib.contextmanager
+    def message(self, nbytes: int) -> Iterator[Call]:
+        """Send and receive."""
+        words, peer = [self._numpy.ones(nbytes, self._numpy.uint8), self._mpi.BYTE], _PEER[self.rank]
+        send, receive = self._world.Send, self._world.Recv
+        yield _in_turn(self.rank, lambda: send(words, peer), lambda: receive(words, peer))
+
+
+class Gloo:
+    """The back-end of torch for processors; ``torchrun``'s variables say which rank this is."""
+
+    def __init__(self, most: int) -> None:
+        del most
+        self._torch, self._ranks = (
+            importlib.import_module("torch"),
+            importlib.import_module("torch.distributed"),
+        )
+        self._torch.set_num_threads(1)
+        self._ranks.init_process_group("gloo")
+        self.rank: int = self._ranks.get_rank()
+
+    def together(self) -> None:
+        self._ranks.barrier()
+
+    def slowest(self, seconds: float) -> float:
+        found = self._torch.tensor([seconds], dtype=self._torch.float64)
+        self._ranks.all_reduce(found, op=self._ranks.ReduceOp.MAX)
+        return float(found)
+
+    @contextlib.contextmanager
+    def all_reduce(self, nbytes: int) -> Iterator[Call]:
+        """Sum float32, in place."""
+        elements = self._torch.zeros(nbytes // 4, dtype=self._torch.float32)
+        yield lambda: self._ranks.all_reduce(elements)
+
+    @contextlib.contextmanager
+    def message(self, nbytes: int) -> Iterator[Call]:
+        """Send and receive."""
+        memory, peer = self._torch.ones(nbytes, dtype=self._torch.uint8), _PEER[self.rank]
+        send, receive = self._ranks.send, self._ranks.recv
+        yield _in_turn(self.rank, lambda: send(memory, peer), lambda: receive(memory, peer))
+
+
+class Nixl:
+    """Two agents over UCX without progress threads, which starve programs that wait on few cores."""
+
+    def __init__(self, most: int) -> None:
+        numpy, nixl = importlib.import_module("numpy"), importlib.import_module("nixl_cu12._api")
+        self.rank, pipe = _pair()
+        self._agent = nixl.nixl_agent(f"rank {self.rank}", nixl.nixl_agent_config(enable_prog_thread=False))
+        self._memory = [numpy.ones(most, numpy.uint8) for _ in range(2)]
+        source, target = (each.ctypes.data for each in self._memory)
+        self._agent.register_memory([(source, most, 0, ""), (target, most, 0, "")], "DRAM")
+        pipe.send((self._agent.get_agent_metadata(), target))
+        metadata, theirs = pipe.recv()
+        self._peer = self._agent.add_remote_agent(metadata)
+        self._from, self._to = source, theirs
+        self._told: Counter[bytes] = Counter()
+
+    def together(self) -> None:
+        self._agent.send_notif(self._peer, b"here")
+        self._await(b"here")
+
+    def slowest(self, seconds: float) -> float:
+        return seconds
+
+    @contextlib.contextmanager
+    def write(self, nbytes: int) -> Iterator[Call]:
+        """Write, and wait until it is done; the target makes progress meanwhile, as it waits for what is next."""
+        with self._transfer(nbytes) as transfer:
+            yield transfer if self.rank == 0 else _nothing
+
+    @contextlib.contextmanager
+    def message(self, nbytes: int) -> Iterator[Call]:
+        """Write with a notification."""
+        with self._transfer(nbytes, b"written") as transfer:
+            yield _in_turn(self.rank, transfer, lambda: self._await(b"written"))
+
+    @contextlib.contextmanager
+    def _transfer(self, nbytes: int, message: bytes = b"") -> Iterator[Call]:
+        agent = self._agent
+        ends = (agent.get_xfer_descs([(each, nbytes, 0)], "DRAM") for each in (self._from, self._to))
+        handle = agent.initialize_xfer("WRITE", *ends, self._peer)
+        transfer, look = agent.transfer, agent.check_xfer_state
+
+        def run() -> None:
+            state = transfer(handle, message)
+            while state == "PROC":
+                state = look(handle)
+            if state != "DONE":
+                raise RuntimeError(f"a transfer ended with {state}")
+
+        yield run
+        agent.release_xfer_handle(handle)
+
+    def _await(self, message: bytes) -> None:
+        while not self._told[message]:
+            for messages in self._agent.get_new_notifs().values():
+                self._told.update(messages)
+        self._told[message] -= 1
+
+
+class Pipe:
+    """A connection of multiprocessing."""
+
+    def __init__(self, most: int) -> None:
+        self._memory = bytearray(most)
+        self.rank, self._pipe = _pair()
+
+    def together(self) -> None:
+        self._pipe.send(None)
+        self._pipe.recv()
+
+    def slowest(self, seconds: float) -> float:
+        return seconds
+
+    @contextlib.contextmanager
+    def message(self, nbytes: int) -> Iterator[Call]:
+        """Send and receive bytes, into memory that is there."""
+        part = memoryview(self._memory)[:nbytes]
+        send, receive = self._pipe.send_bytes, self._pipe.recv_bytes_into
+        yield _in_turn(self.rank, lambda: send(part), lambda: receive(part))
+
+
+def _pair() -> tuple[int, Connection[Any, Any]]:
+    """Return which of two ranks this is, and the connection to the other."""
+    return int(os.environ["RANK"]), Connection(int(os.environ["PEERLANE_BENCH_PIPE"]))
+
+
+def _in_turn(rank: int, send: Call, receive: Call) -> Call:
+    first, then = (send, receive) if rank == 0 else (receive, send)
+
+    def both() -> None:
+        first()
+        then()
+
+    return both
+
+
+def _nothing() -> None:
+    pass
+
+
+def _seconds(rank: Rank, make: Callable[[int], Made], nbytes: int, times: int) -> float:
+    """Return the seconds of one operation at the slowest rank."""
+    seconds = 0.0
+    with make(nbytes) as call:
+        for count in (max(1, times // 4), times):  # the first does not count
+            rank.together()
+            began = time.perf_counter()
+            for _ in range(count):
+                call()
+            seconds = (time.perf_counter() - began) / count
+        rank.together()
+    return rank.slowest(seconds)
+
+
+def main() -> None:
+    """Do the tasks that the command line names, in all its sizes."""
+    name, tasks, *words = sys.argv[1:]
+    jobs = [tuple(map(int, word.split(":"))) for word in words]
+    makers: dict[str, Callable[[int], Rank]] = {"mpi": Mpi, "gloo": Gloo, "nixl": Nixl, "pipe": Pipe}
+    rank = makers[name](max(nbytes for nbytes, _ in jobs))
+    found = {}
+    for task in tasks.split(","):
+        make = getattr(rank, task.replace("-", "_"))
+        ways = 2 if task == "message" else 1  # there and back
+        found[task] = [_seconds(rank, make, *job) / ways for job in jobs]
+    if rank.rank == 0:
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()
