@@ -67,45 +67,50 @@ def measure(plan: Plan, child: Child, channel: pl.Channel) -> tuple[list[Figure]
 
 def exchange(channel: pl.Channel, jobs: Sequence[rivals.Job], *, first: bool) -> list[float]:
     """Send and receive; return the seconds of one way of each job."""
-    found = []
-    write, wait = channel.write, channel.wait
-    for nbytes, times in jobs:
-        seconds = 0.0
-        with channel.group.device.allocate(nbytes) as block:
-            block.fill(4)
-            channel.notify(1)
-            channel.wait(1)
-            for count in (max(1, times // 4), times):  # the first does not count
-                began = perf_counter()
-                if first:
-                    for _ in range(count):
-                        write(block, notify=0)
-                        wait(0)
-                else:
-                    for _ in range(count):
-                        wait(0)
-                        write(block, notify=0)
-                seconds = (perf_counter() - began) / (2 * count)
-        found.append(seconds)
-    return found
+    with _memory(channel, jobs) as memory:
+        return [_exchanged(channel, memory[:nbytes], times, first) for nbytes, times in jobs]
+
+
+def _exchanged(channel: pl.Channel, block: pl.Buffer, times: int, first: bool) -> float:
+    seconds, write, wait = 0.0, channel.write, channel.wait
+    channel.notify(1)
+    channel.wait(1)
+    for count in (max(1, times // 4), times):  # the first does not count
+        began = perf_counter()
+        if first:
+            for _ in range(count):
+                write(block, notify=0)
+                wait(0)
+        else:
+            for _ in range(count):
+                wait(0)
+                write(block, notify=0)
+        seconds = (perf_counter() - began) / (2 * count)
+    return seconds
 
 
 def _ours(child: Child, channel: pl.Channel, jobs: Sequence[rivals.Job]) -> rivals.Found:
-    written = [_written(channel, *job) for job in jobs]
+    with _memory(channel, jobs) as memory:
+        written = [_written(channel, memory[:nbytes], times) for nbytes, times in jobs]
     child.tell((MESSAGES, jobs))
     sent = exchange(channel, jobs, first=True)
     child.answer(timeout=_SECONDS)
     return {rivals.WRITE: written, rivals.MESSAGE: sent}
 
 
-def _written(channel: pl.Channel, nbytes: int, times: int) -> float:
+def _written(channel: pl.Channel, block: pl.Buffer, times: int) -> float:
     """Return the seconds of one write; nobody is told."""
     seconds, write = 0.0, channel.write
-    with channel.group.device.allocate(nbytes) as block:
-        block.fill(5)
-        for count in (max(1, times // 4), times):  # the first does not count
-            began = perf_counter()
-            for _ in range(count):
-                write(block)
-            seconds = (perf_counter() - began) / count
+    for count in (max(1, times // 4), times):  # the first does not count
+        began = perf_counter()
+        for _ in range(count):
+            write(block)
+        seconds = (perf_counter() - began) / count
     return seconds
+
+
+def _memory(channel: pl.Channel, jobs: Sequence[rivals.Job]) -> pl.Buffer:
+    """Return what the largest job sends; none of its pages is new."""
+    memory = channel.group.device.allocate(max(nbytes for nbytes, _ in jobs))
+    memory.fill(0)
+    return memory

@@ -34,15 +34,19 @@ class Rank(Protocol):
     def slowest(self, seconds: float) -> float:
         """Return the most seconds of all ranks, at rank 0 at least."""
 
+    def close(self) -> None:
+        """End it, after all others have come."""
+
 
 class Mpi:
     """MPI, whichever library mpi4py was told to load."""
 
     def __init__(self, most: int) -> None:
-        del most
-        self._numpy, self._mpi = importlib.import_module("numpy"), importlib.import_module("mpi4py.MPI")
+        numpy, self._mpi = importlib.import_module("numpy"), importlib.import_module("mpi4py.MPI")
+        self._most, self._memory, self._elements = most, _touched(numpy, most), numpy.float32
         self._world = self._mpi.COMM_WORLD
         self.rank: int = self._world.rank
+        self._window: Any = None
 
     def together(self) -> None:
         self._world.Barrier()
@@ -53,43 +57,46 @@ class Mpi:
     @contextlib.contextmanager
     def all_reduce(self, nbytes: int) -> Iterator[Call]:
         """Sum float32, in place."""
-        elements = self._numpy.zeros(nbytes // 4, self._numpy.float32)
+        elements = self._memory[:nbytes].view(self._elements)
         yield lambda: self._world.Allreduce(self._mpi.IN_PLACE, elements)
 
     @contextlib.contextmanager
     def write(self, nbytes: int) -> Iterator[Call]:
         """Put into memory that MPI allocated, which is its quickest, and flush."""
-        source = self._numpy.ones(nbytes, self._numpy.uint8)
-        window = self._mpi.Win.Allocate(nbytes if self.rank == 1 else 0, comm=self._world)
-        window.Lock_all()
-        words = [source, self._mpi.BYTE]
+        if self._window is None:
+            self._window = self._mpi.Win.Allocate(self._most if self.rank == 1 else 0, comm=self._world)
+            self._window.Lock_all()
+        window, words = self._window, [self._memory[:nbytes], self._mpi.BYTE]
 
         def put() -> None:
             window.Put(words, 1)
             window.Flush(1)
 
         yield put if self.rank == 0 else _nothing
-        window.Unlock_all()
-        window.Free()
 
     @contextlib.contextmanager
     def message(self, nbytes: int) -> Iterator[Call]:
         """Send and receive."""
-        words, peer = [self._numpy.ones(nbytes, self._numpy.uint8), self._mpi.BYTE], _PEER[self.rank]
+        words, peer = [self._memory[:nbytes], self._mpi.BYTE], _PEER[self.rank]
         send, receive = self._world.Send, self._world.Recv
         yield _in_turn(self.rank, lambda: send(words, peer), lambda: receive(words, peer))
+
+    def close(self) -> None:
+        if self._window is not None:
+            self._window.Unlock_all()
+            self._window.Free()
 
 
 class Gloo:
     """The back-end of torch for processors; ``torchrun``'s variables say which rank this is."""
 
     def __init__(self, most: int) -> None:
-        del most
         self._torch, self._ranks = (
             importlib.import_module("torch"),
             importlib.import_module("torch.distributed"),
         )
         self._torch.set_num_threads(1)
+        self._memory = self._torch.full((most,), 0, dtype=self._torch.uint8)
         self._ranks.init_process_group("gloo")
         self.rank: int = self._ranks.get_rank()
 
@@ -104,15 +111,18 @@ class Gloo:
     @contextlib.contextmanager
     def all_reduce(self, nbytes: int) -> Iterator[Call]:
         """Sum float32, in place."""
-        elements = self._torch.zeros(nbytes // 4, dtype=self._torch.float32)
+        elements = self._memory[:nbytes].view(self._torch.float32)
         yield lambda: self._ranks.all_reduce(elements)
 
     @contextlib.contextmanager
     def message(self, nbytes: int) -> Iterator[Call]:
         """Send and receive."""
-        memory, peer = self._torch.ones(nbytes, dtype=self._torch.uint8), _PEER[self.rank]
+        memory, peer = self._memory[:nbytes], _PEER[self.rank]
         send, receive = self._ranks.send, self._ranks.recv
         yield _in_turn(self.rank, lambda: send(memory, peer), lambda: receive(memory, peer))
+
+    def close(self) -> None:
+        self._ranks.destroy_process_group()
 
 
 class Nixl:
@@ -122,7 +132,7 @@ class Nixl:
         numpy, nixl = importlib.import_module("numpy"), importlib.import_module("nixl_cu12._api")
         self.rank, pipe = _pair()
         self._agent = nixl.nixl_agent(f"rank {self.rank}", nixl.nixl_agent_config(enable_prog_thread=False))
-        self._memory = [numpy.ones(most, numpy.uint8) for _ in range(2)]
+        self._memory = [_touched(numpy, most) for _ in range(2)]
         source, target = (each.ctypes.data for each in self._memory)
         self._agent.register_memory([(source, most, 0, ""), (target, most, 0, "")], "DRAM")
         pipe.send((self._agent.get_agent_metadata(), target))
@@ -167,6 +177,9 @@ class Nixl:
         yield run
         agent.release_xfer_handle(handle)
 
+    def close(self) -> None:
+        """Nothing is left that the end of the process would not end."""
+
     def _await(self, message: bytes) -> None:
         while not self._told[message]:
             for messages in self._agent.get_new_notifs().values():
@@ -178,7 +191,7 @@ class Pipe:
     """A connection of multiprocessing."""
 
     def __init__(self, most: int) -> None:
-        self._memory = bytearray(most)
+        self._memory = bytearray(b"\1") * most
         self.rank, self._pipe = _pair()
 
     def together(self) -> None:
@@ -194,6 +207,14 @@ class Pipe:
         part = memoryview(self._memory)[:nbytes]
         send, receive = self._pipe.send_bytes, self._pipe.recv_bytes_into
         yield _in_turn(self.rank, lambda: send(part), lambda: receive(part))
+
+    def close(self) -> None:
+        self._pipe.close()
+
+
+def _touched(numpy: Any, nbytes: int) -> Any:
+    """Return bytes none of whose pages is new."""
+    return numpy.full(nbytes, 0, numpy.uint8)
 
 
 def _pair() -> tuple[int, Connection[Any, Any]]:
@@ -240,6 +261,7 @@ def main() -> None:
         make = getattr(rank, task.replace("-", "_"))
         ways = 2 if task == "message" else 1  # there and back
         found[task] = [_seconds(rank, make, *job) / ways for job in jobs]
+    rank.close()
     if rank.rank == 0:
         print(json.dumps(found), flush=True)
 
