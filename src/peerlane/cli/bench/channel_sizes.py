@@ -22,7 +22,7 @@ from peerlane.node.sizes import format_size
 MESSAGES = "messages"
 
 _TASKS = (rivals.WRITE, rivals.MESSAGE)
-_MOST_TIMES = 10_000
+_MOST_TIMES = 4_000
 _SECONDS = 120.0
 _COPIES = 8  # of the largest size: our windows and blocks, and those of a rival
 

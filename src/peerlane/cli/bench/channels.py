@@ -74,18 +74,18 @@ def _one_way(plan: Plan, child: Child, channel: pl.Channel) -> list[Figure]:
     begun = [0]
 
     def together(what: str, mine: Callable[[], float]) -> float:
-        child.tell((what, begun[0]))
+        child.tell((what, (begun[0], _ROUNDS)))
         seconds = mine()
         child.answer(timeout=_SECONDS)
         return seconds
 
     def line() -> float:
-        seconds = _line(channel, begun[0], first=True)
+        seconds = _line(channel, begun[0], _ROUNDS, first=True)
         begun[0] += _ROUNDS
         return seconds
 
     def ours() -> float:
-        return _exchange(channel, block, first=True)
+        return _exchange(channel, block, _ROUNDS, first=True)
 
     def pipe() -> float:
         began = time.perf_counter()
@@ -158,25 +158,25 @@ def _bandwidth(plan: Plan, channel: pl.Channel, nbytes: int) -> Figure:
         return figure(found, case, PEERLANE, quickest, SPEED, nbytes)
 
 
-def _line(channel: pl.Channel, begun: int, *, first: bool) -> float:
+def _line(channel: pl.Channel, begun: int, rounds: int, *, first: bool) -> float:
     pointer = channel.group.device.backend.host_pointer
     mine, theirs = (pointer(each.address, 8) for each in (channel.group.window, channel.window))
-    return _core.time_reference_ping_pong(mine, theirs, begun, _ROUNDS, first, _SECONDS)
+    return _core.time_reference_ping_pong(mine, theirs, begun, rounds, first, _SECONDS)
 
 
-def _exchange(channel: pl.Channel, block: pl.Buffer, *, first: bool) -> float:
+def _exchange(channel: pl.Channel, block: pl.Buffer, rounds: int, *, first: bool) -> float:
     """Return the seconds of one way: a write with a notify, until the other side has seen both."""
     write, wait = channel.write, channel.wait
     began = time.perf_counter()
     if first:
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             write(block, at=64, notify=0)
             wait(0)
     else:
-        for _ in range(_ROUNDS):
+        for _ in range(rounds):
             wait(0)
             write(block, at=64, notify=0)
-    return (time.perf_counter() - began) / (2 * _ROUNDS)
+    return (time.perf_counter() - began) / (2 * rounds)
 
 
 def _serve(node: str, window: int, pipe: Connection[Any, Any]) -> None:
@@ -190,13 +190,13 @@ def _serve(node: str, window: int, pipe: Connection[Any, Any]) -> None:
             while True:
                 what, told = pipe.recv()
                 if what == "line":
-                    _line(channel, told, first=False)
+                    _line(channel, *told, first=False)
                 elif what == "ours":
-                    _exchange(channel, block, first=False)
+                    _exchange(channel, block, told[1], first=False)
                 elif what == channel_sizes.MESSAGES:
                     channel_sizes.exchange(channel, told, first=False)
                 else:
-                    for _ in range(_ROUNDS // 10):
+                    for _ in range(told[1] // 10):
                         pipe.send(pipe.recv())
                 pipe.send(None)
     except pl.Error as error:

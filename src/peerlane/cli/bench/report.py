@@ -31,7 +31,7 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
         bars.add_row(
             bar.id,
             bar.case,
-            bar.contender,
+            bar.contender if bar.reference is None else f"{bar.contender}, of {bar.reference}",
             _ratio(figure, figure.ratio),
             f"{sign} {_ratio(figure, bar.must)}",
             f"{sign} {_ratio(figure, bar.goal)}",

@@ -1,0 +1,265 @@
+"""``peerlane bench channel`` and ``collective``: what they write, and rivals that lack, fail or hang."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import peerlane as pl
+from peerlane.cli import main
+from peerlane.cli.bench import bars, channel_sizes, channels, collectives, measure, report
+from peerlane.cli.bench import rival_processes as rivals
+
+pytestmark = pytest.mark.timeout(120)
+
+JOBS = [(8, 3), (4096, 2)]
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No rival but those that the test names, whatever this environment has; few repetitions."""
+    for name in rivals.RIVALS:
+        monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", sys.executable)
+    monkeypatch.setattr(rivals, "RIVALS", {"pipe": rivals.RIVALS["pipe"]})
+    monkeypatch.setattr(report, "RIVALS", rivals.RIVALS)
+    monkeypatch.setattr(channels, "_ROUNDS", 100)
+    monkeypatch.setattr(channels, "_WRITES", 1000)
+    monkeypatch.setattr(channel_sizes, "_MOST_TIMES", 20)
+    monkeypatch.setattr(collectives, "_MOST_TIMES", 5)
+    yield
+    pl.leave_node()
+
+
+Fake = Callable[[str, str], None]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
+    """Add a rival of a name, whose ranks run a program of the test's."""
+
+    def add(name: str, program: str) -> None:
+        python = tmp_path / f"python-of-{name}"
+        script = tmp_path / f"{name}.py"
+        script.write_text(program)
+        # Asked what it has, it is a Python; given rival_rank.py, it runs the program.
+        python.write_text(
+            f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\nshift\nexec {sys.executable} {script} "$@"\n'
+        )
+        python.chmod(0o700)
+        monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", str(python))
+        tasks = (rivals.WRITE, rivals.MESSAGE, rivals.ALL_REDUCE)
+        monkeypatch.setitem(rivals.RIVALS, name, rivals.Rival(tasks, (), name))
+
+    return add
+
+
+#: Says of itself that each operation takes a second.
+SLOW = """
+import json, os, sys
+_, tasks, *jobs = sys.argv[1:]
+if os.environ["RANK"] == "0":
+    print("a word before")
+    print(json.dumps({task: [1.0] * len(jobs) for task in tasks.split(",")}))
+"""
+
+
+def bench(what: str, sizes: str, tmp_path: Path) -> dict[str, list[dict[str, object]]]:
+    target = tmp_path / "out.json"
+    assert main(["bench", what, "--sizes", sizes, "--rounds", "1", "--json", str(target)]) == 0
+    result: dict[str, list[dict[str, object]]] = json.loads(target.read_text())
+    return result
+
+
+def test_channels_write_every_figure_they_promise(
+    tmp_path: Path, fake: Fake, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake("slow", SLOW)
+    result = bench("channel", "8,4K", tmp_path)
+    measured = {
+        (figure["case"], figure["contender"], figure["reference"]): figure for figure in result["figures"]
+    }
+    ours = ["peerlane", "peerlane on a stream", "peerlane in a table"]
+    assert list(measured) == [
+        (channels.ONE_WAY, "peerlane", channels.LINE),
+        (channels.ONE_WAY, channels.PIPE, channels.LINE),
+        *(("write 8 bytes", name, "ctypes.memmove") for name in ours),
+        *((bars.RATE, name, bars.MILLION) for name in ours),
+        *((f"write of {size}", "peerlane", "slow") for size in ("8 B", "4 KiB")),
+        *((f"message of {size}", "peerlane", name) for size in ("8 B", "4 KiB") for name in ("pipe", "slow")),
+    ]
+    slow = measured["write of 4 KiB", "peerlane", "slow"]
+    assert (slow["standing"], slow["reference_seconds"], slow["size"]) == ("ahead", 1.0, 4096)
+    assert slow["ratio"] == pytest.approx(1 / float(str(slow["seconds"])))
+    rate = measured[bars.RATE, "peerlane", bars.MILLION]
+    assert rate["ratio"] == pytest.approx(1e-6 / float(str(rate["seconds"])))
+    assert [(bar["id"], bar["must"]) for bar in result["bars"]] == [
+        ("P8", 5.0), ("rate", 2.5), ("rate", 2.5), ("rate", 20.0),
+    ]  # fmt: skip
+    assert result["skipped"] == []
+    assert "against other libraries" in capsys.readouterr().out
+
+
+def test_collectives_write_every_figure_they_promise(tmp_path: Path, fake: Fake) -> None:
+    fake("slow", SLOW)
+    result = bench("collective", "64,4K", tmp_path)
+    assert [(figure["case"], figure["contender"], figure["reference"]) for figure in result["figures"]] == [
+        (f"all-reduce {size} over {count} processes", name, reference)
+        for count in (2, 4)
+        for size in ("64 B", "4 KiB")
+        for name, reference in [
+            *((name, "memcpy, 1 thread") for name in collectives.ALGORITHMS),
+            ("peerlane", "slow"),
+        ]
+    ]
+    assert all(figure["standing"] == "ahead" for figure in result["figures"] if figure["reference"] == "slow")
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    empty = tmp_path / "python"
+    empty.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')  # no site-packages
+    empty.chmod(0o700)
+    monkeypatch.undo()
+    for name in rivals.RIVALS:
+        monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", str(empty))
+    monkeypatch.setenv("PEERLANE_BENCH_PYTHON_GLOO", str(tmp_path / "none"))
+    names, skips = rivals.present(rivals.MESSAGE)
+    assert names == ["pipe"]
+    found = {skip.case: skip.why for skip in skips}
+    assert found.pop("rival gloo").startswith("its Python does not run: ")
+    assert found == {
+        "rival mpich": "not installed",
+        "rival openmpi": "not installed",
+        "rival nixl": "not installed (no nixl_cu12 numpy)",
+    }
+    assert rivals.present(rivals.ALL_REDUCE)[0] == []
+
+
+def test_an_mpi_is_looked_for_beside_its_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.undo()
+    (tmp_path / "python").symlink_to(sys.executable)
+    (tmp_path / "mpiexec.hydra").touch()
+    for name in ("mpich", "openmpi"):
+        monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", str(tmp_path / "python"))
+        rival = rivals.RIVALS[name]
+        monkeypatch.setitem(rivals.RIVALS, name, rivals.Rival(rival.tasks, (), rival.kind, rival.launcher))
+    names, skips = rivals.present(rivals.WRITE)
+    assert "mpich" in names
+    assert "openmpi" not in names
+    assert measure.Skip("rival openmpi", "not installed") in skips
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("import os, sys; sys.exit('out of luck' if os.environ['RANK'] == '1' else 0)", "ended with 1: out of luck"),
+        ("import os; os.abort()", "ended with -6"),
+        ("print('nothing')", "said nothing that can be read: 'nothing'"),
+        ("", "said nothing that can be read: ''"),
+    ],
+    ids=["one fails", "killed", "no figures", "silent"],
+)  # fmt: skip
+def test_how_a_rival_failed_is_said(fake: Fake, program: str, words: str) -> None:
+    fake("broken", program)
+    with pytest.raises(rivals.RivalFailed, match=words):
+        rivals.run("broken", [rivals.WRITE], 2, JOBS)
+
+
+def test_a_rival_that_fails_is_reported_and_the_others_go_on(tmp_path: Path, fake: Fake) -> None:
+    fake("broken", "raise SystemExit('out of luck')")
+    result = bench("channel", "8", tmp_path)
+    assert result["skipped"] == [{"case": "rival broken", "why": "ended with 1: out of luck"}]
+    references = {figure["reference"] for figure in result["figures"]}
+    assert "pipe" in references
+    assert "broken" not in references
+
+
+def test_a_rival_that_hangs_is_ended_and_reported(
+    tmp_path: Path, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = tmp_path / "pids"
+    fake(
+        "stuck",
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"os.write(os.open({str(pids)!r}, os.O_CREAT | os.O_APPEND | os.O_WRONLY), b'%d ' % os.getpid())\n"
+        "time.sleep(600)\n",
+    )
+    monkeypatch.setattr(rivals, "_SECONDS", 3.0)
+    monkeypatch.setattr(rivals, "_END_SECONDS", 0.2)
+    began = time.monotonic()
+    with pytest.raises(rivals.RivalFailed, match="did not end within 3 s"):
+        rivals.run("stuck", [rivals.WRITE], 2, JOBS)
+    assert time.monotonic() - began < 30
+    ended = [int(word) for word in pids.read_text().split()]
+    assert len(ended) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in ended)
+
+
+def test_one_rank_that_fails_ends_those_that_wait_for_it(fake: Fake) -> None:
+    fake("half", "import os, sys, time\nif os.environ['RANK'] == '1': sys.exit('no')\ntime.sleep(600)\n")
+    with pytest.raises(rivals.RivalFailed, match="ended with 1: no"):
+        rivals.run("half", [rivals.WRITE], 2, JOBS)
+
+
+def test_what_does_a_task_is_asked_for_that_alone(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake("slow", SLOW)
+    slow = rivals.RIVALS["slow"]
+    monkeypatch.setitem(rivals.RIVALS, "slow", rivals.Rival((rivals.MESSAGE,), (), slow.kind))
+    assert rivals.run("slow", [rivals.WRITE, rivals.MESSAGE], 2, JOBS) == {rivals.MESSAGE: [1.0, 1.0]}
+
+
+def test_the_pipe_of_the_program_that_rivals_run_is_timed() -> None:
+    found = rivals.run("pipe", [rivals.MESSAGE], 2, JOBS)
+    assert list(found) == [rivals.MESSAGE]
+    assert len(found[rivals.MESSAGE]) == 2
+    assert all(0 < seconds < 10 for seconds in found[rivals.MESSAGE])
+
+
+def test_rounds_go_back_and_forth_and_who_fails_leaves() -> None:
+    log: list[str] = []
+
+    def contender(name: str, failing: int = 99) -> Callable[[], rivals.Found]:
+        def run() -> rivals.Found:
+            log.append(name)
+            if log.count(name) == failing:
+                raise rivals.RivalFailed("tired")
+            return {"task": [float(log.count(name)), 0.5]}
+
+        return run
+
+    found, skips = rivals.in_turns(
+        {"a": contender("a"), "b": contender("b", failing=2), "c": contender("c")}, 2, lambda words: None
+    )
+    assert log == ["a", "b", "c", "c", "b", "a", "a", "c"]
+    assert skips == [measure.Skip("rival b", "tired")]
+    assert found == {"a": {"task": [[2.0, 3.0], [0.5, 0.5]]}, "c": {"task": [[2.0, 3.0], [0.5, 0.5]]}}
+
+
+def test_how_often_falls_with_the_size() -> None:
+    assert rivals.jobs_of((8, 1 << 20, 1 << 30), 500) == [(8, 500), (1 << 20, 64), (1 << 30, 1)]
+
+
+def test_what_memory_does_not_allow_is_skipped_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("peerlane.cli.machine.room", lambda: 100_000)
+    result = bench("channel", "8,64K", tmp_path)
+    (skip,) = result["skipped"]
+    assert skip["case"] == "channel, 64 KiB"
+    assert skip["why"] == "needs 524,288 bytes of memory, 100,000 are available"
+    assert {figure["size"] for figure in result["figures"]} == {None, 8}
+
+
+def test_bars_of_one_case_are_told_apart_by_the_reference() -> None:
+    case = "all-reduce 64 MiB over 2 processes"
+    figures = [
+        measure.Figure(case, "peerlane", reference, measure.SPEED, ratio, ratio, ratio, 1.0)
+        for reference, ratio in (("memcpy, 1 thread", 0.1), ("mpich", 1.5), ("gloo", 0.9))
+    ]
+    found = [(bar.reference, bar.met(figure)) for bar, figure in bars.judged(figures)]
+    assert found == [("mpich", "goal"), ("gloo", "missed")]
