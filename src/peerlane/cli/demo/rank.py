@@ -11,6 +11,8 @@ from peerlane.cli.demo.transfer import BLOCK
 
 #: What a rank takes on its device beside the weights: its window, and the workspace of its collectives.
 WINDOW, WORKSPACE = 2 << 20, 8 << 20
+#: And what its collectives say of themselves.
+_SMALL = 2 * BLOCK
 
 #: The owner.
 ROOT = 0
@@ -30,7 +32,7 @@ def whole_bytes(nbytes: int, ranks: int) -> int:
 
 def charges(nbytes: int, ranks: int, devices: int) -> list[int]:
     """Return what the ranks take of each device, which they have in turns, in whole blocks."""
-    each = WINDOW + WORKSPACE + -(-whole_bytes(nbytes, ranks) // BLOCK) * BLOCK if ranks else 0
+    each = WINDOW + WORKSPACE + _SMALL + -(-whole_bytes(nbytes, ranks) // BLOCK) * BLOCK if ranks else 0
     return [each * len(range(ordinal, ranks, devices)) for ordinal in range(devices)]
 
 
