@@ -19,6 +19,7 @@ void bind_ends(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
 void bind_sites(nanobind::module_& m);
+void bind_standstill(nanobind::module_& m);
 
 // A number for the line of the program that is calling, which costs about 0.1 us; 0: it is not known.
 uint64_t call_site();
@@ -27,6 +28,10 @@ nanobind::object site_of(uint64_t number);
 
 // Asks the interpreter for signals, when this is the thread that handles them.
 peerlane::Poll poll_here();
+// The same in waits, which may last: there it is also looked whether anything can still run.
+peerlane::Poll poll_waiting();
+// By a thread that has no state of the interpreter's, or gave it away; not once the interpreter exits.
+void with_gil_unless_exiting(void (*work)());
 // A refusal as the exception that Python's texts make of it.
 nanobind::object as_exception(const peerlane::Refusal& refusal);
 void raise_refusal(const peerlane::Refusal& refusal);   // sets it

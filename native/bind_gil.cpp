@@ -48,6 +48,15 @@ GilReleased::~GilReleased() {
     coming_back.fetch_sub(1);
 }
 
+void with_gil_unless_exiting(void (*work)()) {
+    coming_back.fetch_add(1);   // the exit waits for the end of this
+    if (!exiting.load()) {
+        const nanobind::gil_scoped_acquire gil;
+        work();
+    }
+    coming_back.fetch_sub(1);
+}
+
 void interpreter_exits() {
     finalizer.store(std::this_thread::get_id());
     exiting.store(true);

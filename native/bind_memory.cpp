@@ -21,7 +21,8 @@ constexpr const char* kWhyNames[] = {
     "callback_failed", "bad_descriptor", "notify_doubled", "notifies_full", "notify_order", "own_callback", "deadlock", "no_access",
     "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks", "pending_writes",
-    "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost"};
+    "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
+    "standstill"};
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 

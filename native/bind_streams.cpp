@@ -37,7 +37,7 @@ bool waited(const Wait& wait) {
     Outcome outcome;
     {
         const GilReleased gil;
-        outcome = wait(poll_here());
+        outcome = wait(poll_waiting());
     }
     release_kept();
     if (outcome == Outcome::interrupted) throw nb::python_error();   // the signal handler's exception

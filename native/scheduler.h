@@ -48,6 +48,23 @@ struct Waiting {
     uint32_t device;
 };
 
+// What a process waits for in which nothing can run: only other processes, and threads that are not in a wait of the
+// scheduler's, can let it go on.
+struct Standstill {
+    struct Host {
+        uint64_t thread, stream;          // pthread_self(), and what it waits for
+    };
+    struct Parked {
+        uint64_t stream, sequence, site;
+        Park park;                        // for a mark or a notify
+        uint64_t what;                    // its stream; the notify's id
+        bool is_local;                    // nobody outside of this process can record it
+    };
+    uint64_t token = 0;                   // while it stays so, nothing has happened; 0: something can run
+    std::vector<Host> hosts;
+    std::vector<Parked> parked;
+};
+
 class Scheduler {
   public:
     static Scheduler& get();   // leaked: workers may outlive static destruction
@@ -113,6 +130,10 @@ class Scheduler {
     std::vector<Traced> take_trace(Stream& stream, uint64_t& lost);
 
     std::vector<Waiting> waiting();
+    Standstill standstill();
+    // The waits for notifies fail, and `id` is what a text is found by; false, and none does, if something has happened.
+    void put_off_losses();   // for a second no wait fails because a peer is lost
+    bool end_standstill(uint64_t token, uint64_t id);
     void fork_prepare() { mutex_.lock(); }
     void fork_done() { mutex_.unlock(); }
     bool begin_anew();   // in a forked child, without its parent's threads; false: the parent had streams
@@ -175,6 +196,10 @@ class Scheduler {
     Stream* choose(bool small_only);
     Stream* find_able();
     void sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::time_point until);
+    struct ListedHost;                     // for the time of a long wait of the program
+
+    // standstill.cpp
+    uint64_t standstill_token() const;     // 0: something can run
 
     // stream_end.cpp: abort, close, and who waits in vain
     // Nothing that was submitted lets the stream go on; `alone`: nor will anybody submit more, or a deadline count.
@@ -229,6 +254,7 @@ class Scheduler {
     void count_shared_wait(Stream& stream);
     void watch();
     void expire(Lock& lock, Stream& stream);
+    void fail_parked(Lock& lock, Stream& stream, const Refusal& refusal);
     void look_at_lines();
     uint64_t look_at_values();             // nanoseconds until the next look
     void ensure_watch();
@@ -251,6 +277,8 @@ class Scheduler {
     uint64_t hope_ = 1;                                  // counts what may let a stream go on that waited in vain
     bool all_demanded_ = false;                          // lazy: nothing is queued that was not
     std::vector<HostWaiter*> sleepers_;
+    std::vector<HostWaiter*> hosts_;                     // those that wait for long
+    uint64_t next_host_ = 1;
     std::array<Lines, 4096> lines_;                      // by a hash of the line
     ParkList parked_on_values_;
     Stream::Deadlines deadlines_;

@@ -1,4 +1,5 @@
 // Who waits, who is waited for, and who waits in vain.
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <cerrno>
 
@@ -88,10 +89,29 @@ void Scheduler::sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::
     if (seeded) std::erase(sleepers_, &waiter);
 }
 
+struct Scheduler::ListedHost {
+    Scheduler& scheduler;
+    HostWaiter& waiter;
+
+    void add() const {
+        if (waiter.number != 0) return;
+        waiter.thread = static_cast<uint64_t>(pthread_self());
+        or_lose([this] {   // without memory: at the next look
+            scheduler.hosts_.push_back(&waiter);
+            waiter.number = scheduler.next_host_++;
+        });
+    }
+    ~ListedHost() {
+        if (waiter.number != 0) std::erase(scheduler.hosts_, &waiter);
+    }
+};
+
 Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, const std::function<Stream*()>& stream, HostWaiter*& list,
                               uint64_t target, Deadline deadline, Poll poll) {
     HostWaiter waiter;
     waiter.target = target;
+    waiter.deadline = deadline.at;
+    const ListedHost listed{*this, waiter};
     const auto start = Clock::now();
     auto next_poll = start + kPollPeriod, next_look = start + kHopePeriod;
     auto hope_period = kHopePeriod;
@@ -100,6 +120,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
         if (now >= deadline.at) return Outcome::timed_out;
         if (now >= next_poll) {
             next_poll = now + kPollPeriod;
+            listed.add();
             lock.unlock();
             const bool stop = poll.ask && poll.ask(poll.context);
             lock.lock();
@@ -108,6 +129,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
         }
         const auto until = std::min(deadline.at, next_poll);
         const StreamPtr at = stream()->shared_from_this();
+        waiter.stream = at->id;
         const bool seeded = schedule() == Schedule::seeded;
         Stream* help = seeded ? choose(false) : find_help(*at);
         if (!help && workers_ == 0) help = find_able();   // no thread was to be had, and whom it waits for is ready

@@ -221,13 +221,15 @@ void Scheduler::fail_those_lost(Lock& lock) {
             if (dead != 0 && !notify.is_recorded() && is_hopeless(*stream, true))
                 or_lose([&] { lost.emplace_back(stream->shared_from_this(), dead); });
         }
-    for (auto& [stream, dead] : lost) {
-        const Op& op = stream->queue.front();
-        unpark(*stream);
-        fail(*stream, op, {.why = Why::waits_for_lost, .id = dead, .device = stream->device});
-        finish_head(lock, *stream);
-        make_ready(*stream);
-    }
+    for (auto& [stream, dead] : lost) fail_parked(lock, *stream, {.why = Why::waits_for_lost, .id = dead, .device = stream->device});
+}
+
+void Scheduler::fail_parked(Lock& lock, Stream& stream, const Refusal& refusal) {
+    const Op& op = stream.queue.front();
+    unpark(stream);
+    fail(stream, op, refusal);
+    finish_head(lock, stream);
+    make_ready(stream);
 }
 
 void Scheduler::look_at_lines() {
@@ -276,11 +278,8 @@ uint64_t Scheduler::look_at_values() {
 void Scheduler::expire(Lock& lock, Stream& stream) {
     const StreamPtr held = stream.shared_from_this();
     const Op& op = stream.queue.front();
-    unpark(stream);
     const uint64_t span = op.kind == OpKind::wait_value ? static_cast<const ValueWait*>(op.extra)->timeout_ns : op.timeout_ns;
-    fail(stream, op, {.why = Why::wait_timeout, .size = span, .device = stream.device});
-    finish_head(lock, stream);
-    make_ready(stream);
+    fail_parked(lock, stream, {.why = Why::wait_timeout, .size = span, .device = stream.device});
 }
 
 }  // namespace peerlane

@@ -368,7 +368,7 @@ def reduce_memory(dst: Any, src: Any, number: int) -> bool:
 
 SHARED_RECORDS: int = 32
 
-MOST_LINES: int = 1024
+MOST_LINES: int = 33792
 
 class Members:
     """The processes of a group."""
@@ -677,6 +677,61 @@ def line_of(code: types.CodeType, offset: int) -> int:
 
 def is_readable(address: int) -> bool:
     """Whether the host can read the byte there."""
+
+def set_wait_hook(called: Callable[[], None] | None) -> None:
+    """
+    Call it about ten times a second while threads of the program wait for long.
+    """
+
+def standstill() -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
+    """
+    None if something can run, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
+    """
+
+def put_off_losses() -> None:
+    """
+    For a second no wait fails because a peer is lost: what has been found out is told first.
+    """
+
+def end_standstill(token: int, number: int) -> bool:
+    """
+    Let the waits for notifies fail; False if something has happened since the token was given.
+    """
+
+class WaitBoard:
+    """
+    What the ranks of a group say of themselves while nothing of them can run.
+    """
+
+    def __init__(self, bank: Signal, rank: int) -> None: ...
+
+    @staticmethod
+    def lines(ranks: int) -> int:
+        """How many lines the bank must have."""
+
+    def begin(self, now_ns: int, awaited: Sequence[int], text: bytes) -> None: ...
+
+    def renew(self, now_ns: int) -> None: ...
+
+    def withdraw(self) -> None: ...
+
+    def circle(self, overlap_ns: int) -> list[int]: ...
+
+    def reached(self) -> list[int]: ...
+
+    def condemn(self, ranks: Sequence[int]) -> None: ...
+
+    @property
+    def is_condemned(self) -> bool: ...
+
+    def acknowledge(self) -> None: ...
+
+    def have_acknowledged(self, ranks: Sequence[int]) -> bool: ...
+
+    def spell(self, rank: int) -> int: ...
+
+    def text(self, rank: int) -> bytes:
+        """What it said last; any bytes."""
 
 def time_reference_ping_pong(mine: int, theirs: int, begin: int, rounds: int, first: bool, deadline: float) -> float:
     """

@@ -22,6 +22,8 @@ _here: dict[str, _core.Signal] = {}  # what ranks 0 of this process offer, by th
 class Departures:
     """A line for each rank, which it records when it leaves, and a watch on the processes of the others.
 
+    Behind these lines is what each says of itself while it waits.
+
     Rank 0 makes the lines, and the others open them.
 
     Parameters
@@ -35,16 +37,19 @@ class Departures:
     ----------
     members : _core.Members
         What waits are told of.
+    board : _core.WaitBoard
+        Where the ranks say what they wait for while nothing of them can run.
     """
 
     def __init__(
         self, device: Device, hellos: Sequence[Hello], rank: int = 0, opened: _core.Signal | None = None
     ) -> None:
-        self._signal = opened or _core.Signal(device.backend.ledger, len(hellos))
+        self._signal = opened or _core.Signal(device.backend.ledger, _core.WaitBoard.lines(len(hellos)))
         self._line = Notify._line(device, NotifyKind.BINARY, self._signal, rank)
         own = hellos[rank].pid
         others = [(other, hello.pid, hello.start) for other, hello in enumerate(hellos) if hello.pid != own]
         self.members = _core.members(self._signal, others)
+        self.board = _core.WaitBoard(self._signal, rank)
 
     @classmethod
     def open(
@@ -55,7 +60,8 @@ class Departures:
             return cls(device, hellos, rank, _here[text])
         offer, _ = open_offer("Group", text, HandleKind.NOTIFIES, None, seconds, reaches=False)
         with contextlib.closing(offer):
-            return cls(device, hellos, rank, offer.signal(device.backend.ledger, len(hellos)))
+            lines = _core.WaitBoard.lines(len(hellos))
+            return cls(device, hellos, rank, offer.signal(device.backend.ledger, lines))
 
     @contextlib.contextmanager
     def offered(self, device: Device, hellos: Sequence[Hello]) -> Iterator[str]:

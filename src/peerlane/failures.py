@@ -31,6 +31,7 @@ _REFUSALS = frozenset(
         "notify_order",
         "own_callback",
         "deadlock",
+        "standstill",
         "pending_writes",
     )
 )
@@ -43,6 +44,9 @@ Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Pla
 
 #: What the notifies of channels are called, by id.
 notify_names: dict[int, str] = {}
+
+#: What was found out of ranks that wait for one another, by number.
+deadlocks: dict[int, str] = {}
 
 _MOST_SHOWN = 16  # streams that a text names
 _KINDS = {
@@ -300,6 +304,9 @@ def explain(why: str, *numbers: Any) -> BaseException:
                 fault=Fault.DEADLOCK,
                 device=where,
             )
+        case "standstill":
+            found = deadlocks.get(allocation, "all ranks wait for one another, and nothing can run")
+            return Busy(found, fault=Fault.DEADLOCK, device=where)
         case _:  # pending_writes
             return Busy(
                 f"operation {size} of stream {allocation} writes this memory and waits for what nothing submitted "

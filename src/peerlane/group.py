@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from peerlane import _core, sharing_failures
+from peerlane import _core, deadlocks, sharing_failures
 from peerlane.buffer import Buffer
 from peerlane.channel import Channel
 from peerlane.channel_ends import WINDOW, Begun, Ends, Memories
@@ -144,6 +144,7 @@ class Group(Collectives):
             self.members = self._meet_members(patience)
             undo.pop_all()
         _open.add(self)
+        deadlocks.watch(self)
         # At the exit before the rendezvous, which was made just now, closes.
         atexit.unregister(_close_all)
         atexit.register(_close_all)

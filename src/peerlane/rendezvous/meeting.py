@@ -14,6 +14,9 @@ _ENTRY_BYTES = 512  # charged for an entry besides its key and value
 
 _MOST_NAMED = 8
 
+REPORT_KEY = "peerlane.report."  #: what the ranks let their launcher show has a key that begins so
+LAUNCHED = "PEERLANE_LAUNCHED"  #: in the environment of ranks whose launcher shows it
+
 
 class Waiter(Protocol):
     """A request that may have to wait."""
@@ -56,10 +59,16 @@ class Meeting:
     ----------
     size : int
         The number of ranks.
+
+    Attributes
+    ----------
+    on_report : callable, optional
+        Called with what is put under a key that begins with ``REPORT_KEY``, for the first time.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self.on_report: Callable[[bytes], None] | None = None
         self._ranks = [_Rank() for _ in range(size)]
         self._values: dict[str, tuple[int, bytes]] = {}
         self._wanted: dict[str, list[Waiter]] = {}
@@ -86,6 +95,8 @@ class Meeting:
         if key in self._values:
             owner, old = self._values[key]
             self.charge(owner, -cost(key, len(old)))
+        elif self.on_report is not None and key.startswith(REPORT_KEY):
+            self.on_report(value)
         self._values[key] = rank, value
         for waiter in self._wanted.pop(key, ()):
             waiter.answer(Status.OK, [value])

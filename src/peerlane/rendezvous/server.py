@@ -11,6 +11,7 @@ import socket
 import stat
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from peerlane.errors import Closed, Error, Fault, InvalidValue
@@ -109,6 +110,10 @@ class RendezvousServer:
             "WORLD_SIZE": str(self.size),
             "LOCAL_RANK": str(rank),
         }
+
+    def _show_reports(self, show: Callable[[bytes], None]) -> None:
+        """Let ``show``, called in the serving thread, have what ranks report; before `start`."""
+        self._loop.meeting.on_report = show
 
     def end_rank(self, rank: int, fate: str, *, lost: bool) -> None:
         """Tell that the process of a rank has ended; asynchronous.

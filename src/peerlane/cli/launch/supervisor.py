@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from peerlane.cli.stdout import BrokenOutput
 from peerlane.errors import Error, Fault
 from peerlane.rendezvous import RendezvousServer
+from peerlane.rendezvous.meeting import LAUNCHED
 
 from . import processes
 from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
 
 SETTLE_SECONDS = 0.5  # for what follows its rank by itself
 QUIET_SECONDS = 1.0  # how long outputs may stay open, without a byte, once all processes have ended
+MOST_REPORT = 1 << 16  # bytes of what ranks let it show
 _CHUNK = 1 << 16
 
 # As a terminal does it; the others are for the rank alone, whose children may not expect them.
@@ -93,8 +95,9 @@ class Supervisor:
             signal.signal(signal.SIGCHLD, lambda *_: None)  # select returns: the wake-up pipe has a byte
             signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
             self._start_ranks()
-            server.start()  # threads only now: before there was forking
-            self._writer = Writer(self._wake)
+            self._writer = Writer(self._wake)  # threads only now: before there was forking
+            server._show_reports(self._show_report)
+            server.start()
             self._selector.register(self._woken, selectors.EVENT_READ, lambda: os.read(self._woken, _CHUNK))
             self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
             try:
@@ -110,7 +113,7 @@ class Supervisor:
             return self._exit_code()
 
     def _start_ranks(self) -> None:
-        environment = {**os.environ}
+        environment = {**os.environ, LAUNCHED: "1"}
         environment.setdefault("PYTHONUNBUFFERED", "1")  # else lines come late, and die with a process
         command = processes.python_command(self._words)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -315,6 +318,10 @@ class Supervisor:
 
     def _say(self, text: str) -> None:
         self._writer.write(STDERR, f"peerlane launch: {text}\n".encode(errors="backslashreplace"))
+
+    def _show_report(self, content: bytes) -> None:
+        text = content[:MOST_REPORT].decode(errors="backslashreplace")
+        self._say("".join(c if c.isprintable() or c == "\n" else "?" for c in text))
 
     def _show_last_words(self) -> None:
         rank = self._culprit

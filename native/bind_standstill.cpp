@@ -1,0 +1,140 @@
+// Where nothing can run: what a process waits for, what the ranks of a group say of it, and who looks.
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "bind_signals.h"
+#include "scheduler.h"
+#include "wait_board.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+constexpr uint64_t kBetweenLooks = 80'000'000, kRarest = 400'000'000, kShareOfTime = 200;   // half a percent of a core
+
+PyObject* hook = nullptr;   // strong; set and called with the GIL
+std::atomic<bool> has_hook{false};
+std::atomic<uint64_t> next_look{0};
+
+uint64_t spent_ns() {   // by this thread, of a core
+    timespec spent{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+    return static_cast<uint64_t>(spent.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(spent.tv_nsec);
+}
+
+// One of the threads that wait, a few times a second.
+bool is_due() {
+    if (!has_hook.load(std::memory_order_relaxed)) return false;
+    uint64_t at = next_look.load(std::memory_order_relaxed);
+    const uint64_t now = now_ns();
+    return now >= at && next_look.compare_exchange_strong(at, now + kBetweenLooks, std::memory_order_relaxed);
+}
+
+void look() {
+    if (!hook) return;
+    const uint64_t start = spent_ns();
+    PyObject* const held = Py_NewRef(hook);
+    PyObject* const result = PyObject_CallNoArgs(held);
+    if (!result) PyErr_WriteUnraisable(held);
+    Py_XDECREF(result);
+    Py_DECREF(held);
+    const uint64_t pause = std::clamp(kShareOfTime * (spent_ns() - start), kBetweenLooks, kRarest);
+    next_look.store(now_ns() + pause, std::memory_order_relaxed);
+}
+
+bool ask(void* is_main) {
+    if (is_main) {
+        const nb::gil_scoped_acquire gil;
+        if (PyErr_CheckSignals() != 0) return true;
+        if (is_due()) look();
+    } else if (is_due()) {
+        with_gil_unless_exiting(look);
+    }
+    return false;
+}
+
+}  // namespace
+
+Poll poll_waiting() {
+    static char yes;
+    return {ask, poll_here().ask ? &yes : nullptr};
+}
+
+void bind_standstill(nb::module_& m) {
+    m.def(
+        "set_wait_hook",
+        [](nb::object called) {
+            Py_XDECREF(hook);
+            hook = called.is_none() ? nullptr : called.release().ptr();
+            has_hook.store(hook != nullptr, std::memory_order_relaxed);
+        },
+        "called"_a.none(), nb::sig("def set_wait_hook(called: typing.Callable[[], None] | None) -> None"),
+        "Call it about ten times a second while threads of the program wait for long.");
+    m.def(
+        "standstill",
+        []() -> nb::object {
+            Standstill found;
+            {
+                const GilReleased gil;
+                found = Scheduler::get().standstill();
+            }
+            if (found.token == 0) return nb::none();
+            nb::list hosts, parked;
+            for (const auto& host : found.hosts) hosts.append(nb::make_tuple(host.thread, host.stream));
+            for (const auto& each : found.parked)
+                parked.append(nb::make_tuple(each.stream, each.sequence, site_of(each.site), each.park == Park::notify, each.what,
+                                             each.is_local));
+            return nb::make_tuple(found.token, hosts, parked);
+        },
+        nb::sig("def standstill() -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
+                "int, bool]]] | None"),
+        "None if something can run, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, "
+        "the notify or stream that it waits for, whether only this process can record it) of parked streams).");
+    m.def("put_off_losses", [] { Scheduler::get().put_off_losses(); }, nb::call_guard<GilReleased>(),
+          "For a second no wait fails because a peer is lost: what has been found out is told first.");
+    m.def(
+        "end_standstill",
+        [](uint64_t token, uint64_t number) {
+            const GilReleased gil;
+            return Scheduler::get().end_standstill(token, number);
+        },
+        "token"_a, "number"_a, "Let the waits for notifies fail; False if something has happened since the token was given.");
+
+    nb::class_<WaitBoard>(m, "WaitBoard", "What the ranks of a group say of themselves while nothing of them can run.")
+        .def(
+            "__init__",
+            [](WaitBoard* self, const SignalHandle& bank, uint32_t rank) {
+                const uint32_t lines = bank.signal->bank(), ranks = lines / WaitBoard::lines(1);
+                if (lines != WaitBoard::lines(ranks) || ranks > WaitBoard::kMostRanks || rank >= ranks)
+                    throw nb::index_error("no board has this many lines, or this rank");
+                new (self) WaitBoard(bank.signal, rank);
+            },
+            "bank"_a, "rank"_a)
+        .def_static("lines", &WaitBoard::lines, "ranks"_a, "How many lines the bank must have.")
+        .def(
+            "begin",
+            [](WaitBoard& self, uint64_t now, const std::vector<uint32_t>& awaited, const nb::bytes& text) {
+                self.begin(now, awaited, {text.c_str(), text.size()});
+            },
+            "now_ns"_a, "awaited"_a, "text"_a)
+        .def("renew", &WaitBoard::renew, "now_ns"_a)
+        .def("withdraw", &WaitBoard::withdraw)
+        .def("circle", &WaitBoard::circle, "overlap_ns"_a)
+        .def("reached", &WaitBoard::reached)
+        .def("condemn", &WaitBoard::condemn, "ranks"_a)
+        .def_prop_ro("is_condemned", &WaitBoard::is_condemned)
+        .def("acknowledge", &WaitBoard::acknowledge)
+        .def("have_acknowledged", &WaitBoard::have_acknowledged, "ranks"_a)
+        .def("spell", &WaitBoard::spell, "rank"_a)
+        .def(
+            "text",
+            [](const WaitBoard& self, uint32_t rank) {
+                const std::string found = self.text(rank);
+                return nb::bytes(found.data(), found.size());
+            },
+            "rank"_a, "What it said last; any bytes.");
+}
