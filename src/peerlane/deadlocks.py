@@ -1,8 +1,9 @@
 """Ranks of a group that all wait for one another: found, told to all of them, and said with who waits for whom.
 
 A rank says of itself, on the group's board, since when and until when nothing of its process could run: every thread
-waits in peerlane, and no stream has anything to do.  When there is a time that is in the spells of a rank, of those that
-it waits for, of those that they wait for, and so on, then nothing can be under way between them, and none will ever go on.
+waits in peerlane, and no stream has anything to do.  When there is a time that is in the spells of a rank, of those
+that it waits for, of those that they wait for, and so on, then nothing can be under way between them, and none will
+ever go on.
 """
 
 from __future__ import annotations

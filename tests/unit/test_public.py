@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *(
             "handshake",
             "delivery",
+            "deadlocks",
             "departures",
             "signalling",
             "transfers",
