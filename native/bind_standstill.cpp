@@ -76,11 +76,11 @@ void bind_standstill(nb::module_& m) {
         "Call it about ten times a second while threads of the program wait for long.");
     m.def(
         "standstill",
-        []() -> nb::object {
+        [](bool others_wait) -> nb::object {
             Standstill found;
             {
                 const GilReleased gil;
-                found = Scheduler::get().standstill();
+                found = Scheduler::get().standstill(others_wait);
             }
             if (found.token == 0) return nb::none();
             nb::list hosts, parked;
@@ -90,7 +90,7 @@ void bind_standstill(nb::module_& m) {
                                              each.is_local));
             return nb::make_tuple(found.token, hosts, parked);
         },
-        nb::sig("def standstill() -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
+        "others_wait"_a, nb::sig("def standstill(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
                 "int, bool]]] | None"),
         "None if something can run, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, "
         "the notify or stream that it waits for, whether only this process can record it) of parked streams).");
@@ -98,11 +98,11 @@ void bind_standstill(nb::module_& m) {
           "For a second no wait fails because a peer is lost: what has been found out is told first.");
     m.def(
         "end_standstill",
-        [](uint64_t token, uint64_t number) {
+        [](uint64_t token, uint64_t number, bool others_wait) {
             const GilReleased gil;
-            return Scheduler::get().end_standstill(token, number);
+            return Scheduler::get().end_standstill(token, number, others_wait);
         },
-        "token"_a, "number"_a, "Let the waits for notifies fail; False if something has happened since the token was given.");
+        "token"_a, "number"_a, "others_wait"_a, "Let the waits for notifies fail; False if something has happened since the token was given.");
 
     nb::class_<WaitBoard>(m, "WaitBoard", "What the ranks of a group say of themselves while nothing of them can run.")
         .def(
@@ -125,6 +125,7 @@ void bind_standstill(nb::module_& m) {
         .def("withdraw", &WaitBoard::withdraw)
         .def("circle", &WaitBoard::circle, "overlap_ns"_a)
         .def("reached", &WaitBoard::reached)
+        .def("in_vain", &WaitBoard::in_vain)
         .def("condemn", &WaitBoard::condemn, "ranks"_a)
         .def_prop_ro("is_condemned", &WaitBoard::is_condemned)
         .def("acknowledge", &WaitBoard::acknowledge)

@@ -130,10 +130,11 @@ class Scheduler {
     std::vector<Traced> take_trace(Stream& stream, uint64_t& lost);
 
     std::vector<Waiting> waiting();
-    Standstill standstill();
+    // `others_wait`: threads that are in no wait of the scheduler's wait for other processes.
+    Standstill standstill(bool others_wait);
     // The waits for notifies fail, and `id` is what a text is found by; false, and none does, if something has happened.
     void put_off_losses();   // for a second no wait fails because a peer is lost
-    bool end_standstill(uint64_t token, uint64_t id);
+    bool end_standstill(uint64_t token, uint64_t id, bool others_wait);
     void fork_prepare() { mutex_.lock(); }
     void fork_done() { mutex_.unlock(); }
     bool begin_anew();   // in a forked child, without its parent's threads; false: the parent had streams
@@ -199,7 +200,7 @@ class Scheduler {
     struct ListedHost;                     // for the time of a long wait of the program
 
     // standstill.cpp
-    uint64_t standstill_token() const;     // 0: something can run
+    uint64_t standstill_token(bool others_wait) const;     // 0: something can run
 
     // stream_end.cpp: abort, close, and who waits in vain
     // Nothing that was submitted lets the stream go on; `alone`: nor will anybody submit more, or a deadline count.

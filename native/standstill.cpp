@@ -21,8 +21,8 @@ bool is_between_ranks(const Notify& notify) {
 
 }  // namespace
 
-uint64_t Scheduler::standstill_token() const {
-    if (hosts_.empty() || demanding_ == 0) return 0;
+uint64_t Scheduler::standstill_token(bool others_wait) const {
+    if ((hosts_.empty() || demanding_ == 0) && !others_wait) return 0;
     const auto soon = Clock::now() + kSoon;
     const auto soon_ns = static_cast<uint64_t>(soon.time_since_epoch().count());
     uint64_t token = mixed(1, hope_);   // it counts whatever lets a parked stream go on
@@ -34,16 +34,17 @@ uint64_t Scheduler::standstill_token() const {
         if (stream->active != 0 || stream->job || can_help(*stream)) return 0;
         if (stream->queue.empty()) continue;
         if (stream->has_deadline && stream->timed_until < soon_ns) return 0;
-        const bool is_still = stream->park == Park::mark || stream->park == Park::phase ||
+        // Under lazy nobody has asked for what is not parked.
+        const bool is_still = stream->park == Park::none || stream->park == Park::mark || stream->park == Park::phase ||
                               (stream->park == Park::notify && is_between_ranks(*stream->queue.front().notify));
         if (!is_still) return 0;
     }
     return token | 1;
 }
 
-Standstill Scheduler::standstill() {
+Standstill Scheduler::standstill(bool others_wait) {
     Lock lock(mutex_);
-    Standstill found{.token = standstill_token()};
+    Standstill found{.token = standstill_token(others_wait)};
     if (found.token == 0) return found;
     for (const HostWaiter* host : hosts_) found.hosts.push_back({host->thread, host->stream});
     for (const auto& [id, stream] : streams_) {
@@ -61,9 +62,9 @@ void Scheduler::put_off_losses() {
     next_pulse_ = now_ns() + kPutOff;
 }
 
-bool Scheduler::end_standstill(uint64_t token, uint64_t id) {
+bool Scheduler::end_standstill(uint64_t token, uint64_t id, bool others_wait) {
     Lock lock(mutex_);
-    if (token == 0 || token != standstill_token()) return false;
+    if (token == 0 || token != standstill_token(others_wait)) return false;
     std::vector<StreamPtr> parked;
     for (const auto& [number, stream] : streams_)
         if (stream->park == Park::notify) parked.push_back(stream);

@@ -1,6 +1,7 @@
 #include "wait_board.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -62,30 +63,35 @@ WaitBoard::Said WaitBoard::read(uint32_t rank) const {
     return said;
 }
 
-std::vector<uint32_t> WaitBoard::follow(bool only_stuck, uint64_t overlap) const {
-    std::vector<uint32_t> found{rank_};
+std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_stuck, uint64_t overlap) const {
+    std::vector<uint32_t> found{from};
     std::vector<bool> seen(ranks_);
-    seen[rank_] = true;
+    seen[from] = true;
     uint64_t since = 0, until = UINT64_MAX;
     for (size_t next = 0; next < found.size(); ++next) {
         const Said said = read(found[next]);
         if (only_stuck && said.since == 0) return {};
         since = std::max(since, said.since);
         until = std::min(until, said.until);
-        for (uint32_t rank = 0; rank < ranks_; ++rank) {
-            const bool is_awaited = said.awaited[rank / 64] >> rank % 64 & 1;
-            if (!is_awaited || seen[rank] || has_left(rank)) continue;
-            seen[rank] = true;
-            found.push_back(rank);
-        }
+        for (uint32_t word = 0; word < kAwaitedWords; ++word)
+            for (uint64_t bits = said.awaited[word]; bits != 0; bits &= bits - 1) {
+                const uint32_t rank = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
+                if (rank >= ranks_ || seen[rank] || has_left(rank)) continue;
+                seen[rank] = true;
+                found.push_back(rank);
+            }
     }
     if (only_stuck && (until < since || until - since < overlap)) return {};
     std::sort(found.begin(), found.end());
     return found;
 }
 
-std::vector<uint32_t> WaitBoard::circle(uint64_t overlap) const { return follow(true, overlap); }
-std::vector<uint32_t> WaitBoard::reached() const { return follow(false, 0); }
+std::vector<uint32_t> WaitBoard::in_vain() const {
+    std::vector<uint32_t> found;
+    for (uint32_t rank = 0; rank < ranks_; ++rank)
+        if (!has_left(rank) && !follow(rank, true, 0).empty()) found.push_back(rank);
+    return found;
+}
 
 void WaitBoard::condemn(const std::vector<uint32_t>& ranks) const {
     for (const uint32_t rank : ranks)

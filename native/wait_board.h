@@ -28,8 +28,9 @@ class WaitBoard {
 
     // This rank, those that it waits for, those that they wait for, and so on, if all of them were stuck for one and the
     // same `overlap` of nanoseconds; else nothing: one of them can go on.  Who has left is not waited for.
-    std::vector<uint32_t> circle(uint64_t overlap) const;
-    std::vector<uint32_t> reached() const;   // as circle(), whether or not they are stuck
+    std::vector<uint32_t> circle(uint64_t overlap) const { return follow(rank_, true, overlap); }
+    std::vector<uint32_t> reached() const { return follow(rank_, false, 0); }   // whether or not they are stuck
+    std::vector<uint32_t> in_vain() const;   // all ranks from which one comes only to ranks that were stuck at a time
     // Let the waits of these end, if they are as they were.
     void condemn(const std::vector<uint32_t>& ranks) const;
     bool is_condemned() const;
@@ -53,7 +54,7 @@ class WaitBoard {
         uint64_t awaited[kAwaitedWords] = {};
     };
     Said read(uint32_t rank) const;
-    std::vector<uint32_t> follow(bool only_stuck, uint64_t overlap) const;
+    std::vector<uint32_t> follow(uint32_t from, bool only_stuck, uint64_t overlap) const;
     Word* words(uint32_t rank) const;
     bool has_left(uint32_t rank) const { return bank_->line(rank).recorded() != 0; }
     template <class Write>

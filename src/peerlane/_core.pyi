@@ -683,7 +683,7 @@ def set_wait_hook(called: Callable[[], None] | None) -> None:
     Call it about ten times a second while threads of the program wait for long.
     """
 
-def standstill() -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
+def standstill(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
     """
     None if something can run, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
     """
@@ -693,7 +693,7 @@ def put_off_losses() -> None:
     For a second no wait fails because a peer is lost: what has been found out is told first.
     """
 
-def end_standstill(token: int, number: int) -> bool:
+def end_standstill(token: int, number: int, others_wait: bool) -> bool:
     """
     Let the waits for notifies fail; False if something has happened since the token was given.
     """
@@ -718,6 +718,8 @@ class WaitBoard:
     def circle(self, overlap_ns: int) -> list[int]: ...
 
     def reached(self) -> list[int]: ...
+
+    def in_vain(self) -> list[int]: ...
 
     def condemn(self, ranks: Sequence[int]) -> None: ...
 

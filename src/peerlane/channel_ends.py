@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from peerlane import _core, deadlocks, failures
+from peerlane import _core, failures, stuck
 from peerlane.backend.interface import HandleKind
 from peerlane.buffer import Buffer
 from peerlane.errors import BadHandle, Fault
@@ -59,7 +59,7 @@ class Ends:
         for index, line in enumerate(self.lines):
             failures.notify_names[line.id] = f"notify {index} from rank {peer} to rank {group.rank}"
             pid = group.members[peer].pid
-            deadlocks.awaited[line.id] = deadlocks.Awaited(group._key, group.rank, peer, pid)
+            stuck.awaited[line.id] = stuck.Awaited(group._key, group.rank, peer, pid)
 
     def invitation(self, offered: Mapping[str, Buffer | Handle]) -> Invitation:
         """Return what the other end needs, made of what this rank offers it."""
@@ -128,7 +128,7 @@ class Ends:
         _here.pop(self._token, None)
         for line in self.lines:
             failures.notify_names.pop(line.id, None)
-            deadlocks.awaited.pop(line.id, None)
+            stuck.awaited.pop(line.id, None)
             line.close()
         if self._handle is not None:
             self._handle.close()

@@ -446,7 +446,8 @@ class Group(Collectives):
     def _get(self, call: str, key: str, peer: int, deadline: float) -> bytes:
         left = max(0.0, deadline - time.monotonic())
         try:
-            return self._meeting.line.get(f"{self._key}/{key}/{peer}", timeout=left)
+            with deadlocks.waiting_for(self, call, peer, deadline):
+                return self._meeting.line.get(f"{self._key}/{key}/{peer}", timeout=left)
         except (WaitTimeout, PeerLost) as error:
             raise error._retold(f"{call}: rank {peer} did not come: {error}") from None
 

@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "handshake",
             "delivery",
             "deadlocks",
+            "stuck",
             "departures",
             "signalling",
             "transfers",

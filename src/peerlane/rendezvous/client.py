@@ -7,13 +7,17 @@ import os
 import select
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from peerlane.errors import Closed, Error, Fault, InvalidValue, PeerLost, WaitTimeout
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
 from peerlane.timeouts import checked_timeout, in_nanoseconds
+
+_SLICE_SECONDS = 0.1
+#: Called again and again by threads that wait; what it raises ends the wait.
+while_waiting: Callable[[], None] | None = None
 
 ANSWER_SECONDS = 30.0  # for what does not wait
 _SLACK_SECONDS = 5.0  # the server keeps the time of waits, and is given this much to say that it is over
@@ -320,14 +324,20 @@ class _Line:
         poll.register(self._socket, event)
         if self._server >= 0:
             poll.register(self._server, select.POLLIN)
-        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-        # In slices, or a time beyond 24 days would overflow.
-        ready = dict(poll.poll(None if left is None else min(left, 86400.0) * 1000))
-        if self._socket.fileno() in ready:
-            return
-        if ready:
-            raise self._nobody(None)
-        if left is not None and left <= 86400.0:
+        while True:
+            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+            # In slices, or a time beyond 24 days would overflow.
+            most = _SLICE_SECONDS if while_waiting is not None else 86400.0
+            ready = dict(poll.poll(min(most, most if left is None else left) * 1000))
+            if self._socket.fileno() in ready:
+                return
+            if ready:
+                raise self._nobody(None)
+            if left is not None and left <= most:
+                break
+            if while_waiting is not None:
+                while_waiting()
+        if left is not None:
             raise WaitTimeout(
                 f"{self._call}: the server at {self._address} did not answer within {self._limit:g} s; is it "
                 "stopped?",

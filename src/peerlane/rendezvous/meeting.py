@@ -15,7 +15,7 @@ _ENTRY_BYTES = 512  # charged for an entry besides its key and value
 _MOST_NAMED = 8
 
 REPORT_KEY = "peerlane.report."  #: what the ranks let their launcher show has a key that begins so
-LAUNCHED = "PEERLANE_LAUNCHED"  #: in the environment of ranks whose launcher shows it
+LAUNCHED = "PEERLANE_LAUNCHED"  #: in the environment of ranks: the address of the launcher that shows it
 
 
 class Waiter(Protocol):

@@ -113,7 +113,7 @@ class Supervisor:
             return self._exit_code()
 
     def _start_ranks(self) -> None:
-        environment = {**os.environ, LAUNCHED: "1"}
+        environment = {**os.environ, LAUNCHED: self._server.address}
         environment.setdefault("PYTHONUNBUFFERED", "1")  # else lines come late, and die with a process
         command = processes.python_command(self._words)
         nothing = os.open(os.devnull, os.O_RDONLY)
