@@ -1,0 +1,94 @@
+"""Random programs of ranks that record and wait for each other's notifies, and a model that says which of them hang.
+
+A rank has a thread and a stream, two sequences of steps.  A step is ``(where, what, peer, index)``: by ``"host"`` or
+``"stream"``; ``"notify"``, ``"wait"``, or ``"sync"`` of the thread with the stream.  Records are counted, none is lost,
+and each notify is awaited either by threads or by streams: so who hangs does not depend on who is faster.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import TypeAlias
+
+Step: TypeAlias = "tuple[str, str, int, int]"
+Program: TypeAlias = "list[list[Step]]"
+
+NOTIFIES = 3
+_OF_STREAMS, _OF_HOSTS, _LAST = range(NOTIFIES)
+
+
+def drawn(dice: random.Random, size: int, steps: int) -> Program:
+    """Return a program in which each wait has its record, but for what goes wrong in half of them."""
+    program: Program = [[] for _ in range(size)]
+    for _ in range(steps):
+        sender, receiver = dice.sample(range(size), 2)
+        index = dice.choice((_OF_STREAMS, _OF_HOSTS))
+        program[sender].append((dice.choice(("host", "stream")), "notify", receiver, index))
+        program[receiver].append(("stream" if index == _OF_STREAMS else "host", "wait", sender, index))
+        for rank in (sender, receiver):
+            if dice.random() < 0.2:
+                program[rank].append(("host", "sync", rank, 0))
+    if dice.random() < 0.5:
+        for _ in range(dice.randint(1, 2)):
+            broken = dice.choice([steps for steps in program if steps])
+            at = dice.randrange(len(broken))
+            if dice.random() < 0.5:
+                del broken[at]
+            else:
+                broken.insert(dice.randrange(len(broken)), broken.pop(at))
+    for rank, mine in enumerate(program):  # all wait for all at the end, so who hangs is waited for
+        others = [peer for peer in range(size) if peer != rank]
+        mine.append(("host", "sync", rank, 0))
+        mine += [("host", what, peer, _LAST) for what in ("notify", "wait") for peer in others]
+    return program
+
+
+def hanging(program: Sequence[Sequence[Step]]) -> tuple[set[int], set[int]]:
+    """Return the ranks that do not come to their end, and those of them that wait only for who waits for them."""
+    hosts = [deque(steps) for steps in program]
+    streams: list[deque[Step]] = [deque() for _ in program]
+    records: Counter[tuple[int, int, int]] = Counter()
+    has_moved = True
+    while has_moved:
+        has_moved = False
+        for rank, (host, stream) in enumerate(zip(hosts, streams, strict=True)):
+            while host and (host[0][0] == "stream" or _runs(host[0], rank, records, stream)):
+                step = host.popleft()
+                has_moved = True
+                if step[0] == "stream":
+                    stream.append(step)
+            while stream and _runs(stream[0], rank, records, stream):
+                stream.popleft()
+                has_moved = True
+    awaited = [
+        {queue[0][2] for queue in (host, stream) if queue and queue[0][1] == "wait"}
+        for host, stream in zip(hosts, streams, strict=True)
+    ]
+    reached = [_reached(awaited, rank) if hosts[rank] else set[int]() for rank in range(len(program))]
+    hung = {rank for rank, host in enumerate(hosts) if host}
+    return hung, {rank for rank in hung if all(rank in reached[other] for other in reached[rank])}
+
+
+def _runs(step: Step, rank: int, records: Counter[tuple[int, int, int]], stream: deque[Step]) -> bool:
+    _, what, peer, index = step
+    if what == "sync":
+        return not stream
+    if what == "notify":
+        records[rank, peer, index] += 1
+        return True
+    if not records[peer, rank, index]:
+        return False
+    records[peer, rank, index] -= 1
+    return True
+
+
+def _reached(awaited: Sequence[set[int]], rank: int) -> set[int]:
+    found: set[int] = set()
+    left = [rank]
+    while left:
+        for other in awaited[left.pop()] - found:
+            found.add(other)
+            left.append(other)
+    return found

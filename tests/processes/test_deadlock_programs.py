@@ -1,0 +1,67 @@
+"""Random programs of ranks: those that hang, as a model knows, are told so; those that do not come to their end."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from helpers.peers import PeerError
+from helpers.rank_peers import ranks
+from helpers.rank_programs import NOTIFIES, drawn, hanging
+
+SECONDS = 2.0
+PATIENCE = 60.0
+
+_RUN = """
+ends = grp.channels([peer for peer in range(grp.size) if peer != grp.rank], notifies={notifies})
+to = {{channel.peer: channel for channel in ends}}
+s = grp.device.create_stream()
+try:
+    for where, what, peer, index in {steps}:
+        on = {{"stream": s}} if where == "stream" else {{}}
+        if what == "sync":
+            s.sync()
+        elif what == "notify":
+            to[peer].notify(index, **on)
+        else:
+            to[peer].wait(index, **on)
+finally:
+    s.abort(close=True)
+    for channel in ends:
+        channel.close()
+"""
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("rounds", [20, pytest.param(1000, marks=pytest.mark.soak)])
+def test_programs_that_may_hang(rounds: int) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    count, slowest, size = 0, 0.0, 4
+    with ranks(size, options="notifies='fifo'") as peers:
+        for _ in range(rounds):
+            program = drawn(dice, size, dice.randint(3, 12))
+            hung, in_circles = hanging(program)
+            began = time.monotonic()
+            for each, steps in zip(peers, program, strict=True):
+                each.send(_RUN.format(steps=steps, notifies=NOTIFIES))
+            told = {}
+            for rank, each in enumerate(peers):
+                try:
+                    each.receive(PATIENCE)
+                except PeerError as error:
+                    told[rank] = error
+            seconds = time.monotonic() - began
+            assert set(told) == hung, (program, told)
+            for rank, error in told.items():
+                # Who waits for others than those of a circle may be told that they have given up, or ended.
+                is_lost = error.fault == "PEER_LOST" and rank not in in_circles
+                assert is_lost or "a deadlock: " in str(error), (program, rank, str(error))
+            assert seconds < 5 * SECONDS, (program, seconds)
+            if in_circles:
+                count += 1
+                slowest = max(slowest, seconds)
+    print(f"{rounds} programs, {count} deadlocks, the slowest was told after {slowest:.2f} s")

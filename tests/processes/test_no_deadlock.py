@@ -1,0 +1,100 @@
+"""Ranks that can still go on are not told of a deadlock, however long the others wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.peers import PeerError
+from helpers.rank_peers import ask_all, ranks
+
+pytestmark = pytest.mark.timeout(180)
+
+_SECONDS = 2.5  # more than a deadlock takes to be found
+_SLOW = {
+    "computes": "\nend = time.monotonic() + {s}\nwhile time.monotonic() < end: pass",
+    "sleeps": "\ntime.sleep({s})",
+    "waits for a process": "\nsubprocess.run(['sleep', '{s}'])",
+    "waits for a queue": "\nq = queue.Queue(); threading.Timer({s}, q.put, [1]).start(); q.get()",
+    "waits for a socket": "\na, b = socket.socketpair(); a.settimeout({s})"
+    "\ntry: a.recv(1)\nexcept TimeoutError: pass",
+    "runs a host function": "\ns = grp.device.create_stream(); s.launch_callback(time.sleep, {s}); s.sync()",
+}
+_DAEMON = """
+def later():
+    time.sleep({s})
+    ch[0].notify(0)
+threading.Thread(target=later, daemon=True).start()
+ch[0].wait(1, timeout=30)
+"""
+
+
+def test_who_is_slow_is_waited_for() -> None:
+    with ranks(len(_SLOW) + 2) as peers:
+        imports = "import time, subprocess, queue, threading, socket"
+        for slow, each in zip([*_SLOW.values()], peers[2:], strict=True):
+            each.send(
+                f"{imports}{slow.format(s=_SECONDS)}\nch[0].notify(0)\nch[0].wait(1, timeout=30)\nresult = 1"
+            )
+        peers[1].send(f"{imports}{_DAEMON.format(s=_SECONDS)}\nresult = 1")
+        code = "for peer in range(1, grp.size): ch[peer].wait(0, timeout=30)"
+        peers[0].run(f"{code}\nfor peer in range(1, grp.size): ch[peer].notify(1)")
+        assert [each.receive() for each in peers[1:]] == [1] * (len(_SLOW) + 1)
+
+
+_RECORDED_FROM_OUTSIDE = """
+if grp.rank == 0:
+    n = grp.device.create_notify(); h = n.export(); s = grp.device.create_stream()
+    s.wait(n, timeout={s})
+    s.sync()
+else:
+    ch[0].wait(0, timeout={s})
+"""
+_A_WORD = """
+if grp.rank == 0:
+    s = grp.device.create_stream(); b = grp.device.allocate(8); b.fill(0)
+    pl.raw.wait_value(b.address, 1, stream=s, timeout={s})
+    s.sync()
+else:
+    ch[0].wait(0, timeout={s})
+"""
+
+
+@pytest.mark.parametrize("code", [_RECORDED_FROM_OUTSIDE, _A_WORD], ids=["a notify", "a word"])
+def test_what_others_may_do_is_waited_for(code: str) -> None:
+    with ranks(2) as peers:
+        for each in peers:
+            each.send(code.format(s=3.5))
+        for each in peers:
+            with pytest.raises(PeerError) as told:
+                each.receive()
+            assert told.value.kind == "WaitTimeout", str(told.value)
+
+
+def test_waits_that_end_soon_end_by_time_out() -> None:
+    with ranks(2) as peers:
+        code = """
+try:
+    ch[1 - grp.rank].wait(0, timeout=1.5)
+except pl.WaitTimeout:
+    ch[1 - grp.rank].notify(0)
+    ch[1 - grp.rank].wait(0, timeout=30)
+    result = 1
+"""
+        assert ask_all(peers, code) == [1, 1]
+
+
+def test_waits_in_turns_are_no_deadlock() -> None:
+    """All but one wait at any time, and often all of them while a record is under way."""
+    with ranks(3) as peers:
+        code = """
+import time
+after, before = ch[(grp.rank + 1) % 3], ch[(grp.rank - 1) % 3]
+if grp.rank == 0:
+    after.notify(0)
+for number in range(24):
+    before.wait(0, timeout=30)
+    time.sleep(0.12 if number % 3 == grp.rank else 0.0)
+    after.notify(0)
+result = 1
+"""
+        assert ask_all(peers, code) == [1] * 3
