@@ -1,8 +1,8 @@
 """Random programs of ranks that record and wait for each other's notifies, and a model that says which of them hang.
 
 A rank has a thread and a stream, two sequences of steps.  A step is ``(where, what, peer, index)``: by ``"host"`` or
-``"stream"``; ``"notify"``, ``"wait"``, or ``"sync"`` of the thread with the stream.  Records are counted, none is lost,
-and each notify is awaited either by threads or by streams: so who hangs does not depend on who is faster.
+``"stream"``; ``"notify"``, ``"wait"``, or ``"sync"`` of the thread with the stream.  Records are counted, and each
+notify is awaited either by threads or by streams: so who hangs does not depend on who is faster.
 """
 
 from __future__ import annotations

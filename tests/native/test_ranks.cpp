@@ -1,0 +1,320 @@
+// What channels need of signals: banks of notifies, the processes of a group, notifies that nobody will record, and whether
+// anything of a process can still run.
+#include <csignal>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "process.h"
+#include "shared_signal.h"
+#include "streams.h"
+
+using namespace streams;
+
+namespace {
+
+uint32_t device;
+constexpr auto kPulse = std::chrono::milliseconds(100);
+
+std::shared_ptr<Ledger> new_ledger() {
+    const LedgerLayout layout{2, 4};
+    const int node = memfd_create("ledger", MFD_CLOEXEC);
+    CHECK(node >= 0 && ftruncate(node, static_cast<off_t>(layout.file_size())) == 0);
+    const uint64_t owner = static_cast<uint32_t>(getpid()) | start_time(getpid()) << 32;
+    CHECK(pwrite(node, &owner, 8, static_cast<off_t>(LedgerLayout::kHeader)) == 8);
+    return std::make_shared<Ledger>(node, layout, 0);
+}
+
+Notify* line_of(const std::shared_ptr<SharedSignal>& bank, uint32_t index, NotifyKind kind = NotifyKind::binary) {
+    Notify* const notify = Notify::local(kind, device);
+    engine().share(*notify, bank, false, index);
+    return notify;
+}
+
+// A process that lives until it is killed, or for a minute.
+struct Other {
+    pid_t pid = fork();
+
+    Other() {
+        if (pid != 0) return;
+        alarm(60);
+        while (true) pause();
+    }
+    ~Other() {
+        if (pid > 0) finish();
+    }
+    Other(const Other&) = delete;
+    pid_t finish() {
+        int status;
+        CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid);
+        return std::exchange(pid, 0);
+    }
+};
+
+// Makes the call that a stream comes to, under any schedule.
+void make_call(CallbackQueue& queue, Stream& on) {
+    CallbackQueue::Item item;
+    for (const auto start = Clock::now(); !queue.take(item, 1'000'000); (void)engine().query(on))
+        CHECK(Clock::now() < start + std::chrono::seconds(30));
+    CHECK(engine().begin_callback(on, item.token));
+    engine().finish_callback(on, item.token, false);
+}
+
+void lines_of_a_bank_are_apart(const std::shared_ptr<Ledger>& ledger) {
+    constexpr uint32_t kLines = 1024;
+    const auto bank = SharedSignal::create(ledger, kLines);
+    CHECK(bank->bank() == kLines);
+    std::vector<Notify*> lines;
+    for (uint32_t i = 0; i < kLines; ++i) lines.push_back(line_of(bank, i));
+    for (uint32_t i = 0; i < kLines; i += 2) engine().notify_recorded(*lines[i]);
+    for (uint32_t i = 0; i < kLines; ++i) CHECK(lines[i]->is_recorded() == (i % 2 == 0));
+    const StreamPtr waits = stream(device);
+    for (uint32_t i = 0; i < kLines; i += 2) await(*waits, lines[i]);
+    finish(*waits);
+    for (uint32_t i = 0; i < kLines; ++i) CHECK(!lines[i]->is_recorded());
+    close(*waits);
+    for (Notify* const each : lines) each->drop();
+}
+
+void banks_are_opened_as_large_as_they_are(const std::shared_ptr<Ledger>& ledger) {
+    const auto bank = SharedSignal::create(ledger, 3);
+    const auto again = SharedSignal::open(bank->fd(), ledger, 3);
+    again->line(2).word.fetch_add(SignalLine::kRecord);
+    CHECK(bank->line(2).recorded() == 1);
+    CHECK(SharedSignal::open(bank->fd(), ledger, 3) == again);   // one member, however often
+    for (const uint32_t other : {0u, 2u, 4u, SharedSignal::kMostLines})
+        CHECK(refused([&] { SharedSignal::open(bank->fd(), ledger, other); }));
+    const int unsealed = memfd_create("bank", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    CHECK(unsealed >= 0 && ftruncate(unsealed, static_cast<off_t>(bank->bytes())) == 0);
+    CHECK(refused([&] { SharedSignal::open(unsealed, ledger, 3); }));   // it could be cut while it is used
+    ::close(unsealed);
+}
+
+void a_record_wakes_who_waits_for_the_line(const std::shared_ptr<Ledger>& ledger) {
+    const auto bank = SharedSignal::create(ledger, 2);
+    Notify* const mine = line_of(bank, 0);
+    Notify* const other = line_of(bank, 1);
+    const StreamPtr waits = stream(device), records = stream(device);
+    await(*waits, mine, 30'000'000'000);
+    notify(*records, other);
+    finish(*records);
+    CHECK(!engine().query(*waits));
+    notify(*records, mine);
+    finish(*waits);
+    finish(*records);
+    for (const StreamPtr& on : {waits, records}) close(*on);
+    for (Notify* const each : {mine, other}) each->drop();
+}
+
+void members_that_end_are_lost(const std::shared_ptr<Ledger>& ledger) {
+    Other leaves, dies;
+    const auto departures = SharedSignal::create(ledger, 3);
+    Members members(departures);
+    members.add(1, leaves.pid, start_time(leaves.pid));
+    members.add(2, dies.pid, start_time(dies.pid));
+    CHECK(members.lost() == 0);
+    departures->line(1).word.fetch_add(SignalLine::kRecord);
+    leaves.finish();
+    CHECK(members.lost() == 0);
+    const pid_t dead = dies.finish();
+    CHECK(members.lost() == static_cast<uint64_t>(dead));
+    departures->line(2).word.fetch_add(SignalLine::kRecord);   // it had said so, and it is seen late
+    CHECK(members.lost() == 0);
+}
+
+void a_pid_that_is_another_process_now_is_lost(const std::shared_ptr<Ledger>& ledger) {
+    Other lives;
+    const auto departures = SharedSignal::create(ledger, 2);
+    Members members(departures);
+    members.add(1, lives.pid, start_time(lives.pid) + 1);
+    CHECK(members.lost() == static_cast<uint64_t>(lives.pid));
+}
+
+void waits_of_a_group_end_with_a_member(const std::shared_ptr<Ledger>& ledger) {
+    Other dies;
+    const auto departures = SharedSignal::create(ledger, 2), bank = SharedSignal::create(ledger, 1);
+    const auto members = std::make_shared<Members>(departures);
+    members->add(1, dies.pid, start_time(dies.pid));
+    bank->belong_to(members);
+    Notify* const awaited = line_of(bank, 0);
+    const StreamPtr waits = stream(device);
+    await(*waits, awaited);
+    CHECK(!engine().query(*waits));
+    dies.finish();
+    sync(*waits);
+    CHECK(failed_with(*waits, Why::waits_for_lost));
+    engine().notify_recorded(*awaited);   // what was recorded counts
+    await(*waits, awaited);
+    finish(*waits);
+    close(*waits);
+    awaited->drop();
+}
+
+void waits_for_abandoned_notifies_end() {
+    Notify* const given_up = Notify::local(NotifyKind::binary, device);
+    const StreamPtr waits = stream(device), records = stream(device);
+    await(*waits, given_up);
+    engine().abandon(*given_up);
+    sync(*waits);
+    CHECK(failed_with(*waits, Why::waits_for_lost));
+    await(*waits, given_up);   // and the next one, too
+    sync(*waits);
+    CHECK(failed_with(*waits, Why::waits_for_lost));
+    engine().notify_recorded(*given_up);
+    await(*waits, given_up);
+    finish(*waits);
+    // What is queued already will record it.
+    CallbackQueue* const queue = new CallbackQueue;
+    callback(*records, queue, 1);
+    notify(*records, given_up);
+    await(*waits, given_up);
+    std::this_thread::sleep_for(3 * kPulse);   // it is looked at meanwhile
+    make_call(*queue, *records);
+    finish(*records);
+    finish(*waits);
+    for (const StreamPtr& on : {waits, records}) close(*on);
+    given_up->drop();
+    queue->drop();
+}
+
+// A thread that waits for a stream, as the program does.
+struct Waiter {
+    std::thread thread;
+    explicit Waiter(const StreamPtr& on, double seconds = kPatience)
+        : thread([on, seconds] { (void)engine().synchronize(*on, Deadline::in(seconds), {}); }) {}
+    ~Waiter() { thread.join(); }
+};
+
+Standstill until_stuck() {
+    for (const auto start = Clock::now();; std::this_thread::yield()) {
+        Standstill found = engine().standstill(false);
+        if (found.token != 0) return found;
+        CHECK(Clock::now() < start + std::chrono::seconds(30));
+    }
+}
+
+void a_standstill_is_seen_and_ended(const std::shared_ptr<Ledger>& ledger) {
+    const auto bank = SharedSignal::create(ledger, 2);
+    Notify* const first = line_of(bank, 0);
+    Notify* const second = line_of(bank, 1);
+    const StreamPtr waits = stream(device), behind = stream(device), another = stream(device);
+    CHECK(engine().standstill(false).token == 0);   // nobody waits
+    await(*waits, first);
+    order(*waits, *behind);
+    await(*another, second);
+    {
+        const Waiter waiter(behind);
+        const Standstill found = until_stuck();
+        CHECK(found.hosts.size() == 1 && found.hosts[0].stream == behind->id && found.parked.size() == 3);
+        for (const auto& parked : found.parked) {
+            CHECK(parked.what == (parked.stream == waits->id ? first->id : parked.stream == behind->id ? waits->id : second->id));
+            CHECK(parked.is_local == (parked.park == Park::mark));
+        }
+        CHECK(engine().standstill(false).token == found.token);   // nothing has happened
+        engine().notify_recorded(*second);
+        finish(*another);
+        CHECK(!engine().end_standstill(found.token, 1, false));
+        const Standstill later = until_stuck();
+        CHECK(later.token != found.token && !engine().end_standstill(later.token + 2, 1, false));
+        CHECK(engine().end_standstill(later.token, 17, false));
+    }
+    const FailurePtr failure = engine().take_failure(*waits);
+    CHECK(failure && failure->refusal.why == Why::standstill && failure->refusal.id == 17);
+    CHECK(failed_with(*behind, Why::cancelled));
+    finish(*another);
+    for (const StreamPtr& on : {waits, behind, another}) close(*on);
+    for (Notify* const each : {first, second}) each->drop();
+}
+
+// Each of them could go on, or might be let on by who is not known.
+void what_may_go_on_is_no_standstill(const std::shared_ptr<Ledger>& ledger) {
+    const auto bank = SharedSignal::create(ledger, 1), shared = SharedSignal::create(ledger);
+    Notify* const between = line_of(bank, 0);
+    Notify* const exported = line_of(shared, 0);
+    Notify* const promised = Notify::local(NotifyKind::binary, device);
+    engine().promise(*promised);
+    const Area word = area(device, 8);
+    CallbackQueue* const queue = new CallbackQueue;
+    const StreamPtr waits = stream(device), other = stream(device);
+    await(*waits, between);
+    {
+        const Waiter waiter(waits);
+        until_stuck();
+        const auto goes_on = [&](const std::function<void()>& begin, const std::function<void()>& end) {
+            begin();
+            CHECK(engine().standstill(false).token == 0);
+            end();
+            finish(*other);
+            until_stuck();
+        };
+        goes_on([&] { await(*other, exported); }, [&] { engine().notify_recorded(*exported); });
+        goes_on([&] { await(*other, promised); }, [&] { engine().notify_recorded(*promised); });
+        goes_on([&] { wait_value(*other, word.address, 1); },
+                [&] { std::atomic_ref(*reinterpret_cast<uint64_t*>(word.host)).store(1); });
+        goes_on([&] { callback(*other, queue, 1); }, [&] { make_call(*queue, *other); });
+        Notify* const soon = Notify::local(NotifyKind::binary, device);
+        await(*other, soon, 1'000'000'000);   // ends by itself
+        CHECK(engine().standstill(false).token == 0);
+        sync(*other);
+        CHECK(failed_with(*other, Why::wait_timeout));
+        soon->drop();
+        engine().notify_recorded(*between);
+    }
+    finish(*waits);
+    {
+        await(*waits, between);
+        const Waiter waiter(waits, 1.0);   // and so does this one
+        for (const auto start = Clock::now(); Clock::now() < start + 3 * kPulse;) CHECK(engine().standstill(false).token == 0);
+    }
+    engine().notify_recorded(*between);
+    finish(*waits);
+    for (const StreamPtr& on : {waits, other}) close(*on);
+    for (Notify* const each : {between, exported, promised}) each->drop();
+    word.close();
+    queue->drop();
+}
+
+// Records race with looks: whatever is told, no wait ends but by its record.
+void records_race_with_looks(const std::shared_ptr<Ledger>& ledger) {
+    const auto bank = SharedSignal::create(ledger, 1);
+    Notify* const line = line_of(bank, 0, NotifyKind::fifo);
+    const StreamPtr waits = stream(device);
+    const int rounds = scaled(2000, 200'000);
+    std::atomic<bool> ended{false};
+    std::thread looks([&] {
+        while (!ended) (void)engine().standstill(true);
+    });
+    std::thread records([&] {
+        for (int round = 0; round < rounds; ++round) engine().notify_recorded(*line);
+    });
+    for (int round = 0; round < rounds; ++round) await(*waits, line);
+    finish(*waits);
+    ended = true;
+    looks.join();
+    records.join();
+    close(*waits);
+    line->drop();
+}
+
+}  // namespace
+
+int main() {
+    open_heap();
+    device = new_device();
+    auto random = seeded("test_ranks");
+    const std::shared_ptr<Ledger> ledger = new_ledger();
+    engine().use_bell(ledger);
+    RUN(banks_are_opened_as_large_as_they_are(ledger));
+    RUN(members_that_end_are_lost(ledger));
+    RUN(a_pid_that_is_another_process_now_is_lost(ledger));
+    under_each_schedule(random, [&] {
+        RUN(lines_of_a_bank_are_apart(ledger));
+        RUN(a_record_wakes_who_waits_for_the_line(ledger));
+        RUN(waits_of_a_group_end_with_a_member(ledger));
+        RUN(waits_for_abandoned_notifies_end());
+        RUN(a_standstill_is_seen_and_ended(ledger));
+        RUN(what_may_go_on_is_no_standstill(ledger));
+        RUN(records_race_with_looks(ledger));
+    });
+    return 0;
+}
