@@ -99,7 +99,8 @@ class Signalling(_core.ChannelEnd):
         PeerLost
             The peer has died, or closed its end, and has not recorded it; on a stream at the synchronization.
         Busy
-            ``DEADLOCK``: this process itself would have to record it, and nothing submitted does.
+            ``DEADLOCK``: all ranks that it depends on wait too, and nothing there can run; or this process itself
+            would have to record it, and nothing submitted does.
         Closed
             The channel or the stream is closed.
         """

@@ -14,13 +14,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import peerlane as pl
+from helpers.peers import PeerError
 from helpers.promises import Node
+from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import Exchange, run_ranks
 from peerlane import handshake
 from peerlane.errors import Fault
 from peerlane.rendezvous import Rendezvous, RendezvousServer, meet
 
+DEADLOCK_SECONDS = 2.0
+
 pytestmark = pytest.mark.timeout(120)
+
+
+def test_wait_in_a_circle() -> None:
+    """Of two; tests/processes/test_deadlocks.py has all kinds."""
+    with ranks(2) as peers:
+        for code in (
+            "ch[1 - grp.rank].wait(0, timeout=60)",
+            "s = grp.device.create_stream()\nch[1 - grp.rank].wait(0, stream=s); s.sync()",
+        ):
+            began = time.monotonic()
+            for each in peers:
+                each.send(code)
+            for each in peers:
+                with pytest.raises(
+                    PeerError, match=r"(?s)rank 0 .* waits for notify 0 .*rank 1 .* waits for notify 0"
+                ) as told:
+                    each.receive()
+                assert (told.value.kind, told.value.fault) == ("Busy", "DEADLOCK")
+            assert time.monotonic() - began < 5 * DEADLOCK_SECONDS
+        assert ask_all(
+            peers, "ch[1 - grp.rank].notify(0); ch[1 - grp.rank].wait(0, timeout=20); result = 1"
+        ) == [1, 1]
 
 
 def alone(value: bytes) -> list[bytes]:
