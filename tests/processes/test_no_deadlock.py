@@ -76,8 +76,8 @@ def test_waits_that_end_soon_end_by_time_out() -> None:
 try:
     ch[1 - grp.rank].wait(0, timeout=1.5)
 except pl.WaitTimeout:
-    ch[1 - grp.rank].notify(0)
-    ch[1 - grp.rank].wait(0, timeout=30)
+    ch[1 - grp.rank].notify(1)
+    ch[1 - grp.rank].wait(1, timeout=30)
     result = 1
 """
         assert ask_all(peers, code) == [1, 1]
