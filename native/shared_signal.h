@@ -31,7 +31,7 @@ class SharedSignal {
   public:
     static constexpr uint32_t kMembers = 64;
     static constexpr uint32_t kRecords = 32;   // of an event, that are told apart
-    static constexpr uint32_t kMostLines = 33 << 10;   // of a bank
+    static constexpr uint32_t kMostLines = 17 << 10;   // of a bank
 
     // `bank`: how many lines of a bank, 0 for a notify or an event.
     static std::shared_ptr<SharedSignal> create(std::shared_ptr<Ledger> ledger, uint32_t bank = 0);   // throws Refusal

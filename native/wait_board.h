@@ -13,8 +13,8 @@ namespace peerlane {
 // anything anywhere: numbers are compared, lengths are cut, and who shows a text escapes it.
 class WaitBoard {
   public:
-    static constexpr uint32_t kMostRanks = 1024, kLinesEach = 32;
-    static constexpr uint32_t kTextBytes = (kLinesEach - 3) * sizeof(SignalLine);
+    static constexpr uint32_t kMostRanks = 1024, kLinesEach = 16, kBytesEach = kLinesEach * sizeof(SignalLine);
+    static constexpr uint32_t kTextBytes = kBytesEach - 24 * 8;   // behind the numbers
     static uint32_t lines(uint32_t ranks) { return ranks * (1 + kLinesEach); }   // of the bank
 
     WaitBoard(std::shared_ptr<SharedSignal> bank, uint32_t rank);   // the bank has lines(ranks)
@@ -45,9 +45,8 @@ class WaitBoard {
   private:
     using Word = std::atomic<uint64_t>;
     enum Field : uint32_t { kTurn, kSince, kUntil, kCondemned, kKnown, kSpell, kLength, kAwaited = 8 };
-    static constexpr uint32_t kWordsEach = kLinesEach * sizeof(SignalLine) / sizeof(Word), kText = 3 * 8;
-    static constexpr uint32_t kAwaitedWords = kMostRanks / 64;
-    static_assert(kAwaited + kAwaitedWords == kText && Word::is_always_lock_free);
+    static constexpr uint32_t kAwaitedWords = kMostRanks / 64, kText = kAwaited + kAwaitedWords;
+    static_assert(kText * sizeof(Word) + kTextBytes == kBytesEach && Word::is_always_lock_free);
 
     struct Said {
         uint64_t since = 0, until = 0;   // 0: it is not stuck

@@ -368,7 +368,7 @@ def reduce_memory(dst: Any, src: Any, number: int) -> bool:
 
 SHARED_RECORDS: int = 32
 
-MOST_LINES: int = 33792
+MOST_LINES: int = 17408
 
 class Members:
     """The processes of a group."""

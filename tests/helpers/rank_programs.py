@@ -1,8 +1,8 @@
 """Random programs of ranks that record and wait for each other's notifies, and a model that says which of them hang.
 
 A rank has a thread and a stream, two sequences of steps.  A step is ``(where, what, peer, index)``: by ``"host"`` or
-``"stream"``; ``"notify"``, ``"wait"``, or ``"sync"`` of the thread with the stream.  Records are counted, and each
-notify is awaited either by threads or by streams: so who hangs does not depend on who is faster.
+``"stream"``; ``"notify"``, ``"wait"``, or ``"sync"`` of the thread with the stream.  Each record has a notify of its
+own: so who hangs does not depend on who is faster.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import TypeAlias
 Step: TypeAlias = "tuple[str, str, int, int]"
 Program: TypeAlias = "list[list[Step]]"
 
-NOTIFIES = 3
-_OF_STREAMS, _OF_HOSTS, _LAST = range(NOTIFIES)
+NOTIFIES = 16
+MOST_STEPS = NOTIFIES - 1
+_LAST = NOTIFIES - 1
 
 
 def drawn(dice: random.Random, size: int, steps: int) -> Program:
     """Return a program in which each wait has its record, but for what goes wrong in half of them."""
     program: Program = [[] for _ in range(size)]
-    for _ in range(steps):
+    for index in range(steps):
         sender, receiver = dice.sample(range(size), 2)
-        index = dice.choice((_OF_STREAMS, _OF_HOSTS))
         program[sender].append((dice.choice(("host", "stream")), "notify", receiver, index))
-        program[receiver].append(("stream" if index == _OF_STREAMS else "host", "wait", sender, index))
+        program[receiver].append((dice.choice(("host", "stream")), "wait", sender, index))
         for rank in (sender, receiver):
             if dice.random() < 0.2:
                 program[rank].append(("host", "sync", rank, 0))

@@ -120,7 +120,7 @@ void any_bytes_do_no_harm(const std::shared_ptr<Ledger>& ledger, std::mt19937_64
         for (int round = 0; round < rounds; ++round) {
             const auto hostile = static_cast<uint32_t>(random() % size);
             uint64_t* const words = ranks.words(hostile);
-            for (uint32_t i = 0; i < WaitBoard::kLinesEach * 8; ++i)
+            for (uint32_t i = 0; i < WaitBoard::kBytesEach / 8; ++i)
                 words[i] = random() % 3 == 0 ? random() : random() % 2 == 0 ? UINT64_MAX : 0;
             if (random() % 2 == 0) words[0] &= ~uint64_t{1};   // a turn that is whole
             const WaitBoard& reader = ranks[static_cast<uint32_t>(random() % size)];

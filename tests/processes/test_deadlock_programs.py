@@ -9,7 +9,7 @@ import pytest
 
 from helpers.peers import PeerError
 from helpers.rank_peers import ranks
-from helpers.rank_programs import NOTIFIES, drawn, hanging
+from helpers.rank_programs import MOST_STEPS, NOTIFIES, drawn, hanging
 
 SECONDS = 2.0
 PATIENCE = 60.0
@@ -41,9 +41,9 @@ def test_programs_that_may_hang(rounds: int) -> None:
     print(f"seed {seed}")
     dice = random.Random(seed)
     count, slowest, size = 0, 0.0, 4
-    with ranks(size, options="notifies='fifo'") as peers:
+    with ranks(size) as peers:
         for _ in range(rounds):
-            program = drawn(dice, size, dice.randint(3, 12))
+            program = drawn(dice, size, dice.randint(3, MOST_STEPS))
             hung, in_circles = hanging(program)
             began = time.monotonic()
             for each, steps in zip(peers, program, strict=True):

@@ -57,6 +57,14 @@ def test_two_wait_for_one_another(timeout: str) -> None:
                 assert f"from rank {1 - rank} to rank {rank}, which rank {1 - rank} should record" in said
 
 
+def test_two_wait_for_queued_records() -> None:
+    with ranks(2, options="notifies='fifo'") as peers:
+        for text in told(peers, "ch[1 - grp.rank].wait(2)"):
+            assert "waits for notify 2 from rank 1 to rank 0, which rank 1 should record" in line_of(
+                text, 0, peers
+            )
+
+
 def test_a_ring_of_three_on_streams() -> None:
     with ranks(3) as peers:
         code = """
