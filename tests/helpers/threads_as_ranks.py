@@ -40,6 +40,7 @@ def run_ranks(
     ends_together: bool = True,
     closes: bool = True,
     each: Sequence[Mapping[str, Any]] = (),
+    seconds: float = SECONDS,
     **options: Any,
 ) -> list[T]:
     """Let ``size`` threads be the ranks of a group; return what ``work`` returned in each, in order.
@@ -60,4 +61,4 @@ def run_ranks(
             return found
 
     with ThreadPoolExecutor(size) as pool:
-        return [one.result(SECONDS) for one in [pool.submit(rank, number) for number in range(size)]]
+        return [one.result(seconds) for one in [pool.submit(rank, number) for number in range(size)]]

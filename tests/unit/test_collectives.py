@@ -109,7 +109,7 @@ def test_all_reduce_gives_the_same_bits_by_every_algorithm(size: int, algorithm:
     each_way(size, work, notifies=kind)
 
 
-def reduces_everything(size: int, nbytes: int, types: tuple[str, ...], workspace: int = WORKSPACE) -> None:
+def reduces_everything(size: int, nbytes: int, types: tuple[str, ...], **options: Any) -> None:
     def work(group: pl.Group, stream: pl.Stream | None) -> None:
         for dtype, op in itertools.product(types, OPERATIONS):
             parts = [values(dtype, nbytes, rank) for rank in range(size)]
@@ -137,7 +137,7 @@ def reduces_everything(size: int, nbytes: int, types: tuple[str, ...], workspace
             assert np.array_equal(part, want[first : first + each]), (dtype, op)
             assert np.array_equal(whole[first : first + each], want[first : first + each]), (dtype, op)
 
-    each_way(size, work, workspace=workspace)
+    each_way(size, work, **options)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -145,7 +145,7 @@ def test_reductions_of_every_type_and_operation(size: int) -> None:
     reduces_everything(size, 2000, TYPES)
 
 
-def moves_everything(size: int, nbytes: int, workspace: int = WORKSPACE) -> None:
+def moves_everything(size: int, nbytes: int, **options: Any) -> None:
     def work(group: pl.Group, stream: pl.Stream | None) -> None:
         rank = group.rank
         parts = [values("uint8", nbytes, each) for each in range(size)]
@@ -181,7 +181,7 @@ def moves_everything(size: int, nbytes: int, workspace: int = WORKSPACE) -> None
             want.append(values("uint8", sum(counts), origin, 99)[start : start + counts[rank]])
         assert np.array_equal(uneven, np.concatenate(want))
 
-    each_way(size, work, workspace=workspace)
+    each_way(size, work, **options)
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 4097, 200_000])
@@ -360,5 +360,6 @@ def test_one_rank_needs_no_channels() -> None:
 @pytest.mark.parametrize("nbytes", [0, 8, 4096, 1 << 20, 8 << 20, 64 << 20])
 def test_everything_of_every_size(size: int, nbytes: int) -> None:
     types = TYPES if nbytes <= 1 << 20 else ("float32", "bfloat16", "int64")
-    reduces_everything(size, nbytes, types, 8 << 20)
-    moves_everything(size, nbytes // size, 8 << 20)
+    options = {"workspace": 8 << 20, "seconds": 1800.0}
+    reduces_everything(size, nbytes, types, **options)
+    moves_everything(size, nbytes // size, **options)
