@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from peerlane.dialects._call import Parse, Refusal, as_index, type_name
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._codes import PARA, PTR
+
+_Struct = TypeVar("_Struct")
 
 
 def _number(bits: int, *, signed: bool = False) -> Callable[[object], int]:
@@ -140,6 +142,18 @@ def given(name: str, value: Any, count: int | None = None) -> Any:
             PARA,
             f"{count:,} are announced, and {name} has {len(value):,}",
             f"pass as many in {name} as announced",
+        )
+    return value
+
+
+def part(struct: Any, name: str, kind: type[_Struct]) -> _Struct:
+    """Return a struct in a struct, which a program may have set to anything: HCCL_E_PARA."""
+    value = getattr(struct, name)
+    if not isinstance(value, kind):
+        raise Refusal(
+            PARA,
+            f"{name} of {type(struct).__name__} is {value!r:.60}, no {kind.__name__}",
+            f"set its fields, or {name} to a {kind.__name__}",
         )
     return value
 

@@ -11,7 +11,17 @@ from peerlane import Buffer, Handle
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._state import machine
-from peerlane.dialects.hcomm._arguments import CBytes, CText, Endpoint, Mem, UInt32, UInt64, field, given
+from peerlane.dialects.hcomm._arguments import (
+    CBytes,
+    CText,
+    Endpoint,
+    Mem,
+    UInt32,
+    UInt64,
+    field,
+    given,
+    part,
+)
 from peerlane.dialects.hcomm._arguments import Handle as Number
 from peerlane.dialects.hcomm._buffers import checked
 from peerlane.dialects.hcomm._channels import refuse_protocol
@@ -20,7 +30,7 @@ from peerlane.dialects.hcomm._comm import current_context, keep
 from peerlane.dialects.hcomm._enums import EndpointLocType
 from peerlane.dialects.hcomm._regions import Regions
 from peerlane.dialects.hcomm._state import hcomm, thing
-from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc
+from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice
 from peerlane.errors import Error, Fault
 
 _MAGIC = "peerlane memory 1"
@@ -94,11 +104,12 @@ def HcommEndpointCreate(endpoint: Endpoint) -> int:
     desc = given("endpoint", endpoint)
     refuse_protocol(field(desc, "protocol", signed=True))
     context = current_context()
-    kind = field(desc.loc, "locType", signed=True)
+    loc = part(desc, "loc", EndpointLoc)
+    kind = field(loc, "locType", signed=True)
     if kind not in (EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE, EndpointLocType.ENDPOINT_LOC_TYPE_HOST):
         raise Refusal(PARA, f"locType is {kind}", "set ENDPOINT_LOC_TYPE_DEVICE or ENDPOINT_LOC_TYPE_HOST")
     if kind == EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE:
-        number = field(desc.loc.device, "devPhyId")
+        number = field(part(loc, "device", EndpointLocDevice), "devPhyId")
         if number != context.device.ordinal:
             raise Refusal(
                 PARA,

@@ -25,13 +25,14 @@ from peerlane.dialects.hcomm._arguments import (
     UInt32s,
     field,
     given,
+    part,
 )
 from peerlane.dialects.hcomm._basic import HcommEndpoint, endpoint_of, memory_of
 from peerlane.dialects.hcomm._basic import _lock as lock
 from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import current_context, keep
-from peerlane.dialects.hcomm._enums import CONSTANTS, HcommSocketRole
+from peerlane.dialects.hcomm._enums import CONSTANTS, EndpointLocType, HcommSocketRole
 from peerlane.dialects.hcomm._settings import settings_of
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._threads import HcommThread, refuse_engine, thread_of
@@ -158,22 +159,36 @@ def _checked(
     name = desc.channelName or ""
     if not isinstance(name, str) or len(name) > CONSTANTS["HCOMM_CHANNEL_NAME_MAX_LEN"]:
         raise Refusal(PARA, f"channelName is {str(name)[:40]!r}", "use a str of up to 191 characters")
-    ends = [_words(endpoint.desc), _words(desc.remoteEndpoint)]
+    ends = [_words(endpoint.desc), _words(part(desc, "remoteEndpoint", structs.EndpointDesc))]
     server, client = ends if role == _SERVER else ends[::-1]
     node = endpoint.context.device.backend.node_hash
     key = hashlib.sha256(repr((node, server, client, port, name)).encode()).hexdigest()[:32]
     if desc.exchangeAllMems:
         memories = {tag: memory for tag, memory, _ in endpoint.memories.values()}
     else:
-        handles = [each or 0 for each in (desc.memHandles or ())][: field(desc, "memHandleNum")]
+        listed: object = desc.memHandles or []
+        if not isinstance(listed, list | tuple):
+            raise Refusal(
+                PARA, f"memHandles is {listed!r:.60}, no list", "set memHandles to a list of handles"
+            )
+        handles = [each or 0 for each in listed[: field(desc, "memHandleNum")]]
         memories = {tag: memory for tag, memory, _ in (memory_of(endpoint, each) for each in handles)}
     return role == _SERVER, key, memories, count
 
 
 def _words(desc: structs.EndpointDesc) -> tuple[Any, ...]:
-    address, place = desc.commAddr, desc.loc
-    where = place.device.devPhyId if place.locType == 0 else place.host.id
-    return (int(place.locType), int(where), int(address.type), int(address.id), bytes(address.addr))
+    address, place = part(desc, "commAddr", structs.CommAddr), part(desc, "loc", structs.EndpointLoc)
+    kind = field(place, "locType", signed=True)
+    if kind == EndpointLocType.ENDPOINT_LOC_TYPE_DEVICE:
+        where = field(part(place, "device", structs.EndpointLocDevice), "devPhyId")
+    else:
+        where = field(part(place, "host", structs.EndpointLocHost), "id")
+    addr: object = address.addr
+    if not isinstance(addr, bytes | bytearray):
+        raise Refusal(
+            PARA, f"addr of CommAddr is {addr!r:.60}, no bytes", "set addr to the bytes of an address"
+        )
+    return (kind, where, field(address, "type", signed=True), field(address, "id"), bytes(addr))
 
 
 def _begin(

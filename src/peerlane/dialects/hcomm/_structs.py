@@ -292,14 +292,19 @@ _BYTES_OF = {"tc": 1, "sl": 1, "pathMode": 1}
 
 def fill(struct: Any) -> None:
     """Set every bit of every field, as ``memset(…, 0xFF, …)`` does."""
+    fresh = type(struct)()  # a program may have set a field to anything
     for each in fields(struct):
-        value = getattr(struct, each.name)
+        value = getattr(fresh, each.name)
         if isinstance(value, bytes):
             setattr(struct, each.name, b"\xff" * len(value))
         elif isinstance(value, bool | int):
             setattr(struct, each.name, (1 << 8 * _BYTES_OF.get(each.name, 4)) - 1)
         elif hasattr(value, "__dataclass_fields__"):
-            fill(value)
+            if type(getattr(struct, each.name)) is not type(value):
+                setattr(struct, each.name, value)
+            fill(getattr(struct, each.name))
+        else:
+            setattr(struct, each.name, value)  # a pointer, which no program may follow
 
 
 def reset_endpoint(endpoint: EndpointDesc) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects._call import Refusal
-from peerlane.dialects.hcomm._arguments import Handle, TransferDescs, UInt32, field, given
+from peerlane.dialects.hcomm import _structs as structs
+from peerlane.dialects.hcomm._arguments import Handle, TransferDescs, UInt32, field, given, part
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._channels import HcommChannel
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
@@ -51,23 +52,24 @@ def HcommBatchTransferOnThread(
 
 def _checked(worker: HcommThread | Caller, link: HcommChannel, desc: HcommBatchTransferDesc) -> Run:
     kind = field(desc, "transType", signed=True)
-    info: Any = desc.transferInfo
+    info = part(desc, "transferInfo", structs.HcommTransferInfo)
     match kind:
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE:
-            return write(worker, link, *_moved(info.write), None)
+            return write(worker, link, *_moved(part(info, "write", structs._Moved)), None)
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE_WITH_NOTIFY:
-            return write(worker, link, *_moved(info.writeWithNotify), _index(info.writeWithNotify))
+            with_notify = part(info, "writeWithNotify", structs._MovedWithNotify)
+            return write(worker, link, *_moved(with_notify), _index(with_notify))
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE_REDUCE:
-            return write_reduce(worker, link, *_reduced(info.reduce), None)
+            return write_reduce(worker, link, *_reduced(part(info, "reduce", structs._Reduced)), None)
         case _Kind.HCOMM_TRANSFER_TYPE_WRITE_REDUCE_WITH_NOTIFY:
-            one = info.writeReduceWithNotify
+            one = part(info, "writeReduceWithNotify", structs._ReducedWithNotify)
             return write_reduce(worker, link, *_reduced(one), _index(one))
         case _Kind.HCOMM_TRANSFER_TYPE_READ:
-            return read(worker, link, *_moved(info.read))
+            return read(worker, link, *_moved(part(info, "read", structs._Moved)))
         case _Kind.HCOMM_TRANSFER_TYPE_READ_REDUCE:
-            return read_reduce(worker, link, *_reduced(info.reduce))
+            return read_reduce(worker, link, *_reduced(part(info, "reduce", structs._Reduced)))
         case _Kind.HCOMM_TRANSFER_TYPE_NOTIFY_RECORD:
-            return record(worker, link, _index(info.notifyRecord))
+            return record(worker, link, _index(part(info, "notifyRecord", structs._Recorded)))
     raise Refusal(PARA, f"transType is {kind}, no type of a transfer", "set an HCOMM_TRANSFER_TYPE_*")
 
 

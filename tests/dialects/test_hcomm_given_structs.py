@@ -1,0 +1,85 @@
+"""Structs whose fields a program has set to anything: every call answers with a code, and none raises."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.hcomm_ranks import CPU_TS, code
+from helpers.hcomm_world import World
+from peerlane.dialects import hcomm
+
+pytestmark = pytest.mark.timeout(120)
+
+NONSENSE = (None, "x", b"\xff", 1.5, -5, 1 << 70, ["x"])
+KINDS = range(-1, 8)
+
+
+def fields(struct: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Give the way to every field, those of structs inside included."""
+    for each in dataclasses.fields(struct):
+        way = (*before, each.name)
+        yield way
+        if dataclasses.is_dataclass(value := getattr(struct, each.name)):
+            yield from fields(value, way)
+
+
+def spoilt(struct: Any) -> Iterator[Any]:
+    """Give the struct with one field that is nonsense, of every field."""
+    for *outer, last in fields(struct):
+        for value in NONSENSE:
+            made = inner = copy.deepcopy(struct)
+            for name in outer:
+                inner = getattr(inner, name)
+            setattr(inner, last, value)
+            yield made
+
+
+def test_no_field_raises(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    def endpoint(desc: Any) -> int:
+        made, ret = hcomm.HcommEndpointCreate(desc)
+        return ret or hcomm.HcommEndpointDestroy(made)
+
+    def channel(desc: Any) -> int:
+        made, ret = hcomm.HcommChannelCreate(world["endpoint"], CPU_TS, [desc], 1)
+        return ret or hcomm.HcommChannelDestroy(made, 1)
+
+    def batch(desc: Any) -> int:
+        ret: int = hcomm.HcommBatchTransferOnThread(world["thread"], world["channel"], [desc], 1)
+        return ret
+
+    asked: list[tuple[Any, Callable[[Any], Any]]] = [
+        (world["descs"][0], lambda each: hcomm.HcclChannelQuery(world["comm"], CPU_TS, [each], 1)),
+        (world["mem"], lambda each: hcomm.HcclCommMemReg(world["comm"], "tag", each)),
+        (world["endpoint desc"], endpoint),
+        (world["basic descs"][0], channel),
+        *((dataclasses.replace(world["transfers"][0], transType=kind), batch) for kind in KINDS),
+    ]
+    for struct, call in asked:
+        codes = {code(call(each)) for each in spoilt(struct)}
+        assert 1 in codes and codes <= {0, 1, 2, 5, 6}
+    world["endpoint desc"].loc = 3
+    hcomm.explain()
+    assert code(hcomm.HcommEndpointCreate(world["endpoint desc"])) == 1
+    assert "loc of EndpointDesc is 3, no EndpointLoc" in hcomm.explain()
+
+
+def test_what_is_filled_may_have_been_anything() -> None:
+    for kind, fill in (
+        (hcomm.HcclChannelDesc, hcomm.HcclChannelDescInit),
+        (hcomm.HcommChannelDesc, hcomm.HcommChannelDescInit),
+        (hcomm.CommLink, hcomm.CommLinkInit),
+        (hcomm.EndpointDesc, hcomm.EndpointDescInit),
+    ):
+        fresh = kind()
+        assert code(fill([fresh], 1)) == 0
+        for each in spoilt(kind()):
+            assert code(fill([each], 1)) == 0
+            assert each == fresh
