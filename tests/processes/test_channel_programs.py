@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +37,16 @@ _LAUNCHED = {
     "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0"}),
 }
 
+#: As MPICH's proxy of a machine: what it sets is the same for every job of a user.
+_PROXY = f"""
+import os, subprocess, sys
+def start(rank):
+    told = dict(PMI_RANK=str(rank), PMI_SIZE="2", MPI_LOCALNRANKS="2", MPI_LOCALRANKID=str(rank), HYDI_CONTROL_FD="7")
+    words = ["sh", "-c", "$0 -c \\"$1\\"; exit $?", sys.executable, {_PROGRAM!r}]
+    return subprocess.Popen(words, env={{**os.environ, **told}})
+sys.exit(max(each.wait() for each in [start(0), start(1)]))
+"""
+
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_the_example(ranks: int) -> None:
@@ -66,3 +78,27 @@ def test_what_a_launcher_says(launcher: str) -> None:
             child.wait()
     assert printed == ["0 2 1 8", "1 2 0 7"]
     assert [child.returncode for child in children] == [0, 0]
+
+
+def test_two_jobs_of_mpich_at_a_time() -> None:
+    known = {name for names, _ in meet._LAUNCHERS for name in names} | {"PEERLANE_RENDEZVOUS"}
+    clean = {name: value for name, value in os.environ.items() if name not in known}
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROXY],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**clean, "PEERLANE_NODE": f"name=job{number}-{os.getpid()},devices=2"},
+            process_group=0,
+        )
+        for number in range(2)
+    ]
+    try:
+        printed = [sorted(job.communicate(timeout=SECONDS)[0].splitlines()) for job in jobs]
+    finally:
+        for job in jobs:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    assert printed == [["0 2 0 8", "1 2 1 7"]] * 2
+    assert [job.returncode for job in jobs] == [0, 0]

@@ -26,11 +26,15 @@ class Place:
         What tells the job from others; empty: the process that started this one, which has started the others too.
     name : str
         Tells the places of one job apart.
+    variable : str
+        What the starter has set for those that it started, and these pass on; empty if it is this one's parent.
     """
 
-    def __init__(self, job: Sequence[str], name: str) -> None:
-        parent = os.getppid()
-        words = list(job) or [str(parent), str(_core.start_time(parent))]
+    def __init__(self, job: Sequence[str], name: str, variable: str = "") -> None:
+        words = list(job)
+        if not words:
+            starter = _starter(variable)
+            words = [str(starter), str(_core.start_time(starter))]
         digest = hashlib.sha256("\0".join([*words, name]).encode()).hexdigest()[:32]
         self._path: Path = runtime_directory() / f"meet-{digest}"
         self._is_mine = False
@@ -62,7 +66,7 @@ class Place:
             if time.monotonic() >= deadline:
                 raise WaitTimeout(
                     f"{call}: rank 0 did not come within {timeout:g} s; are all ranks started by one launcher, on "
-                    "one machine, by one user?",
+                    "one machine, by one user? Else pass rendezvous='tcp://host:port' to all",
                     call=call,
                 )
             time.sleep(_STEP)
@@ -79,6 +83,15 @@ def _remove_stale(directory: Path) -> None:
         with contextlib.suppress(OSError), path.open("rb") as file:
             if not _lives(file.read(_LONGEST).partition(b"\n")[0]):
                 path.unlink()
+
+
+def _starter(variable: str) -> int:
+    """Return the pid of the nearest ancestor whose environment lacks a variable: there may be a shell between."""
+    pid = os.getppid()
+    with contextlib.suppress(OSError):
+        while variable and f"\0{variable}=".encode() in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
 
 
 def _lives(head: bytes) -> bool:

@@ -22,7 +22,8 @@ _counts: Counter[tuple[str, ...]] = Counter()  # meetings of one name, by where 
 _lock = threading.Lock()
 
 _LINGER = 5.0  # others may still be making what needs the rendezvous when rank 0 ends
-#: Names of (rank, size, ranks on this machine, rank on this machine) by launcher, and what tells its jobs apart.
+#: Names of (rank, size, ranks on this machine, rank on this machine) by launcher, and what tells its jobs apart:
+#: MPICH sets nothing that does, and its ranks have one ancestor.
 _LAUNCHERS: tuple[tuple[tuple[str, str, str, str], tuple[str, ...]], ...] = (
     (
         ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"),
@@ -37,7 +38,7 @@ _LAUNCHERS: tuple[tuple[tuple[str, str, str, str], tuple[str, ...]], ...] = (
         ),
         ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"),
     ),
-    (("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"), ("PMI_ID", "HYDI_CONTROL_FD")),
+    (("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"), ()),
     (
         ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"),
         ("SLURM_JOB_ID", "SLURM_STEP_ID"),
@@ -83,6 +84,7 @@ class _Told:
     size: int
     local_rank: int
     job: tuple[str, ...]
+    variable: str = ""  # that tells the rank
 
 
 def meet(
@@ -154,7 +156,8 @@ def _told(environ: Mapping[str, str]) -> _Told | None:
                 "group is of one"
             )
         number = int(local) if local.isdigit() and len(local) < 8 else int(values[0])
-        return _Told(int(values[0]), int(values[1]), number, tuple(environ.get(each, "") for each in job))
+        found = tuple(environ.get(each, "") for each in job)
+        return _Told(int(values[0]), int(values[1]), number, found, rank)
     return None
 
 
@@ -177,7 +180,8 @@ def _who(call: str, rank: int | None, size: int | None, environ: Mapping[str, st
             f"{call}: rank is {found_rank} of {found_size}; valid are sizes of 1 to 1,024 and ranks from 0",
             call=call,
         )
-    return _Told(found_rank, found_size, told.local_rank if told else found_rank, told.job if told else ())
+    local = told.local_rank if told else found_rank
+    return _Told(found_rank, found_size, local, *((told.job, told.variable) if told else ((),)))
 
 
 def _check_same(call: str, rank: int | None, size: int | None, has_rank: int, has_size: int) -> None:
@@ -235,11 +239,11 @@ def _by_address(call: str, me: _Told, address: str, timeout: float) -> Meeting:
 
 def _by_launcher(call: str, me: _Told, name: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
     elastic = environ.get("TORCHELASTIC_RUN_ID")
-    if me.job and not elastic and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
+    if me.variable and not elastic and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         address = f"tcp://{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
         return _by_address(call, me, address, timeout)
     number = _count("", name, str(me.size), str(me.rank))
-    place = by_file.Place(me.job if any(me.job) else (), f"{name}\0{me.size}\0{number}")
+    place = by_file.Place(me.job if any(me.job) else (), f"{name}\0{me.size}\0{number}", me.variable)
     if me.rank != 0:
         found = place.read(call, timeout)
         return Meeting(Rendezvous(_address(call, found), me.rank, me.size), me.local_rank)
