@@ -15,6 +15,7 @@ from peerlane.errors import Busy, Error, Fault
 from peerlane.node import schedule
 from peerlane.notify import Notify, NotifyKind
 from peerlane.stream import Stream, checked_stream
+from peerlane.timeouts import checked_timeout
 from peerlane.transfers import Transfers
 
 
@@ -58,7 +59,6 @@ class Channel(Transfers):
         made.memories = MappingProxyType(dict(memories))
         made.window = memories[WINDOW]
         made._ends, made._opened = ends, opened
-        made._valid_in, made._valid_out = range(len(ends.lines)), range(len(outgoing))
         made._is_closed = False
         made._deliveries = weakref.WeakKeyDictionary() if schedule.present().startswith("seeded") else None
         made._lock = threading.Lock()
@@ -74,12 +74,12 @@ class Channel(Transfers):
     @property
     def notifies(self) -> int:
         """How many notifies this end can wait for."""
-        return len(self._valid_in)
+        return len(self._incoming)
 
     @property
     def peer_notifies(self) -> int:
         """How many notifies the other end can wait for."""
-        return len(self._valid_out)
+        return len(self._outgoing)
 
     @property
     def is_closed(self) -> bool:
@@ -89,6 +89,7 @@ class Channel(Transfers):
     @property
     def route(self) -> Route:
         """How bytes go from this rank's window to the peer's, and why."""
+        self._check_open("Channel.route")
         return self.group.window.route_to(self.window)
 
     def fence(self, *, stream: Stream | None = None) -> None:
@@ -136,6 +137,7 @@ class Channel(Transfers):
         WaitTimeout, Error
         """
         self._check_open("Channel.drain")
+        checked_timeout("Channel.drain", timeout)
         with self._lock:
             awaited = list(self._loose)
         if stream is not None:
@@ -160,7 +162,6 @@ class Channel(Transfers):
             streams += [each.stream for each in self._deliveries.values()] if self._deliveries else []
             incoming, self._incoming = self._incoming, []
             outgoing, self._outgoing = self._outgoing, []
-            self._valid_in = self._valid_out = range(0)
         left = [
             index
             for index, line in enumerate(incoming)

@@ -20,11 +20,12 @@ from peerlane.channel_ends import WINDOW, Begun, Ends, Memories
 from peerlane.collectives import Collectives
 from peerlane.departures import Departures
 from peerlane.device import Device, before_leaving, devices
-from peerlane.errors import Closed, Error, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
+from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
 from peerlane.group_checks import (
     LONGEST_NAME,
     check_agree,
     check_memory,
+    check_texts,
     checked_count,
     checked_name,
     of_each,
@@ -122,10 +123,11 @@ class Group(Collectives):
         from peerlane.rendezvous.meet import meet
 
         call = "Group"
-        kind = _KINDS.get(notifies) if isinstance(notifies, str) else None
+        check_texts(call, notifies=notifies, name=name)
+        kind = _KINDS.get(notifies)
         if kind is None:
             raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are {', '.join(_KINDS)}", call=call)
-        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+        if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
             raise InvalidValue(
                 f"{call}: name is {name!r}; valid are 1 to {LONGEST_NAME} printable characters", call=call
             )
@@ -185,7 +187,8 @@ class Group(Collectives):
         call = "Group.register"
         self._check_open(call)
         check_memory(call, buffer)
-        if not isinstance(tag, str) or not 1 <= len(tag) <= MAX_TAG:
+        check_texts(call, tag=tag)
+        if not 1 <= len(tag) <= MAX_TAG:
             raise InvalidValue(f"{call}: the tag is {tag!r}; valid are 1 to {MAX_TAG} characters", call=call)
         with self._lock:
             if tag in self._registered:
@@ -205,6 +208,7 @@ class Group(Collectives):
             Nothing has this tag, or it is the window.
         """
         call = "Group.deregister"
+        check_texts(call, tag=tag)
         with self._lock:
             if tag == WINDOW or tag not in self._registered:
                 known = ", ".join(repr(each) for each in self._registered if each != WINDOW) or "none"
@@ -366,6 +370,12 @@ class Group(Collectives):
         self._owns_window = not isinstance(window, Buffer)
         if isinstance(window, Buffer):
             check_memory("Group", window)
+            if window.device is not self.device:
+                raise InvalidValue(
+                    f"Group: the window {window!r} is not on {self.device.name}, this rank's device; pass device=",
+                    fault=Fault.WRONG_DEVICE,
+                    call="Group",
+                )
             return window
         if isinstance(window, bool) or not isinstance(window, int):
             raise TypeError(f"Group: window must be bytes or a Buffer, not {type(window).__name__}")

@@ -38,6 +38,13 @@ def checked_name(call: str, name: object) -> str:
     return name
 
 
+def check_texts(call: str, **given: object) -> None:
+    """Refuse what is no str."""
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{call}: {name} must be a str, not {type(value).__name__}")
+
+
 def check_memory(call: str, buffer: object) -> None:
     """Refuse what is no device memory, or closed."""
     if not isinstance(buffer, Buffer):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 from peerlane import _core
 from peerlane.delivery import Delivery
 from peerlane.errors import Closed, InvalidValue
 from peerlane.notify import Notify, NotifyKind
-from peerlane.stream import Stream
+from peerlane.stream import Stream, checked_stream
 
 if TYPE_CHECKING:
     from peerlane.group import Group
@@ -37,8 +38,6 @@ class Signalling(_core.ChannelEnd):
     peer: int
     _incoming: list[Notify]
     _outgoing: list[Notify]
-    _valid_in: range
-    _valid_out: range
     _is_closed: bool
     _deliveries: weakref.WeakKeyDictionary[Stream, Delivery] | None
     _waiters: list[Stream]  # on which the program waits: one a thread at a time
@@ -66,9 +65,8 @@ class Signalling(_core.ChannelEnd):
             The channel or the stream is closed.
         """
         call = "Channel.notify"
-        line = (
-            self._outgoing[index] if index in self._valid_out else self._no_line(call, index, self._valid_out)
-        )
+        line = self._line(call, index, self._outgoing)
+        checked_stream(call, stream)
         if stream is None:
             line._record()
         elif self._deliveries is None or line.kind is not NotifyKind.BINARY:  # those may refuse
@@ -104,11 +102,9 @@ class Signalling(_core.ChannelEnd):
         Closed
             The channel or the stream is closed.
         """
-        line = (
-            self._incoming[index]
-            if index in self._valid_in
-            else self._no_line("Channel.wait", index, self._valid_in)
-        )
+        call = "Channel.wait"
+        line = self._line(call, index, self._incoming)
+        checked_stream(call, stream)
         if stream is not None:
             stream.wait(line, timeout=timeout)
             return
@@ -130,8 +126,22 @@ class Signalling(_core.ChannelEnd):
         return self.group.device.create_stream()
 
     def _check_outgoing(self, call: str, index: int | None) -> None:
-        if index is not None and index not in self._valid_out:
-            self._no_line(call, index, self._valid_out)
+        if index is not None:
+            self._line(call, index, self._outgoing)
+
+    def _line(self, call: str, index: object, lines: list[Notify]) -> Notify:
+        """Return one of the notifies of an end."""
+        if type(index) is int and 0 <= index < len(lines):
+            return lines[index]
+        self._check_open(call)
+        if isinstance(index, bool) or not isinstance(index, SupportsIndex):
+            raise TypeError(f"{call}: a notify is an int, not {type(index).__name__}")
+        number = operator.index(index)
+        if 0 <= number < len(lines):
+            return lines[number]
+        whose = "this end" if lines is self._incoming else f"the end of rank {self.peer}"
+        known = f"valid are 0 to {len(lines) - 1}" if lines else "it has none"
+        raise InvalidValue(f"{call}: {number} is no notify of {whose}; {known}", call=call)
 
     def _delivery(self, stream: Stream) -> Delivery:
         with self._lock:
@@ -146,14 +156,6 @@ class Signalling(_core.ChannelEnd):
         found = self._deliveries.get(stream) if self._deliveries and stream is not None else None
         if found is not None and stream is not None:
             found.settle(stream)
-
-    def _no_line(self, call: str, index: object, valid: range) -> NoReturn:
-        self._check_open(call)
-        if not isinstance(index, int):
-            raise TypeError(f"{call}: a notify is an int, not {type(index).__name__}")
-        whose = "this end" if valid is self._valid_in else f"the end of rank {self.peer}"
-        known = f"valid are 0 to {len(valid) - 1}" if valid else "it has none"
-        raise InvalidValue(f"{call}: {index} is no notify of {whose}; {known}", call=call)
 
     def _check_open(self, call: str) -> None:
         self.group._check_open(call)

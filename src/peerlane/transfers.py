@@ -268,7 +268,12 @@ class Transfers(Signalling):
 
 def _table(call: str, blocks: npt.ArrayLike) -> npt.NDArray[np.uint64]:
     """Return a list of blocks as native code reads it."""
-    found = np.asarray(blocks)
+    try:
+        found = np.asarray(blocks)
+    except (ValueError, OverflowError):
+        found = np.asarray(blocks, object)  # entries of several lengths
+    if found.shape == (0,):
+        found = found.reshape(0, 3)
     if found.ndim != 2 or found.shape[1] != 3 or (found.size and found.dtype.kind not in "iu"):
         raise InvalidValue(
             f"{call}: blocks have shape {found.shape} and type {found.dtype}; valid is (n, 3), of integers: first "

@@ -69,7 +69,8 @@ def port() -> int:
         ({"rank": "0", "size": 1}, TypeError),
         ({"rank": 0, "size": True}, TypeError),
         ({"notifies": "queue"}, pl.InvalidValue),
-        ({"notifies": 1}, pl.InvalidValue),
+        ({"notifies": 1}, TypeError),
+        ({"name": 5}, TypeError),
         ({"name": ""}, pl.InvalidValue),
         ({"name": "x" * 65}, pl.InvalidValue),
         ({"name": "a\nb"}, pl.InvalidValue),
@@ -86,6 +87,9 @@ def test_group_bad_argument(node: Node, options: dict[str, Any], kind: type[Exce
     node()
     with pytest.raises(kind):
         pl.Group(**{"rank": 0, "size": 1, "rendezvous": alone, **options})
+    with pytest.raises(pl.InvalidValue, match=r"not on .*:0, this rank's device") as refused:
+        pl.Group(0, 1, rendezvous=alone, window=pl.devices()[1].allocate(64))
+    assert refused.value.fault is Fault.WRONG_DEVICE
     with pl.Group(0, 1, rendezvous=alone) as group:
         assert group.members[0].device is group.device
 
