@@ -31,6 +31,7 @@ from peerlane.group_checks import (
     of_each,
 )
 from peerlane.handshake import MAX_TAG, PROTOCOL, Hello
+from peerlane.invitations import accept_all, give_up
 from peerlane.notify import NotifyKind
 from peerlane.timeouts import checked_timeout
 
@@ -270,25 +271,28 @@ class Group(Collectives):
         checked_timeout(call, timeout)
         patience = self._patience if timeout is None else timeout
         deadline = time.monotonic() + patience
+        begun: list[Begun] = []
+        made: dict[int, Channel] = {}
         with contextlib.ExitStack() as undo:
-            begun = []
+            undo.callback(give_up, self, begun, made)
             for peer, count, title in zip(wanted, counts, titles, strict=True):
                 series = f"named.{title}" if title else "invite"
                 begun.append(self._invite(series, peer, self._registered, count, self._kind))
-                undo.callback(begun[-1].ends.close)
-            made = []
-            for each in begun:
-                made.append(self._accept(call, each, deadline))
-                undo.callback(made[-1].close)
-                self._put(f"have.{each.key}.{each.ends.peer}", b"")
-            for each in begun:
-                # A rank that has ended meanwhile will be missed when somebody waits for it.
-                with contextlib.suppress(PeerLost):
-                    self._get(call, f"have.{each.key}.{self.rank}", each.ends.peer, deadline)
+            left = list(range(len(begun)))
+            while left:
+                left = accept_all(self, call, begun, made, left, deadline)
             undo.pop_all()
+        found = [made[at] for at in range(len(begun))]
         with self._lock:
-            self._channels += made
-        return made
+            self._channels += found
+        return found
+
+    def _withdraw(self, begun: Begun) -> None:
+        """Take an invitation back: the next call of the peer meets the next one of this rank."""
+        with contextlib.suppress(Error):
+            self._put(f"{begun.key}.{begun.ends.peer}", b"")
+            self._put(f"have.{begun.key}.{begun.ends.peer}", b"")
+        begun.ends.close()
 
     def _invite(self, series: str, peer: int, memories: Memories, notifies: int, kind: NotifyKind) -> Begun:
         """Offer a peer the next channel of a series, without waiting for it."""
@@ -298,7 +302,7 @@ class Group(Collectives):
         try:
             self._put(f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories)).encode())
         except BaseException:
-            begun.ends.close()
+            self._withdraw(begun)
             raise
         return begun
 

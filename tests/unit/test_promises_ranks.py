@@ -19,6 +19,7 @@ from helpers.promises import Node
 from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import Exchange, run_ranks
 from peerlane import handshake
+from peerlane.channel_ends import Begun
 from peerlane.errors import Fault
 from peerlane.rendezvous import Rendezvous, RendezvousServer, meet
 
@@ -319,13 +320,49 @@ def test_channel_bad_peer(node: Node, bad: int) -> None:
 
 def test_channel_peer_missing(node: Node) -> None:
     node()
+    waited = threading.Event()
 
     def rank(group: pl.Group) -> None:
         if group.rank == 0:
             with pytest.raises(pl.WaitTimeout, match=r"Group\.channel: rank 1 did not come"):
                 group.channel(1, timeout=0.05)
-        assert repr(group).endswith("0 channels>")
+            assert repr(group).endswith("0 channels>")
+            waited.set()
+        assert waited.wait(20)
+        # What rank 0 gave up is not what rank 1 meets now.
+        channel = group.channel(1 - group.rank, timeout=20)
+        channel.write(bytes([group.rank + 5]), notify=0)
+        channel.wait(0, timeout=20)
+        assert group.window.view()[0] == 6 - group.rank
 
+    run_ranks(2, rank)
+
+
+def test_a_channel_that_was_given_up_while_the_peer_accepts_it(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node()
+    accepted = threading.Event()
+    accept = pl.Group._accept
+
+    def slowly(group: pl.Group, call: str, begun: Begun, deadline: float) -> pl.Channel:
+        if group.rank == 0:
+            accepted.wait(20)
+            raise KeyboardInterrupt
+        made = accept(group, call, begun, deadline)
+        accepted.set()
+        return made
+
+    def rank(group: pl.Group) -> None:
+        if group.rank == 0:
+            with pytest.raises(KeyboardInterrupt):
+                group.channel(1, timeout=20)
+            monkeypatch.setattr(pl.Group, "_accept", accept)
+        channel = group.channel(1 - group.rank, timeout=20)
+        channel.notify(0)
+        channel.wait(0, timeout=20)
+
+    monkeypatch.setattr(pl.Group, "_accept", slowly)
     run_ranks(2, rank)
 
 

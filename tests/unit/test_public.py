@@ -38,6 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "channel_ends",
             "channel",
             "collectives",
+            "invitations",
             "group",
             "group_checks",
         ),

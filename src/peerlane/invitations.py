@@ -1,0 +1,55 @@
+"""How offered channels come to be: all of a call or none, and anew where the other end has given up meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from peerlane.channel import Channel
+from peerlane.channel_ends import Begun
+from peerlane.errors import BadHandle, Error, PeerLost
+
+if TYPE_CHECKING:
+    from peerlane.group import Group
+
+_YES = b"yes"  # empty: it has given up
+
+
+def accept_all(
+    group: Group, call: str, begun: list[Begun], made: dict[int, Channel], left: list[int], deadline: float
+) -> list[int]:
+    """Make the channels that are left; return those whose peer had given up, which are offered anew."""
+    for at in left:
+        each = begun[at]
+        try:
+            made[at] = group._accept(call, each, deadline)
+        except BadHandle:
+            if group._get(call, f"{each.key}.{group.rank}", each.ends.peer, deadline):
+                raise
+            continue
+        group._put(f"have.{each.key}.{each.ends.peer}", _YES)
+    again = [at for at in left if at not in made or not _has(group, call, begun[at], deadline)]
+    for at in again:
+        before = begun[at]
+        made.pop(at, None)
+        before.ends.close()
+        series, count = before.key.rpartition(".")[0], len(before.ends.lines)
+        begun[at] = group._invite(series, before.ends.peer, group._registered, count, group._kind)
+    return again
+
+
+def _has(group: Group, call: str, begun: Begun, deadline: float) -> bool:
+    """Wait until the peer has its end; False if it has given up."""
+    try:
+        return bool(group._get(call, f"have.{begun.key}.{group.rank}", begun.ends.peer, deadline))
+    except PeerLost:
+        return True  # a rank that has ended meanwhile will be missed when somebody waits for it
+
+
+def give_up(group: Group, begun: list[Begun], made: dict[int, Channel]) -> None:
+    """Take invitations back, and end what was made of them."""
+    for each in begun:
+        group._withdraw(each)
+    for channel in made.values():
+        with contextlib.suppress(Error):
+            channel.close()
