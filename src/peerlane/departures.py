@@ -45,7 +45,9 @@ class Departures:
         self, device: Device, hellos: Sequence[Hello], rank: int = 0, opened: _core.Signal | None = None
     ) -> None:
         self._signal = opened or _core.Signal(device.backend.ledger, _core.WaitBoard.lines(len(hellos)))
-        self._line = Notify._line(device, NotifyKind.BINARY, self._signal, rank)
+        self._device, self._rank = device, rank
+        self._lines: dict[int, Notify] = {}
+        self._line(rank)
         own = hellos[rank].pid
         others = [(other, hello.pid, hello.start) for other, hello in enumerate(hellos) if hello.pid != own]
         self.members = _core.members(self._signal, others)
@@ -80,7 +82,16 @@ class Departures:
             finally:
                 del _here[text]
 
+    def has_left(self, rank: int) -> bool:
+        """Tell whether a rank has closed its group."""
+        return self._line(rank).recorded > 0
+
     def close(self) -> None:
         """Say that this rank leaves."""
         with contextlib.suppress(Closed):  # the node was left before
-            self._line._record()
+            self._line(self._rank)._record()
+
+    def _line(self, rank: int) -> Notify:
+        if rank not in self._lines:
+            self._lines[rank] = Notify._line(self._device, NotifyKind.BINARY, self._signal, rank)
+        return self._lines[rank]

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from peerlane.sharing import Handle
 
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
+_LOOK = 0.3  # seconds between two looks whether a rank that is waited for has left
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 
 
@@ -458,12 +459,21 @@ class Group(Collectives):
         self._meeting.line.put(f"{self._key}/{key}/{self.rank}", value)
 
     def _get(self, call: str, key: str, peer: int, deadline: float) -> bytes:
-        left = max(0.0, deadline - time.monotonic())
-        try:
-            with deadlocks.waiting_for(self, call, peer, deadline):
-                return self._meeting.line.get(f"{self._key}/{key}/{peer}", timeout=left)
-        except (WaitTimeout, PeerLost) as error:
-            raise error._retold(f"{call}: rank {peer} did not come: {error}") from None
+        with deadlocks.waiting_for(self, call, peer, deadline):
+            while True:
+                left = max(0.0, deadline - time.monotonic())
+                has_left = self._departures is not None and self._departures.has_left(peer)
+                try:
+                    return self._meeting.line.get(
+                        f"{self._key}/{key}/{peer}", timeout=0 if has_left else min(left, _LOOK)
+                    )
+                except (WaitTimeout, PeerLost) as error:
+                    if has_left:
+                        raise PeerLost(
+                            f"{call}: rank {peer} did not come: it has closed its group", call=call
+                        ) from None
+                    if left <= _LOOK or isinstance(error, PeerLost):
+                        raise error._retold(f"{call}: rank {peer} did not come: {error}") from None
 
 
 def _close_all() -> None:

@@ -338,6 +338,23 @@ def test_channel_peer_missing(node: Node) -> None:
     run_ranks(2, rank)
 
 
+def test_channel_to_a_rank_that_has_left(node: Node) -> None:
+    node()
+    begun = threading.Event()
+
+    def rank(group: pl.Group) -> None:
+        if group.rank == 0:
+            assert begun.wait(20)
+            return  # its group is closed, its process lives
+        begun.set()
+        start = time.monotonic()
+        with pytest.raises(pl.PeerLost, match="rank 0 did not come: it has closed its group"):
+            group.channel(0, timeout=20)
+        assert time.monotonic() - start < 10
+
+    run_ranks(2, rank, ends_together=False)
+
+
 def test_a_channel_that_was_given_up_while_the_peer_accepts_it(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
