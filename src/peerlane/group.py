@@ -238,7 +238,7 @@ class Group(Collectives):
         InvalidValue
             No such rank, or that many notifies cannot be.
         WaitTimeout, PeerLost
-            The other end did not come, or died.
+            The other end did not come; it died, or closed its group.
         Closed
             The group is closed.
         """
@@ -461,6 +461,7 @@ class Group(Collectives):
     def _get(self, call: str, key: str, peer: int, deadline: float) -> bytes:
         with deadlocks.waiting_for(self, call, peer, deadline):
             while True:
+                self._check_open(call)  # another thread may have closed it
                 left = max(0.0, deadline - time.monotonic())
                 has_left = self._departures is not None and self._departures.has_left(peer)
                 try:

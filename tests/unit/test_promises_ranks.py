@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import peerlane as pl
+from helpers.launched import until
 from helpers.peers import PeerError
 from helpers.promises import Node
 from helpers.rank_peers import ask_all, ranks
@@ -353,6 +355,19 @@ def test_channel_to_a_rank_that_has_left(node: Node) -> None:
         assert time.monotonic() - start < 10
 
     run_ranks(2, rank, ends_together=False)
+
+
+def test_a_group_that_is_closed_while_it_waits_for_a_channel(node: Node) -> None:
+    node()
+    with RendezvousServer(2) as server, ThreadPoolExecutor(2) as pool:
+        lines = [Rendezvous(server.address, rank, 2) for rank in range(2)]
+        first, second = pool.map(lambda line: pl.Group(rendezvous=line), lines)
+        waiting = pool.submit(first.channel, 1, timeout=40)
+        until(lambda: bool(first._counts))
+        first.close()
+        with pytest.raises(pl.Closed):
+            waiting.result(20)
+        second.close()
 
 
 def test_a_channel_that_was_given_up_while_the_peer_accepts_it(
