@@ -31,7 +31,7 @@ from peerlane.group_checks import (
     of_each,
 )
 from peerlane.handshake import MAX_TAG, PROTOCOL, Hello
-from peerlane.invitations import accept_all, give_up
+from peerlane.invitations import GivenUp, accept_all, give_up
 from peerlane.notify import NotifyKind
 from peerlane.timeouts import checked_timeout
 
@@ -293,23 +293,36 @@ class Group(Collectives):
         with contextlib.suppress(Error):
             self._put(f"{begun.key}.{begun.ends.peer}", b"")
             self._put(f"have.{begun.key}.{begun.ends.peer}", b"")
-        begun.ends.close()
 
     def _invite(self, series: str, peer: int, memories: Memories, notifies: int, kind: NotifyKind) -> Begun:
         """Offer a peer the next channel of a series, without waiting for it."""
-        with self._lock:
-            number = self._counts[peer, series] = self._counts.get((peer, series), 0) + 1
-        begun = Begun(f"{series}.{number}", Ends(self, peer, notifies, kind))
+        begun = Begun(self._next(series, peer), Ends(self, peer, notifies, kind))
         try:
             self._put(f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories)).encode())
         except BaseException:
             self._withdraw(begun)
+            begun.ends.close()
             raise
         return begun
+
+    def _next(self, series: str, peer: int) -> str:
+        with self._lock:
+            number = self._counts[peer, series] = self._counts.get((peer, series), 0) + 1
+        return f"{series}.{number}"
+
+    def _decline(self, series: str, peer: int) -> None:
+        """Tell a peer that this rank cannot make the next channel of a series."""
+        with contextlib.suppress(Error):
+            self._put(f"{self._next(series, peer)}.{peer}", b"")
 
     def _accept(self, call: str, begun: Begun, deadline: float) -> Channel:
         """Return the channel that was offered, when the peer has offered its end."""
         said = self._get(call, f"{begun.key}.{self.rank}", begun.ends.peer, deadline)
+        if not said:
+            raise GivenUp(
+                f"{call}: rank {begun.ends.peer} could not make its end, or has ended it; it was told why",
+                call=call,
+            )
         left = max(0.0, deadline - time.monotonic())
         return Channel._make(begun.ends, *begun.ends.accept(call, said, left))
 

@@ -15,6 +15,22 @@ if TYPE_CHECKING:
 _YES = b"yes"  # empty: it has given up
 
 
+class GivenUp(PeerLost):
+    """The peer has taken its invitation back, or never made one."""
+
+
+def accept(group: Group, call: str, begun: Begun, deadline: float) -> Channel:
+    """Make an offered channel; GivenUp if the peer takes its invitation back meanwhile."""
+    try:
+        return group._accept(call, begun, deadline)
+    except BadHandle:
+        if group._get(call, f"{begun.key}.{group.rank}", begun.ends.peer, deadline):
+            raise
+        raise GivenUp(
+            f"{call}: rank {begun.ends.peer} has ended its end; it was told why", call=call
+        ) from None
+
+
 def accept_all(
     group: Group, call: str, begun: list[Begun], made: dict[int, Channel], left: list[int], deadline: float
 ) -> list[int]:
@@ -22,10 +38,8 @@ def accept_all(
     for at in left:
         each = begun[at]
         try:
-            made[at] = group._accept(call, each, deadline)
-        except BadHandle:
-            if group._get(call, f"{each.key}.{group.rank}", each.ends.peer, deadline):
-                raise
+            made[at] = accept(group, call, each, deadline)
+        except GivenUp:
             continue
         group._put(f"have.{each.key}.{each.ends.peer}", _YES)
     again = [at for at in left if at not in made or not _has(group, call, begun[at], deadline)]
@@ -50,6 +64,7 @@ def give_up(group: Group, begun: list[Begun], made: dict[int, Channel]) -> None:
     """Take invitations back, and end what was made of them."""
     for each in begun:
         group._withdraw(each)
+        each.ends.close()
     for channel in made.values():
         with contextlib.suppress(Error):
             channel.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -311,3 +312,20 @@ def test_send_to_itself(node: Node) -> None:
 
 def test_recv_from_itself(node: Node) -> None:
     refused(node, lambda group: group.recv(np.zeros(5), group.rank), "is this one")
+
+
+def test_barrier_peer_without_room(node: Node) -> None:
+    node("devices=3,memory=64MiB")
+
+    def work(group: pl.Group) -> str:
+        taken = group.device.allocate(60 << 20) if group.rank == 1 else None
+        before = time.monotonic()
+        with pytest.raises(pl.Error) as told:
+            group.barrier()
+        assert time.monotonic() - before < 5 * 0.5, told.value
+        if taken is not None:
+            taken.close()
+        return type(told.value).__name__
+
+    told = run_ranks(3, work, ends_together=False, workspace=16 << 20)
+    assert told == ["PeerLost", "OutOfMemory", "PeerLost"]

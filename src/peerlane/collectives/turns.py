@@ -198,6 +198,8 @@ class Turns:
         for own in self._own.values():
             own.abort(close=True)
         self._own.clear()
+        if self._work is not None:
+            self._work.channels.withdraw()
         self._end()
 
     def end(self) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from peerlane.channel_ends import WINDOW
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
-from peerlane.errors import Busy, Cancelled, Fault, InvalidValue
+from peerlane.errors import Busy, Cancelled, Fault, InvalidValue, PeerLost
+from peerlane.invitations import GivenUp, accept
 from peerlane.notify import NotifyKind
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 DEPTH = 3  # pieces under way at a time: as many as the longest pipeline has stages
 SMALLEST_SLOT = 4096
+
+_SERIES = "collectives"  # of channels
 
 #: Indices of the notifies of each channel.  A record is made only when the one before is known to be consumed.
 _DATA, _RESULT, _DONE = 0, DEPTH, 2 * DEPTH
@@ -62,6 +65,8 @@ class Workspace:
         self.slot = max(SMALLEST_SLOT, share - share % SMALLEST_SLOT)
         area = self.size * DEPTH * self.slot
         with contextlib.ExitStack() as undo:
+            for peer in self.others:  # else they wait for this rank until the time is over
+                undo.callback(group._decline, _SERIES, peer)
             memory = group.device.allocate(2 * area, peer=True)
             undo.callback(memory.close)
             said = group.device.allocate(bytes_for(self.size), peer=True)
@@ -110,8 +115,9 @@ class Channels(dict[int, "Channel"]):
         kind = NotifyKind.BINARY if group._kind is NotifyKind.FIFO else group._kind
         try:
             for peer in peers:
-                self._begun[peer] = group._invite("collectives", peer, memories, _NOTIFIES, kind)
+                self._begun[peer] = group._invite(_SERIES, peer, memories, _NOTIFIES, kind)
         except BaseException:
+            self.withdraw()
             self.close()
             raise
 
@@ -120,7 +126,10 @@ class Channels(dict[int, "Channel"]):
         with self._making[peer]:  # a message to it and one from it may both come first
             made = self.get(peer)
             if made is None:
-                made = self._group._accept("Group", self._begun[peer], deadline)
+                try:
+                    made = accept(self._group, "Group", self._begun[peer], deadline)
+                except GivenUp as error:  # it offers nothing more
+                    raise PeerLost(str(error), call=error.call) from None
                 self._check_equal(peer, made)
                 self[peer] = made
         return made
@@ -138,6 +147,11 @@ class Channels(dict[int, "Channel"]):
     def everyone(self) -> list[Channel]:
         """Return the channels to all peers."""
         return [self[peer] for peer in self._peers]
+
+    def withdraw(self) -> None:
+        """Tell the peers that have not made their ends yet that there will be no channels."""
+        for begun in self._begun.values():
+            self._group._withdraw(begun)
 
     def close(self) -> None:
         """End all; what was granted and not needed any more is no mistake."""
