@@ -28,6 +28,7 @@ from peerlane.group_checks import (
     check_texts,
     checked_count,
     checked_name,
+    checked_rank,
     of_each,
 )
 from peerlane.handshake import MAX_TAG, PROTOCOL, Hello
@@ -140,7 +141,7 @@ class Group(Collectives):
         with contextlib.ExitStack() as undo:
             patience = 1e9 if timeout is None else timeout
             meeting = meet(call, rank, size, rendezvous, name=name, timeout=patience)
-            undo.callback(meeting.close)
+            undo.push(meeting.give_up)
             self.name, self._key = name, f"{name}.{meeting.number}"
             self._fill(meeting, kind, device, patience)
             self.window = self._make_window(window, undo)
@@ -378,11 +379,7 @@ class Group(Collectives):
             raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
 
     def _checked_peer(self, call: str, peer: object) -> int:
-        if isinstance(peer, bool) or not isinstance(peer, int):
-            raise TypeError(f"{call}: a peer is a rank, an int, not {type(peer).__name__}")
-        if not 0 <= peer < self.size:
-            raise InvalidValue(f"{call}: {peer} is no rank of {self.size}", call=call)
-        return peer
+        return checked_rank(call, peer, self.size)
 
     def _make_window(self, window: int | Buffer, undo: contextlib.ExitStack) -> Buffer:
         self._owns_window = not isinstance(window, Buffer)
@@ -486,8 +483,10 @@ class Group(Collectives):
                         raise PeerLost(
                             f"{call}: rank {peer} did not come: it has closed its group", call=call
                         ) from None
-                    if left <= _LOOK or isinstance(error, PeerLost):
-                        raise error._retold(f"{call}: rank {peer} did not come: {error}") from None
+                    is_late = isinstance(error, WaitTimeout)
+                    if left <= _LOOK or not is_late:
+                        why = "it has not made its end in the time given" if is_late else error
+                        raise error._retold(f"{call}: rank {peer} did not come: {why}") from None
 
 
 def _close_all() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from peerlane.buffer import Buffer
 from peerlane.device import Host
@@ -22,11 +26,28 @@ def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
     return value
 
 
+def as_number(call: str, what: str, given: Any) -> int:
+    """Return what is a whole number; TypeError says what it is of anything else, bools included."""
+    if not isinstance(given, (bool, np.bool_)):
+        with contextlib.suppress(TypeError):
+            return operator.index(given)
+    raise TypeError(f"{call}: {what}, an int, not {type(given).__name__}")
+
+
+def checked_rank(call: str, peer: object, size: int) -> int:
+    """Return a rank that there is."""
+    found = as_number(call, "a peer is a rank", peer)
+    if not 0 <= found < size:
+        raise InvalidValue(f"{call}: {found} is no rank of {size}", call=call)
+    return found
+
+
 def checked_count(call: str, notifies: object) -> int:
     """Return a number of notifies that a channel can have."""
-    if isinstance(notifies, bool) or not isinstance(notifies, int) or not 0 <= notifies <= MOST_NOTIFIES:
-        raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
-    return notifies
+    found = as_number(call, "notifies is a number", notifies)
+    if not 0 <= found <= MOST_NOTIFIES:
+        raise InvalidValue(f"{call}: notifies is {found}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
+    return found
 
 
 def checked_name(call: str, name: object) -> str:

@@ -11,6 +11,7 @@ from peerlane import _core, copies
 from peerlane import buffer as buffers
 from peerlane.buffer import Buffer
 from peerlane.errors import BadAddress, Fault, InvalidValue
+from peerlane.group_checks import as_number
 from peerlane.signalling import Signalling, quickly
 from peerlane.stream import Stream, checked_stream
 
@@ -253,17 +254,16 @@ class Transfers(Signalling):
         return found
 
     def _checked_at(self, call: str, memory: Buffer, at: object, nbytes: int) -> int:
-        if isinstance(at, bool) or not isinstance(at, int):
-            raise TypeError(f"{call}: at must be an int, not {type(at).__name__}")
-        if not 0 <= at <= memory.size - nbytes:
+        first = as_number(call, "at must be a byte", at)
+        if not 0 <= first <= memory.size - nbytes:
             raise BadAddress(
-                f"{call}: {nbytes:,} bytes at byte {at:,} do not lie in the {memory.size:,} bytes that rank "
+                f"{call}: {nbytes:,} bytes at byte {first:,} do not lie in the {memory.size:,} bytes that rank "
                 f"{self.peer} offers",
                 fault=Fault.OUT_OF_BOUNDS,
                 call=call,
                 device=self.group.device.name,
             )
-        return at
+        return first
 
 
 def _table(call: str, blocks: npt.ArrayLike) -> npt.NDArray[np.uint64]:

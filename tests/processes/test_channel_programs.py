@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,27 @@ def test_two_jobs_of_mpich_at_a_time() -> None:
             job.wait()
     assert printed == [["0 2 0 8", "1 2 1 7"]] * 2
     assert [job.returncode for job in jobs] == [0, 0]
+
+
+def test_rank_0_that_is_interrupted_in_the_making_ends_at_once(tmp_path: Path) -> None:
+    program = tmp_path / "interrupted.py"
+    program.write_text(
+        """
+import os, signal, time
+import peerlane as pl
+from peerlane import group
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+group.Group._meet_members = interrupted
+began = time.monotonic()
+import atexit
+atexit.register(lambda: print(f"ended {time.monotonic() - began:.3f}", flush=True))
+pl.Group(0, 2, rendezvous=lambda mine: [mine, mine])
+"""
+    )
+    before = time.monotonic()
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
+    assert "KeyboardInterrupt" in done.stderr
+    assert time.monotonic() - before < 4.5, done.stderr

@@ -330,3 +330,15 @@ def test_an_error_in_the_with_is_not_hidden_by_a_failure_of_what_was_queued(node
         for stream in channel._loose:
             fails(stream)
         raise ZeroDivisionError
+
+
+def test_numbers_may_be_numpys(alone: pl.Channel) -> None:
+    channel = alone.group.channel(np.int64(0), notifies=np.int32(2))  # type: ignore[arg-type]
+    channel.write(b"12345678", at=np.int64(8), notify=np.int8(1))  # type: ignore[arg-type]
+    channel.wait(np.uint8(1), timeout=20)  # type: ignore[arg-type]
+    got = bytearray(8)
+    channel.read(got, at=np.uint64(8))  # type: ignore[arg-type]
+    assert got == b"12345678"
+    for wrong in (True, np.bool_(False), 1.0, "1", None):
+        with pytest.raises(TypeError, match=r"Channel\.read: at must be a byte, an int, not"):
+            channel.read(got, at=wrong)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from peerlane.errors import BadHandle, Fault, InvalidValue, Unsupported
+from peerlane.errors import BadHandle, Error, Fault, InvalidValue, Unsupported
 from peerlane.rendezvous import by_file, by_tcp
 from peerlane.rendezvous.client import Rendezvous
 from peerlane.rendezvous.server import RendezvousServer
@@ -66,8 +66,8 @@ class Meeting:
     server: RendezvousServer | None = None
     place: by_file.Place | None = None
 
-    def close(self) -> None:
-        """Leave; rank 0 serves until the others have left too."""
+    def close(self, seconds: float = _LINGER) -> None:
+        """Leave; rank 0 serves until the others have left too, or for so many seconds."""
         try:
             if self.owns_line:
                 self.line.close()
@@ -75,7 +75,11 @@ class Meeting:
             if self.place is not None:
                 self.place.close()
             if self.server is not None:
-                self.server.linger(_LINGER)
+                self.server.linger(seconds)
+
+    def give_up(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Leave because of an error; an interrupt is no reason that the others would come to fetch."""
+        self.close(_LINGER if isinstance(error, Error) else 0.0)
 
 
 @dataclass(frozen=True)
