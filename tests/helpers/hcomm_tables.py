@@ -494,7 +494,7 @@ def _teams() -> None:
         [("by HCCS", 1), ("shared", 5), ("by kernels", 5), ("in layer 1", 6), ("team desc", 9)],
     )
     register = "HcclTeamWindowRegister"
-    _one(register, 0, "comm", "team", "mem", 0)
+    _one(register, 0, "comm", "team", "team mem", 0)
     _each(register, (), _COMM, "team", "mem", 0)
     _each(register, ("comm",), [*teams, ("other team", 1)], "mem", 0)
     mems = [(None, 2), ("mem without address", 2), ("mem without size", 1), ("host mem", 1), ("odd mem", 6)]

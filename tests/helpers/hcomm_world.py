@@ -126,6 +126,7 @@ class World:
         self.values["sub team"] = ok(hcomm.HcclSubTeamCreate(team, team_desc([1, 0], 0)))
         self.values["UB team"] = ok(hcomm.HcclWorldTeamCreate(comm, self["team desc"]))
         self.values["far team"] = ok(hcomm.HcclWorldTeamCreate(comm, self["in layer 1"]))
+        self.values["team mem"] = hcomm.CommMem(0, ok(acl.rt.malloc(4096, 0)), 4096)
         for name, args in {
             "mem without address": (0, 0, 64),
             "mem without size": (0, self["stray"], 0),
@@ -134,7 +135,7 @@ class World:
             "long mem": (0, self["stray"], 4097),
         }.items():
             self.values[name] = hcomm.CommMem(*args)
-        self.values["team window"] = ok(hcomm.HcclTeamWindowRegister(comm, team, self["mem"], 0))
+        self.values["team window"] = ok(hcomm.HcclTeamWindowRegister(comm, team, self["team mem"], 0))
         ok(acl.rt.set_device(1))
         memory = hcomm.CommMem(0, ok(acl.rt.malloc(4096, 0)), 4096)
         self.values["other team window"] = ok(hcomm.HcclTeamWindowRegister(other, theirs, memory, 0))
@@ -147,7 +148,9 @@ class World:
                 lambda: ok(hcomm.HcclTeamChannelsCreate(other, theirs, team_channels(protocol=HCCS))),
             ]
         )
-        self.values["silent window"] = ok(hcomm.HcclTeamWindowRegister(comm, self["UB team"], self["mem"], 0))
+        self.values["silent window"] = ok(
+            hcomm.HcclTeamWindowRegister(comm, self["UB team"], self["team mem"], 0)
+        )
         for name, changed in {
             "raw team channels": {"header": hcomm.CommAbiHeader()},
             "no channels": {"channelCnt": 0},
