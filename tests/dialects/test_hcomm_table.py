@@ -22,6 +22,7 @@ from peerlane.dialects.hcomm._state import hcomm as convention
 pytestmark = pytest.mark.timeout(120)
 
 TABLE = {name.partition(".")[2]: call for name, call in convention.table.items()}
+PASSES_ON = {"HcommBatchModeEnd"}  # what the calls before it failed with
 BARE = {"HcclGetErrorString", "HcclGetCommConfigCapability"}
 ROUNDS = 3000
 # They wait for other ranks that never come, end what the others need, or let waits last for ever.
@@ -204,7 +205,8 @@ def test_wild_arguments(pool: Callable[[int], Pool], hcomm: ModuleType, seed: in
         assert type(ret) is int, (name, args, result)
         if ret:
             # A communicator that was suspended answers all of the data plane so, as HcclCommSuspend says.
-            assert ret in documented(name) | {1, 22}, (name, args, ret, explain())
+            known = documented(name) | {1, 22}
+            assert ret in known or name in PASSES_ON, (name, args, ret, explain())
             assert explain()
 
 

@@ -190,6 +190,31 @@ def test_a_team_of_newer_versions_reaches_symmetric_windows() -> None:
     run_ranks(2, body)
 
 
+def test_the_team_of_the_communicator() -> None:
+    """One for a communicator; the numbers of its windows are those of no team that the program makes."""
+
+    def body(rank: Rank) -> None:
+        lsa = 0 if rank.number else ok(hcomm.HcclTeamGetLsaTeam(rank.comm))
+        world = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1, 2], rank.number)))
+        lsa = lsa or ok(hcomm.HcclTeamGetLsaTeam(rank.comm))
+        assert ok(hcomm.HcclTeamGetLsaTeam(rank.comm)) == lsa != world
+        members = [ok(hcomm.HcclTeamMemberToRank(rank.comm, lsa, each)) for each in range(3)]
+        assert members == [0, 1, 2] and code(hcomm.HcclTeamDestroy(lsa)) == 1
+        rank.threads()
+        window = window_of(rank, world, memory(rank, content=drawn(rank.number)))
+        other = window_of(rank, lsa, memory(rank, content=drawn(10 + rank.number)))
+        for team in (lsa, world):
+            ok(hcomm.HcclTeamChannelsCreate(rank.comm, team, team_channels()))
+        for peer in range(3):
+            for each, seed in ((window, peer), (other, 10 + peer)):
+                there = ok(hcomm.HcclSymWinGetPeerPointer(each, 0, peer))
+                assert rank.content(there, SIZE) == drawn(seed).tobytes()
+        assert channel_to(rank, (rank.number + 1) % 3, protocol=hcomm.COMM_PROTOCOL_UB_MEM)
+        barrier(rank)
+
+    run_ranks(3, body)
+
+
 def test_ends_come_from_above() -> None:
     """A world team ends with its sub teams and windows, all of them with the communicator."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from helpers.hcomm_team_tables import declare_teams
+
 BIG = 1 << 32
 _COMM = [("gone", 6), (4096, 6), (0, 2), (None, 2), ("thread", 6), (-1, 1), (1 << 64, 1)]
 _THREAD = [("comm", 6), (4096, 6), (0, 2), (1 << 64, 1)]
@@ -469,73 +471,8 @@ def _windows() -> None:
     _one("HcclCommSymWinDeregister", 6, "team window")
 
 
-def _teams() -> None:
-    for name, desc in (("", "team desc"), ("Channels", "team channels")):
-        _each(f"HcclTeamCreate{name}DescInit", (), [(desc, 0), (None, 2)])
-    bad = [
-        *[(None, 2), ("no ranks", 2), ("raw team desc", 1), ("few ranks", 1), ("odd ranks", 1), ("twice", 1)],
-        *[("far ranks", 1), ("not there", 6), ("one rank", 1), ("many ranks", 1), ("not this rank", 1)],
-        *[("far layer", 1), ("no protocol", 1), ("protocol of a plugin", 5), ("signals", 1), ("counters", 1)],
-        *[("no barrier", 1)],
-    ]
-    world, sub, new = "HcclWorldTeamCreate", "HcclSubTeamCreate", "HcclTeamCreate"
-    for name, parent in ((world, "comm"), (sub, "team"), (new, "comm")):
-        _each(name, (parent,), bad)
-    _one(world, 0, "comm", "team desc")
-    _each(world, (), [*_COMM, ("alone", 1)], "team desc")
-    _one(sub, 0, "team", "team desc")
-    teams = [("sub team", 1), ("comm", 6), (0, 2), (None, 2), (4096, 6)]
-    _each(sub, (), teams, "team desc")
-    _one(new, 0, "other comm", "other team desc")
-    _each(new, (), _COMM, "team desc")
-    _each(
-        new,
-        ("comm",),
-        [("by HCCS", 1), ("shared", 5), ("by kernels", 5), ("in layer 1", 6), ("team desc", 9)],
-    )
-    register = "HcclTeamWindowRegister"
-    _one(register, 0, "comm", "team", "team mem", 0)
-    _each(register, (), _COMM, "team", "mem", 0)
-    _each(register, ("comm",), [*teams, ("other team", 1)], "mem", 0)
-    mems = [(None, 2), ("mem without address", 2), ("mem without size", 1), ("host mem", 1), ("odd mem", 6)]
-    _each(register, ("comm", "team"), [*mems, ("long mem", 6), ("mem elsewhere", 1)], 0)
-    _each(register, ("comm", "team", "mem"), [(1, 1), (BIG, 1)])
-    make = "HcclTeamChannelsCreate"
-    _one(make, 0, "comm", "team", "team channels")
-    _one(make, 0, "comm", "sub team", "team channels")
-    _each(make, (), _COMM, "team", "team channels")
-    _each(
-        make, ("comm",), [("other team", 1), ("far team", 6), ("comm", 6), (0, 2), (4096, 6)], "team channels"
-    )
-    descs = [
-        *[
-            (None, 2),
-            ("raw team channels", 1),
-            ("no channels", 1),
-            ("many channels", 5),
-            ("many notifies", 1),
-        ],
-        *[("no engine", 1), ("of kernels", 5), ("of CCU", 5), ("of no protocol", 1), ("of a plugin", 5)],
-    ]
-    _each(make, ("comm", "team"), descs)
-    _one(make, 1, "comm", "UB team", "of another protocol")
-    _one(make, 9, "comm", "UB team", "team channels")
-    for name, good, wrong in (
-        ("HcclTeamMemberToRank", 1, (2, 1)),
-        ("HcclTeamRankToMember", 1, (2, 6)),
-    ):
-        _one(name, 0, "comm", "team", good)
-        _each(name, (), _COMM, "team", 0)
-        _each(name, ("comm",), [("other team", 1), ("comm", 6), (0, 2), (4096, 6)], 0)
-        _each(name, ("comm", "team"), [wrong, (BIG, 1)])
-    end = "HcclTeamWindowDeregister"
-    _each(end, (), [("other team", 1), ("comm", 6), (0, 2), (4096, 6)], "team window")
-    _each(end, ("team",), [("symmetric", 6), (0, 2), (4096, 6), ("other team window", 1)])
-    _one(end, 0, "team", "team window")
-    _each("HcclTeamDestroy", (), [("comm", 6), (0, 2), (4096, 6), ("sub team", 0), ("team", 0)])
-
-
 for _declare in (
-    *(_communicators, _resources, _graph, _local, _remote, _signals, _basic, _collectives, _windows, _teams),
+    *(_communicators, _resources, _graph, _local, _remote, _signals, _basic, _collectives, _windows),
 ):
     _declare()
+declare_teams(_one, _each, _COMM)

@@ -115,6 +115,7 @@ class World:
             "shared": {"isSharedQueue": 1},
             "by kernels": {"engine": hcomm.COMM_ENGINE_AIV},
             "in layer 1": {"netLayer": 1},
+            "odd needs": {"requirement": None},
         }.items():
             self.values[name] = team_desc([0, 1], 0, **{"protocol": UB_CTP, **changed})
         for name, needs in {"signals": (1, 0, 1), "counters": (0, 1, 1), "no barrier": (0, 0, 0)}.items():
@@ -127,6 +128,7 @@ class World:
         self.values["UB team"] = ok(hcomm.HcclWorldTeamCreate(comm, self["team desc"]))
         self.values["far team"] = ok(hcomm.HcclWorldTeamCreate(comm, self["in layer 1"]))
         self.values["team mem"] = hcomm.CommMem(0, ok(acl.rt.malloc(4096, 0)), 4096)
+        self.values["lsa"] = ok(hcomm.HcclTeamGetLsaTeam(comm))
         for name, args in {
             "mem without address": (0, 0, 64),
             "mem without size": (0, self["stray"], 0),

@@ -83,12 +83,14 @@ class Team(Thing):
         The same in all of its ranks, and no other team's.
     layer, protocol : int
         Of its channels.
+    is_lsa : bool
+        Whether it is the communicator's own.
     windows : list of TeamWindow
     next_window : int
         The number of the next one.
     """
 
-    __slots__ = ("comm", "key", "layer", "next_window", "protocol", "ranks", "windows", "world")
+    __slots__ = ("comm", "is_lsa", "key", "layer", "next_window", "protocol", "ranks", "windows", "world")
 
     name = "team"
     is_counted = False
@@ -98,6 +100,7 @@ class Team(Thing):
         super().__init__(comm.context)
         self.comm, self.world, self.ranks, self.layer, self.protocol = comm, world, ranks, layer, protocol
         self.key: str = ""
+        self.is_lsa = False
         self.windows: list[TeamWindow] = []
         self.next_window: int = 0
 
@@ -113,11 +116,14 @@ class Team(Thing):
 
     def give(self) -> int:
         """Give it out by its number."""
-        comm = self.comm
+        comm, world = self.comm, self.world
         with comm.guard:
+            if world is not None:
+                team_of(world.handle)  # which may have ended meanwhile, with all its sub teams
             handle = keep(self)
             comm.teams.append(self)
-            said = f"{comm.key}.{self.world.key if self.world else ''}.{self.ranks}"
+            kind = world.key if world else "lsa" if self.is_lsa else ""
+            said = f"{comm.key}.{kind}.{self.ranks}"
             self.key = digest_of(f"{said}.{next_use(f'{said}.{comm.group.rank}')}".encode())
         return handle
 
@@ -186,6 +192,8 @@ def _planned(comm: Comm, world: Team | None, desc: structs.HcclTeamCreateDesc | 
         )
     ranks = listed(wanted, "rankIds", count)
     needs = wanted.requirement
+    if not isinstance(needs, structs.HcommTeamSyncMemRequirement):
+        raise Refusal(PARA, f"requirement is {needs!r:.60}", "set it to a HcommTeamSyncMemRequirement")
     counts = [field(needs, f"{each}Count") for each in ("signal", "counter", "barrier")]
     if counts[0] or counts[1] or not counts[2]:
         raise Refusal(
@@ -245,10 +253,12 @@ def HcclSubTeamCreate(worldTeam: Handle, desc: TeamDesc) -> int:
 def HcclTeamDestroy(team: Handle) -> None:
     """End a team: a world team with its sub teams and windows.  Its channels are the communicator's, and stay.
 
-    Refuses: 2 NULL; 6 no team
-    Basis: D; C for 6, and the channels
+    Refuses: 2 NULL; 6 no team; 1 the communicator's own, of HcclTeamGetLsaTeam
+    Basis: D, S; C for 6, and the channels
     """
     found = team_of(team)
+    if found.is_lsa:
+        raise Refusal(PARA, f"{found} is the communicator's own", "it ends with HcclCommDestroy")
     with found.comm.guard:
         if not machine.drop(found, "HcclTeamDestroy"):
             team_of(team)  # somebody else was quicker
@@ -286,6 +296,7 @@ def HcclTeamWindowRegister(comm: Handle, worldTeam: Handle, localMem: Mem, flag:
     if not size:
         raise Refusal(PARA, "size of the CommMem is 0", "pass the bytes of the memory")
     with found.guard:
+        team_of(worldTeam)  # which may have ended meanwhile, with all its windows
         for each in parent.windows:
             if 0 <= address - each.memory.address <= each.memory.size - size:
                 return each.handle
@@ -411,6 +422,26 @@ def HcclTeamCreate(comm: Handle, desc: TeamDesc) -> int:
     _connect(made, wanted)
     _take_effect(made, made.comm.windows)
     return made.give()
+
+
+@hcomm.call("hcomm.HcclTeamGetLsaTeam", out=1)
+def HcclTeamGetLsaTeam(comm: Handle) -> int:
+    """Return the team of all ranks that reach each other's memory by addresses: all of them, in their order.
+
+    It is the communicator's, and nobody destroys it.  Newer versions have it.
+
+    Gives: team
+    Refuses: 2 NULL; 6 the communicator
+    Basis: D, S; C for which ranks
+    """
+    found = comm_of(comm)
+    with found.guard:
+        for each in found.teams:
+            if each.is_lsa:
+                return each.handle
+        made = Team(found, None, list(range(found.group.size)), 0, int(CommProtocol.COMM_PROTOCOL_UB_MEM))
+        made.is_lsa = True
+        return made.give()
 
 
 @hcomm.call("hcomm.HcclTeamMemberToRank", out=1)
