@@ -79,6 +79,23 @@ def ring(rank: Rank, team: int, members: list[int], window: int, engine: int, pr
     barrier(rank)
 
 
+def test_descriptors_are_filled_as_the_vendor_does() -> None:
+    desc = hcomm.HcclTeamCreateDesc(rankIds=[3], rankNum=9, sharedQueueTag="x", isSharedQueue=1)
+    ok(hcomm.HcclTeamCreateDescInit(desc))
+    header = desc.header
+    assert (header.version, header.magicWord, header.size, header.reserved) == (2, 0x0FCF0F14, 376, 0)
+    assert (desc.rankIds, desc.rankNum, desc.selfRankId, desc.netLayer) == (None, 0, 0, 0)
+    assert (desc.protocol, desc.engine) == (-1, -1)
+    assert (desc.notifyNum, desc.channelCnt, desc.isSharedQueue, desc.sharedQueueTag) == (0, 0, 0, "")
+    needs = desc.requirement
+    assert (needs.signalCount, needs.counterCount, needs.barrierCount) == (0, 0, 0)
+    assert (needs.reserved, desc.reserved) == (b"\xff" * 20, bytes(32))
+    channels = hcomm.HcclTeamCreateChannelsDesc(notifyNum=7)
+    ok(hcomm.HcclTeamCreateChannelsDescInit(channels))
+    assert (channels.header.version, channels.header.magicWord, channels.header.size) == (1, 0x0FCF0F15, 48)
+    assert (channels.engine, channels.protocol, channels.notifyNum, channels.channelCnt) == (-1, -1, 0, 0)
+
+
 @pytest.mark.parametrize(("engine", "protocol"), [(CPU, ROCE), (CPU_TS, HCCS), (AICPU_TS, UB_CTP)])
 def test_a_world_team_writes_into_windows(engine: int, protocol: int) -> None:
     def body(rank: Rank) -> None:
