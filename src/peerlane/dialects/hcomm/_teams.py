@@ -18,6 +18,7 @@ from peerlane.dialects.hcomm._arguments import (
     field,
     given,
     listed,
+    part,
 )
 from peerlane.dialects.hcomm._channels import acquire, refuse_notifies, refuse_protocol
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA, PTR
@@ -191,9 +192,7 @@ def _planned(comm: Comm, world: Team | None, desc: structs.HcclTeamCreateDesc | 
             "list the ranks of the team",
         )
     ranks = listed(wanted, "rankIds", count)
-    needs = wanted.requirement
-    if not isinstance(needs, structs.HcommTeamSyncMemRequirement):
-        raise Refusal(PARA, f"requirement is {needs!r:.60}", "set it to a HcommTeamSyncMemRequirement")
+    needs = part(wanted, "requirement", structs.HcommTeamSyncMemRequirement)
     counts = [field(needs, f"{each}Count") for each in ("signal", "counter", "barrier")]
     if counts[0] or counts[1] or not counts[2]:
         raise Refusal(
