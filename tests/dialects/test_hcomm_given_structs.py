@@ -60,6 +60,12 @@ def test_no_field_raises(tmp_path: Path) -> None:
         (world["mem"], lambda each: hcomm.HcclCommMemReg(world["comm"], "tag", each)),
         (world["endpoint desc"], endpoint),
         (world["basic descs"][0], channel),
+        (world["team desc"], lambda each: hcomm.HcclWorldTeamCreate(world["comm"], each)),
+        (world["mem"], lambda each: hcomm.HcclTeamWindowRegister(world["comm"], world["team"], each, 0)),
+        (
+            world["team channels"],  # of a team without links: what is right gets 6, and waits for nobody
+            lambda each: hcomm.HcclTeamChannelsCreate(world["comm"], world["far team"], each),
+        ),
         *((dataclasses.replace(world["transfers"][0], transType=kind), batch) for kind in KINDS),
     ]
     for struct, call in asked:
@@ -77,6 +83,8 @@ def test_what_is_filled_may_have_been_anything() -> None:
         (hcomm.HcommChannelDesc, hcomm.HcommChannelDescInit),
         (hcomm.CommLink, hcomm.CommLinkInit),
         (hcomm.EndpointDesc, hcomm.EndpointDescInit),
+        (hcomm.HcclTeamCreateDesc, lambda descs, _: hcomm.HcclTeamCreateDescInit(*descs)),
+        (hcomm.HcclTeamCreateChannelsDesc, lambda descs, _: hcomm.HcclTeamCreateChannelsDescInit(*descs)),
     ):
         fresh = kind()
         assert code(fill([fresh], 1)) == 0

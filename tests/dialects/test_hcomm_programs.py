@@ -147,6 +147,72 @@ ok(hcomm.HcclCommDestroy(comm))
 line.barrier()
 print("every byte", flush=True)
 """
+TEAMS_HEAD = f"""{HEAD}
+def team_of(ranks, made_of, make):
+    desc = hcomm.HcclTeamCreateDesc()
+    ok(hcomm.HcclTeamCreateDescInit(desc))
+    desc.rankIds, desc.rankNum, desc.selfRankId = ranks, len(ranks), rank
+    desc.requirement.barrierCount = 1
+    return ok(make(made_of, desc))
+def create_channels(team):
+    desc = hcomm.HcclTeamCreateChannelsDesc()
+    ok(hcomm.HcclTeamCreateChannelsDescInit(desc))
+    desc.engine, desc.notifyNum, desc.channelCnt = hcomm.COMM_ENGINE_CPU_TS, 2, 1
+    return hcomm.HcclTeamChannelsCreate(comm, team, desc)
+"""
+DIES_IN_TEAM = f"""{TEAMS_HEAD}
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the launcher, which sees the death too
+world = team_of(list(range(size)), comm, hcomm.HcclWorldTeamCreate)
+ok(create_channels(world))
+line.barrier()
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+ok(hcomm.HcclTeamWindowRegister(comm, world, hcomm.CommMem(0, ok(acl.rt.malloc(4096, 0)), 4096), 0))
+start = time.monotonic()
+ret = create_channels(world)
+print(ret, time.monotonic() - start < 5, "rank 1" in hcomm.explain(), flush=True)
+"""
+TEAMS = f"""{TEAMS_HEAD}
+import numpy as np
+def drawn(who):
+    return np.random.default_rng(who).integers(0, 256, 3000, np.uint8)
+whole = ok(acl.rt.malloc(3000 * (size + 1), 0))
+mine = drawn(rank)
+ok(acl.rt.memcpy(whole, 3000, mine.ctypes.data, 3000, 1))
+world = team_of(list(range(size)), comm, hcomm.HcclWorldTeamCreate)
+window = ok(hcomm.HcclTeamWindowRegister(comm, world, hcomm.CommMem(0, whole, 3000 * (size + 1)), 0))
+pair = [2, 0]
+if rank in pair:
+    ok(create_channels(team_of(pair, world, hcomm.HcclSubTeamCreate)))
+    ok(hcomm.HcclSymWinGetPeerPointer(window, 0, 2 - rank))
+else:
+    assert hcomm.HcclSymWinGetPeerPointer(window, 0, 0) == (0, 20)
+ok(create_channels(world))
+channels = channels_to(hcomm.COMM_ENGINE_CPU_TS, hcomm.COMM_PROTOCOL_HCCS)
+stream = ok(acl.rt.create_stream())
+thread = ok(hcomm.HcclThreadAcquireWithStream(comm, 1, stream, 0))
+for peer, channel in channels.items():
+    there = ok(hcomm.HcclSymWinGetPeerPointer(window, 3000 * (1 + rank), peer))
+    assert there - 3000 * (1 + rank) in [each.addr for each in ok(hcomm.HcclChannelGetRemoteMems(comm, channel))[1]]
+    ok(hcomm.HcommWriteOnThread(thread, channel, there, whole, 3000))
+    ok(hcomm.HcommChannelNotifyRecordOnThread(thread, channel, 0))
+for channel in channels.values():
+    ok(hcomm.HcommChannelNotifyWaitOnThread(thread, channel, 0, 60))
+ok(acl.rt.synchronize_stream(stream))
+found = np.empty(3000, np.uint8)
+for peer in peers:
+    ok(acl.rt.memcpy(found.ctypes.data, 3000, whole + 3000 * (1 + peer), 3000, 2))
+    assert np.array_equal(found, drawn(peer)), peer
+line.barrier()
+ok(hcomm.HcclTeamDestroy(world))
+again = team_of(list(range(size)), comm, hcomm.HcclWorldTeamCreate)
+ok(hcomm.HcclTeamWindowRegister(comm, again, hcomm.CommMem(0, whole, 64), 0))
+ok(create_channels(again))
+ok(hcomm.HcclTeamDestroy(again))  # at once: the others have what they need of it
+ok(hcomm.HcclCommDestroy(comm))
+line.barrier()
+print("every byte", flush=True)
+"""
 DIES_IN_COLLECTIVE = f"""{HEAD}
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 stream = ok(acl.rt.create_stream())
@@ -218,8 +284,9 @@ def test_a_rank_that_waits_for_the_others_is_destroyed(run: Run, tmp_path: Path)
     assert "[0] 6 True True" in done.stdout
 
 
-def test_windows_of_processes(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(WINDOWS)
+@pytest.mark.parametrize("program", [WINDOWS, TEAMS], ids=["symmetric windows", "teams"])
+def test_windows_of_processes(run: Run, tmp_path: Path, program: str) -> None:
+    (tmp_path / "program.py").write_text(program)
     done = run("launch", "-n", "3", "--devices", "2", "program.py")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] every byte" for rank in range(3)]
@@ -229,6 +296,12 @@ def test_a_rank_dies_in_a_collective(run: Run, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(DIES_IN_COLLECTIVE)
     done = run("launch", "-n", "2", "--devices", "2", "--grace", "20", "program.py")
     assert "[0] 507057 True True" in done.stdout, (done.stdout, done.stderr)
+
+
+def test_a_rank_dies_before_it_registers_a_window(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(DIES_IN_TEAM)
+    done = run("launch", "-n", "2", "--devices", "2", "--grace", "20", "program.py")
+    assert "[0] 21 True True" in done.stdout, (done.stdout, done.stderr)
 
 
 def test_the_example_says_what_it_cannot_do(run: Run) -> None:

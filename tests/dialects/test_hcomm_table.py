@@ -22,6 +22,7 @@ from peerlane.dialects.hcomm._state import hcomm as convention
 pytestmark = pytest.mark.timeout(120)
 
 TABLE = {name.partition(".")[2]: call for name, call in convention.table.items()}
+PASSES_ON = {"HcommBatchModeEnd"}  # what the calls before it failed with
 BARE = {"HcclGetErrorString", "HcclGetCommConfigCapability"}
 ROUNDS = 3000
 # They wait for other ranks that never come, end what the others need, or let waits last for ever.
@@ -190,7 +191,7 @@ def test_wild_arguments(pool: Callable[[int], Pool], hcomm: ModuleType, seed: in
         args = [made.value(hcomm, kind) for kind in kinds]
         if "Wait" in name or "Join" in name:
             args[-1] = 1 if kinds[-1] == "int" else args[-1]  # seconds
-        if name in ("HcclCommInitAll", "HcclChannelAcquire"):
+        if name in ("HcclCommInitAll", "HcclChannelAcquire", "HcclTeamCreate", "HcclTeamChannelsCreate"):
             args[0] = 1 << 70  # never a live one: the other end would not come
         explain()
         try:
@@ -204,7 +205,8 @@ def test_wild_arguments(pool: Callable[[int], Pool], hcomm: ModuleType, seed: in
         assert type(ret) is int, (name, args, result)
         if ret:
             # A communicator that was suspended answers all of the data plane so, as HcclCommSuspend says.
-            assert ret in documented(name) | {1, 22}, (name, args, ret, explain())
+            known = documented(name) | {1, 22}
+            assert ret in known or name in PASSES_ON, (name, args, ret, explain())
             assert explain()
 
 

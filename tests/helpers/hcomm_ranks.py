@@ -20,7 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 SECONDS = 60.0
 WAIT = 30  # what no wait of a test that passes takes
 CPU, CPU_TS, AICPU_TS = hcomm.COMM_ENGINE_CPU, hcomm.COMM_ENGINE_CPU_TS, hcomm.COMM_ENGINE_AICPU_TS
-HCCS, ROCE = hcomm.COMM_PROTOCOL_HCCS, hcomm.COMM_PROTOCOL_ROCE
+HCCS, ROCE, UB_CTP = hcomm.COMM_PROTOCOL_HCCS, hcomm.COMM_PROTOCOL_ROCE, hcomm.COMM_PROTOCOL_UB_CTP
 
 
 def ok(result: Any) -> Any:
@@ -48,6 +48,30 @@ def descs(
     for desc, peer in zip(made, peers, strict=True):
         desc.remoteRank, desc.channelProtocol, desc.notifyNum = peer, protocol, notifies
     return made
+
+
+def team_desc(ranks: Sequence[int], own: int, **changed: Any) -> Any:
+    """Return the descriptor of a team of these ranks, as one of them passes it."""
+    made = hcomm.HcclTeamCreateDesc()
+    ok(hcomm.HcclTeamCreateDescInit(made))
+    made.rankIds, made.rankNum, made.selfRankId = list(ranks), len(ranks), own
+    made.requirement.barrierCount = made.channelCnt = 1
+    made.engine, made.notifyNum = CPU_TS, 2
+    return _with(made, changed)
+
+
+def team_channels(**changed: Any) -> Any:
+    """Return the descriptor of a team's channels, without a protocol."""
+    made = hcomm.HcclTeamCreateChannelsDesc()
+    ok(hcomm.HcclTeamCreateChannelsDescInit(made))
+    made.engine, made.notifyNum, made.channelCnt = CPU_TS, 2, 1
+    return _with(made, changed)
+
+
+def _with(struct: Any, changed: dict[str, Any]) -> Any:
+    for name, value in changed.items():
+        setattr(struct, name, value)
+    return struct
 
 
 class Rank:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from helpers.hcomm_team_tables import declare_teams
+
 BIG = 1 << 32
 _COMM = [("gone", 6), (4096, 6), (0, 2), (None, 2), ("thread", 6), (-1, 1), (1 << 64, 1)]
 _THREAD = [("comm", 6), (4096, 6), (0, 2), (1 << 64, 1)]
@@ -464,9 +466,13 @@ def _windows() -> None:
     _each(pointer, ("symmetric",), [(4096, 1), (1 << 64, 1)], 0)
     _each(pointer, ("symmetric", 0), [(2, 1), (BIG, 1), (1, 9)])
     _each("HcclCommSymWinDeregister", (), [("symmetric", 0), (0, 2), (4096, 6), ("comm", 6)])
+    _one(pointer, 0, "team window", 0, 1)
+    _one(pointer, 20, "silent window", 0, 1)
+    _one("HcclCommSymWinDeregister", 6, "team window")
 
 
 for _declare in (
     *(_communicators, _resources, _graph, _local, _remote, _signals, _basic, _collectives, _windows),
 ):
     _declare()
+declare_teams(_one, _each, _COMM)

@@ -8,7 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from helpers.hcomm_ranks import CPU, CPU_TS, ROCE, descs, in_threads, ok
+from helpers.hcomm_ranks import (
+    CPU,
+    CPU_TS,
+    HCCS,
+    ROCE,
+    UB_CTP,
+    descs,
+    in_threads,
+    ok,
+    team_channels,
+    team_desc,
+)
 from peerlane.dialects import acl, hcomm
 
 
@@ -55,12 +66,13 @@ class World:
         entry = {"device_id": "0", "rank_id": "0"}
         (folder / "table.json").write_text(json.dumps({"server_list": [{"device": [entry]}]}))
         pair = in_threads([lambda: self._channels(comm, 1), lambda: self._channels(other, 0)])
-        self.values["channel"], self.values["by card"] = pair[0]
+        self.values["channel"], self.values["by card"], _ = pair[0]
         there, _ = ok(hcomm.HcclChannelGetHcclBuffer(comm, self.values["channel"]))
         self.values |= {"there": there, "their end": there + size - 4}
         self.values["symmetric"] = ok(hcomm.HcclCommSymWinRegister(comm, self["stray"], 4096, 1))
         self._write_transfers()
         self._basic()
+        self._teams()
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
@@ -77,10 +89,83 @@ class World:
         ok(acl.rt.set_device(1 - peer))
         made = [
             ok(hcomm.HcclChannelAcquire(comm, engine, descs([peer], protocol=protocol, notifies=2), 1))[0]
-            for engine, protocol in ((CPU_TS, 0), (CPU, ROCE))
+            for engine, protocol in ((CPU_TS, 0), (CPU, ROCE), (CPU_TS, UB_CTP))
         ]
         ok(acl.rt.reset_device(1 - peer))
         return made
+
+    def _teams(self) -> None:
+        comm, other = self["comm"], self["other comm"]
+        for name, changed in {
+            "team desc": {},
+            "raw team desc": {"header": hcomm.CommAbiHeader()},
+            "no ranks": {"rankIds": None},
+            "few ranks": {"rankIds": [0]},
+            "odd ranks": {"rankIds": "01"},
+            "twice": {"rankIds": [0, 0]},
+            "far ranks": {"rankIds": [0, 2]},
+            "not there": {"rankIds": [1, 2]},
+            "one rank": {"rankNum": 1},
+            "many ranks": {"rankNum": 3},
+            "not this rank": {"selfRankId": 1},
+            "far layer": {"netLayer": 3},
+            "no protocol": {"protocol": 99},
+            "protocol of a plugin": {"protocol": 1000},
+            "by HCCS": {"protocol": 0},
+            "shared": {"isSharedQueue": 1},
+            "by kernels": {"engine": hcomm.COMM_ENGINE_AIV},
+            "in layer 1": {"netLayer": 1},
+            "odd needs": {"requirement": None},
+        }.items():
+            self.values[name] = team_desc([0, 1], 0, **{"protocol": UB_CTP, **changed})
+        for name, needs in {"signals": (1, 0, 1), "counters": (0, 1, 1), "no barrier": (0, 0, 0)}.items():
+            self.values[name] = team_desc([0, 1], 0)
+            self.values[name].requirement = hcomm.HcommTeamSyncMemRequirement(*needs)
+        self.values["other team desc"] = team_desc([0, 1], 1, protocol=UB_CTP)
+        team = self.values["team"] = ok(hcomm.HcclWorldTeamCreate(comm, team_desc([0, 1], 0)))
+        theirs = self.values["other team"] = ok(hcomm.HcclWorldTeamCreate(other, team_desc([0, 1], 1)))
+        self.values["sub team"] = ok(hcomm.HcclSubTeamCreate(team, team_desc([1, 0], 0)))
+        self.values["UB team"] = ok(hcomm.HcclWorldTeamCreate(comm, self["team desc"]))
+        self.values["far team"] = ok(hcomm.HcclWorldTeamCreate(comm, self["in layer 1"]))
+        self.values["team mem"] = hcomm.CommMem(0, ok(acl.rt.malloc(4096, 0)), 4096)
+        self.values["lsa"] = ok(hcomm.HcclTeamGetLsaTeam(comm))
+        for name, args in {
+            "mem without address": (0, 0, 64),
+            "mem without size": (0, self["stray"], 0),
+            "host mem": (1, self["stray"], 64),
+            "odd mem": (0, self["host"], 64),
+            "long mem": (0, self["stray"], 4097),
+        }.items():
+            self.values[name] = hcomm.CommMem(*args)
+        self.values["team window"] = ok(hcomm.HcclTeamWindowRegister(comm, team, self["team mem"], 0))
+        ok(acl.rt.set_device(1))
+        memory = hcomm.CommMem(0, ok(acl.rt.malloc(4096, 0)), 4096)
+        self.values["other team window"] = ok(hcomm.HcclTeamWindowRegister(other, theirs, memory, 0))
+        self.values["mem elsewhere"] = memory
+        ok(acl.rt.set_device(0))
+        self.values["team channels"] = team_channels()
+        in_threads(
+            [
+                lambda: ok(hcomm.HcclTeamChannelsCreate(comm, team, team_channels(protocol=HCCS))),
+                lambda: ok(hcomm.HcclTeamChannelsCreate(other, theirs, team_channels(protocol=HCCS))),
+            ]
+        )
+        self.values["silent window"] = ok(
+            hcomm.HcclTeamWindowRegister(comm, self["UB team"], self["team mem"], 0)
+        )
+        for name, changed in {
+            "raw team channels": {"header": hcomm.CommAbiHeader()},
+            "no channels": {"channelCnt": 0},
+            "many channels": {"channelCnt": 2},
+            "many notifies": {"notifyNum": 65},
+            "no engine": {"engine": -1},
+            "of kernels": {"engine": hcomm.COMM_ENGINE_AIV},
+            "of CCU": {"engine": hcomm.COMM_ENGINE_CCU},
+            "of another protocol": {"protocol": ROCE},
+            "of no protocol": {"protocol": 99},
+            "of a plugin": {"protocol": 1000},
+        }.items():
+            self.values[name] = team_channels(**changed)
 
     def _write_transfers(self) -> None:
         write = self["transfers"][0].transferInfo.write

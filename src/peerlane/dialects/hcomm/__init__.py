@@ -20,6 +20,7 @@ from peerlane.dialects.hcomm import _remote as _remote
 from peerlane.dialects.hcomm import _signals as _signals
 from peerlane.dialects.hcomm import _states as _states
 from peerlane.dialects.hcomm import _system as _system
+from peerlane.dialects.hcomm import _teams as _teams
 from peerlane.dialects.hcomm import _transfers as _transfers
 from peerlane.dialects.hcomm import _windows as _windows
 from peerlane.dialects.hcomm._enums import CONSTANTS as _CONSTANTS

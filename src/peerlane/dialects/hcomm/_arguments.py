@@ -125,6 +125,10 @@ TransferDescs = Annotated[
 Endpoints = Annotated[list[structs.EndpointDesc] | None, Parse(_structs(structs.EndpointDesc))]
 Links = Annotated[list[structs.CommLink] | None, Parse(_structs(structs.CommLink))]
 ThreadConfigs = Annotated[list[structs.ThreadConfig] | None, Parse(_structs(structs.ThreadConfig))]
+TeamDesc = Annotated[structs.HcclTeamCreateDesc | None, Parse(_struct(structs.HcclTeamCreateDesc))]
+TeamChannelsDesc = Annotated[
+    structs.HcclTeamCreateChannelsDesc | None, Parse(_struct(structs.HcclTeamCreateChannelsDesc))
+]
 SendRecvItems = Annotated[list[structs.HcclSendRecvItem] | None, Parse(_structs(structs.HcclSendRecvItem))]
 Handles = Annotated[list[int] | None, Parse(_numbers(64))]
 UInt64s = Annotated[list[int] | None, Parse(_numbers(64))]
@@ -156,6 +160,20 @@ def part(struct: Any, name: str, kind: type[_Struct]) -> _Struct:
             f"set its fields, or {name} to a {kind.__name__}",
         )
     return value
+
+
+def listed(struct: Any, name: str, count: int) -> list[int]:
+    """Return the numbers that a struct announces in a list: HCCL_E_PTR, HCCL_E_PARA."""
+    value = getattr(struct, name)
+    try:
+        found: list[int] = given(name, _numbers(32)(value), count)[:count]
+    except TypeError:
+        raise Refusal(
+            PARA,
+            f"{name} of {type(struct).__name__} is {value!r}, no list of integers",
+            f"set {name} to a list of integers",
+        ) from None
+    return found
 
 
 def field(struct: Any, name: str, *, bits: int = 32, signed: bool = False) -> int:

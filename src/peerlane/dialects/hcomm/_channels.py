@@ -40,7 +40,7 @@ class HcommChannel(Thing):
     remote : Regions
         The peer's memory that it reaches.
     own, imported : Regions
-        This rank's registered memory; the peer's that the program imported.
+        This rank's registered memory; the peer's that the program imported, or that windows reach.
     why : str
         Why it is not connected.
     """
@@ -174,15 +174,20 @@ def HcclChannelAcquire(
             PARA, "two descriptors are of one rank and protocol, which have one channel", "list each once"
         )
     counts = [field(each, "notifyNum") for each in channelDescs or ()]
-    if not found.acquiring.acquire(blocking=False):
+    acquire(found, dict(zip(keys, counts, strict=False)))
+    return [found.channels[key].handle for key in keys]
+
+
+def acquire(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
+    """Make those channels that there are not, each with so many notifies."""
+    if not comm.acquiring.acquire(blocking=False):
         raise Refusal(
-            AGAIN, f"another thread acquires channels of {found}", "acquire all channels in one thread"
+            AGAIN, f"another thread acquires channels of {comm}", "acquire all channels in one thread"
         )
     try:
-        _make(found, {key: counts[at] for at, key in enumerate(keys) if key not in found.channels})
+        _make(comm, {key: count for key, count in wanted.items() if key not in comm.channels})
     finally:
-        found.acquiring.release()
-    return [found.channels[key].handle for key in keys]
+        comm.acquiring.release()
 
 
 def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
@@ -202,7 +207,7 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
                 each.close()
             raise destroyed(comm)
         for key, neutral in zip(wanted, made, strict=True):
-            channel = HcommChannel(comm.context, comm, key[0], key[2], comm.regions, Regions({}))
+            channel = HcommChannel(comm.context, comm, key[0], key[2], comm.regions, comm.reached(key[1]))
             channel.connect(neutral)
             keep(channel)
             comm.channels[key] = channel
@@ -234,9 +239,14 @@ def _checked(comm: Comm, engine: int, desc: structs.HcclChannelDesc) -> tuple[in
             "set remoteRank to the rank at the other end",
         )
     refuse_protocol(protocol)
+    refuse_notifies(count)
+    return engine, rank, protocol
+
+
+def refuse_notifies(count: int) -> None:
+    """Refuse more notifies than a channel has: HCCL_E_PARA."""
     if count > _MOST_NOTIFIES:
         raise Refusal(PARA, f"notifyNum is {count:,}; the most is {_MOST_NOTIFIES}", "ask for fewer")
-    return engine, rank, protocol
 
 
 def refuse_protocol(protocol: int) -> None:
@@ -309,13 +319,16 @@ def HcclChannelGetHcclBuffer(comm: Handle, channel: Handle) -> tuple[int, int]:
 def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[structs.CommMem], list[str]]:
     """Return all memory of the other end that the channel reaches: number, CommMem of each, tag of each.
 
-    What the other end registered after it acquired the channel is not among them.
+    What the other end registered after it acquired the channel is not among them; windows are, as soon as a team made
+    them take effect.
 
     Gives: number, list of CommMem, list of tags
     Refuses: 2 NULL; 6 the communicator, the channel, or it is another communicator's
     Basis: D, S; C for the tags
     """
-    found = {tag: each for tag, each in _of(comm, channel).neutral.memories.items() if tag != _WINDOW}
+    link = _of(comm, channel)
+    found = {tag: each for tag, each in link.neutral.memories.items() if tag != _WINDOW}
+    found.update(link.imported.listed())
     return (
         len(found),
         [structs.CommMem(0, each.last_address, each.size) for each in found.values()],

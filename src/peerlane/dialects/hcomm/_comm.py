@@ -20,6 +20,7 @@ from peerlane.errors import Busy, Error
 
 if TYPE_CHECKING:
     from peerlane.dialects.hcomm._channels import HcommChannel
+    from peerlane.dialects.hcomm._teams import Team
     from peerlane.dialects.hcomm._threads import HcommThread
     from peerlane.dialects.hcomm._windows import Window
 
@@ -53,6 +54,7 @@ class Comm(Thing):
     windows : list of Window
     next_window : int
         The number of the next one.
+    teams : list of Team
     sides : dict
         By way and rank: a stream on which messages of batches go beside one another.
     owner : int or None
@@ -65,7 +67,7 @@ class Comm(Thing):
     __slots__ = (
         *("_busy", "_meeting", "acquiring", "buffer", "channels", "group", "guard", "memories", "notifies"),
         *("comm_name", "is_suspended", "made_of", "owner", "regions", "settings", "sides", "streams"),
-        *("next_window", "threads", "windows"),
+        *("_reached", "next_window", "teams", "threads", "windows"),
     )
 
     name = "communicator"
@@ -86,6 +88,8 @@ class Comm(Thing):
         self.sides: dict[tuple[bool, int], Stream] = {}
         self.windows: list[Window] = []
         self.next_window = 0
+        self.teams: list[Team] = []
+        self._reached: dict[int, Regions] = {}
         self.notifies = 0
         self.guard, self.acquiring = threading.RLock(), threading.Lock()
         self.owner: int | None = None
@@ -102,6 +106,11 @@ class Comm(Thing):
     def line(self) -> Any:
         """Where its ranks tell one another what they need."""
         return self._meeting.line
+
+    def reached(self, rank: int) -> Regions:
+        """Return a rank's parts of windows, as its channels reach them."""
+        with self.guard:
+            return self._reached.setdefault(rank, Regions({}))
 
     def hccl_buffer(self) -> Buffer:
         """Return the HcclBuffer, which is allocated when it is first needed (spec hcomm 2.3)."""
@@ -138,6 +147,7 @@ class Comm(Thing):
     def end(self) -> None:
         """Let go of everything; who waits in this process for the other ranks is told at once."""
         parts: list[Thing] = [*self.channels.values(), *self.threads, *self.windows]
+        parts += [part for team in self.teams for part in (team, *team.windows)]
         for part in parts:
             machine.drop(part, "HcclCommDestroy")
         with contextlib.ExitStack() as ends:

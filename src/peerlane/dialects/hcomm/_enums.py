@@ -255,6 +255,13 @@ class HcclDedicatedThreadType(enum.IntEnum):
     HCCL_DED_THREAD_TYPE_AICPU_ORDER_LAUNCH_DEVICE = 5
 
 
+class HcommTeamWindowFlag(enum.IntEnum):
+    """What a window of a team is."""
+
+    HCOMM_TEAM_WINDOW_FLAG_INVALID = -1
+    HCOMM_TEAM_WINDOW_FLAG_SYMMETRIC = 0
+
+
 class HcclConfig(enum.IntEnum):
     """What HcclSetConfig sets."""
 
@@ -294,7 +301,7 @@ ENUMS: tuple[type[enum.IntEnum], ...] = (
         ThreadType,
         ThreadResType,
     ),
-    *(HcclDedicatedThreadType, HcclConfig, HcclCommStatePhase, HcclSendRecvType),
+    *(HcclDedicatedThreadType, HcclConfig, HcclCommStatePhase, HcclSendRecvType, HcommTeamWindowFlag),
 )
 
 CONSTANTS: dict[str, int] = {
@@ -322,6 +329,11 @@ CONSTANTS: dict[str, int] = {
     "HCOMM_CHANNEL_MAGIC_WORD": 0x0FCF0F0F,
     "HCOMM_CHANNEL_VERSION": 4,
     "HCOMM_CHANNEL_NAME_MAX_LEN": 191,
+    "HCCL_TEAM_CREATE_DESC_MAGIC_WORD": 0x0FCF0F14,
+    "HCCL_TEAM_CREATE_DESC_VERSION": 2,
+    "HCCL_TEAM_CREATE_CHANNELS_DESC_MAGIC_WORD": 0x0FCF0F15,
+    "HCCL_TEAM_CREATE_CHANNELS_DESC_VERSION": 1,
+    "HCCL_CHANNEL_CONFIG_SHARED_QUEUE_TAG_MAX_LEN": 255,
     "COMM_LINK_MAGIC_WORD": 0x0F0E0F0F,
     "COMM_LINK_VERSION": 1,
 }

@@ -112,13 +112,18 @@ def HcclRankGraphGetLinks(
     ends = [_device(found, each) for each in (srcRank, dstRank)]
     if srcRank == dstRank:
         return [], 0
-    is_near = ends[0] is ends[1] or ends[0].can_access(ends[1])
-    protocol = CommProtocol.COMM_PROTOCOL_HCCS if is_near else CommProtocol.COMM_PROTOCOL_PCIE
+    protocol = protocol_between(*ends)
     link = structs.CommLink()
     initialise([link])
-    link.srcEndpointDesc, link.dstEndpointDesc = (endpoint_of(each, int(protocol)) for each in ends)
-    link.linkAttr.linkProtocol = int(protocol)
+    link.srcEndpointDesc, link.dstEndpointDesc = (endpoint_of(each, protocol) for each in ends)
+    link.linkAttr.linkProtocol = protocol
     return [link], 1
+
+
+def protocol_between(one: Device, other: Device) -> int:
+    """Return what two devices speak."""
+    is_near = one is other or one.can_access(other)
+    return int(CommProtocol.COMM_PROTOCOL_HCCS if is_near else CommProtocol.COMM_PROTOCOL_PCIE)
 
 
 def _device(comm: Comm, rank: int) -> Device:

@@ -10,7 +10,10 @@ from peerlane.dialects.hcomm._codes import NOT_SUPPORT
 from peerlane.dialects.hcomm._state import hcomm
 
 _RECORDING = "kernels on a device record tasks and repeat them, and there are no kernels"
-_TEAMS = "teams are not built yet; HcclCreateSubCommConfig and channels serve several ranks"
+_TEAMS = (
+    "these fill tables on the device that kernels read, and there are no kernels; HcclWorldTeamCreate, "
+    "HcclSubTeamCreate and HcclTeamChannelsCreate make teams"
+)
 _SHARED_QUEUES = "queues are shared by channels of engine AIV only, and there are none"
 _KERNELS = "engines AIV and CCU run kernels, which no virtual device does"
 _NICS = "a virtual machine has no network cards that could be changed"
@@ -31,9 +34,7 @@ REFUSED: Mapping[str, str] = MappingProxyType(
         ),
         **dict.fromkeys(
             (
-                *("HcclTeamCreateDescInit", "HcclTeamCreate", "HcclWorldTeamCreate", "HcclSubTeamCreate"),
-                *("HcclTeamDestroy", "HcclTeamWindowRegister", "HcclTeamWindowDeregister"),
-                *("HcclTeamChannelsCreate", "HcommTeamCreateDescInit", "HcommTeamBindChannelsDescInit"),
+                *("HcommTeamCreateDescInit", "HcommTeamBindChannelsDescInit"),
                 *("HcommTeamWindowDescInit", "HcommTeamBindSyncMemDescInit", "HcommTeamCreate"),
                 *("HcommTeamDestroy", "HcommTeamWindowRegister", "HcommTeamWindowDeregister"),
                 *("HcommTeamBindChannels", "HcommTeamBindRemoteSyncMem", "HcommTeamWindowBindRemoteMems"),

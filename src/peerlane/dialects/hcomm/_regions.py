@@ -45,6 +45,10 @@ class Regions:
         self.parts.clear()
         self.places.clear()
 
+    def listed(self) -> dict[str, Buffer]:
+        """Return these memories by tag."""
+        return {tag: memory for _, _, tag, memory in self._found}
+
     def part(self, address: int, nbytes: int) -> Buffer | None:
         """Return the bytes at an address, if they lie in one of these memories as a whole."""
         known = self.parts.get((address, nbytes))

@@ -21,7 +21,10 @@ from peerlane.errors import Error
 _Kind = TypeVar("_Kind", bound=Thing)
 _LIKE_AN_ADDRESS = 1 << 32
 _HANDLES = frozenset(
-    ["comm", "thread", "channel", "stream", "dstThread", "endpointHandle", "memHandle", "winHandle"]
+    [
+        *("comm", "thread", "channel", "stream", "dstThread", "endpointHandle", "memHandle", "winHandle"),
+        *("worldTeam", "team", "window"),
+    ]
 )
 _MAKERS = {
     "communicator": "HcclCommInitRootInfo",
@@ -29,6 +32,8 @@ _MAKERS = {
     "channel": "HcclChannelAcquire",
     "endpoint": "HcommEndpointCreate",
     "symmetric window": "HcclCommSymWinRegister",
+    "team": "HcclWorldTeamCreate, HcclSubTeamCreate or HcclTeamCreate",
+    "team window": "HcclTeamWindowRegister",
 }
 
 messages = Messages()

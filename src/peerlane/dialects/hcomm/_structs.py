@@ -279,12 +279,55 @@ class HcclSendRecvItem:
     remoteRank: int = 0
 
 
+@dataclass(slots=True)
+class HcommTeamSyncMemRequirement:
+    """How much memory a team's kernels synchronize by; ``barrierCount`` is at least 1, the others are 0."""
+
+    signalCount: int = 0
+    counterCount: int = 0
+    barrierCount: int = 0
+    reserved: bytes = b"\0" * 20
+
+
+@dataclass(slots=True)
+class HcclTeamCreateDesc:
+    """A team; HcclTeamCreateDescInit must have filled it.  From ``engine`` on, HcclTeamCreate alone reads it."""
+
+    header: CommAbiHeader = field(default_factory=CommAbiHeader)
+    rankIds: list[int] | None = None
+    rankNum: int = 0
+    selfRankId: int = 0
+    netLayer: int = 0
+    protocol: int = 0
+    requirement: HcommTeamSyncMemRequirement = field(default_factory=HcommTeamSyncMemRequirement)
+    engine: int = 0
+    notifyNum: int = 0
+    channelCnt: int = 0
+    isSharedQueue: int = 0
+    sharedQueueTag: str = ""
+    reserved: bytes = b"\0" * 32
+
+
+@dataclass(slots=True)
+class HcclTeamCreateChannelsDesc:
+    """The channels of a team; HcclTeamCreateChannelsDescInit must have filled it."""
+
+    header: CommAbiHeader = field(default_factory=CommAbiHeader)
+    engine: int = 0
+    notifyNum: int = 0
+    protocol: int = 0
+    channelCnt: int = 0
+    reserved: bytes = b"\0" * 16
+
+
 #: sizeof() in C.
 CHANNEL_DESC_BYTES, HCOMM_CHANNEL_DESC_BYTES, CONFIG_BYTES, LINK_BYTES = 496, 360, 2248, 464
+TEAM_DESC_BYTES, TEAM_CHANNELS_DESC_BYTES = 376, 48
 
 STRUCTS: tuple[type, ...] = (
     *(CommAbiHeader, CommAddr, EndpointLoc, EndpointDesc, HcclChannelDesc, HcommChannelDesc, CommMem),
     *(CommLink, HcclCommConfig, ThreadConfig, HcommBatchTransferDesc, HcommTransferInfo, HcclSendRecvItem),
+    *(HcommTeamSyncMemRequirement, HcclTeamCreateDesc, HcclTeamCreateChannelsDesc),
 )
 
 _BYTES_OF = {"tc": 1, "sl": 1, "pathMode": 1}
@@ -305,6 +348,13 @@ def fill(struct: Any) -> None:
             fill(getattr(struct, each.name))
         else:
             setattr(struct, each.name, value)  # a pointer, which no program may follow
+
+
+def reset(struct: Any) -> None:
+    """Make a struct what a new one is."""
+    fresh = type(struct)()
+    for each in fields(fresh):
+        setattr(struct, each.name, getattr(fresh, each.name))
 
 
 def reset_endpoint(endpoint: EndpointDesc) -> None:

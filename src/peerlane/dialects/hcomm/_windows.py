@@ -19,6 +19,8 @@ from peerlane.dialects.hcomm._state import hcomm, thing
 from peerlane.errors import Error
 
 _FLAGS = (0, 1)
+#: What ranks of this process have in windows, by what tells them on the line.
+_offered: dict[str, Buffer] = {}
 
 
 class Window(Thing):
@@ -27,22 +29,24 @@ class Window(Thing):
     Attributes
     ----------
     comm : Comm
-    number : int
-        The n-th window of a rank is one with the n-th of the others.
+    tag : str
+        The same in all ranks, and no other window's.
     memory : Buffer
     """
 
-    __slots__ = ("_handle", "_lock", "_peers", "comm", "memory", "number")
+    __slots__ = ("_finding", "_handle", "_is_over", "_lock", "_peers", "_reached", "comm", "memory", "tag")
 
     name = "symmetric window"
     is_counted = False
 
-    def __init__(self, comm: Comm, number: int, whole: Buffer) -> None:
+    def __init__(self, comm: Comm, key: str, whole: Buffer) -> None:
         super().__init__(comm.context)
-        self.comm, self.number, self.memory = comm, number, whole
-        self._peers: dict[int, tuple[int, Buffer | None]] = {}  # address, and what it was opened as
-        self._lock = threading.Lock()
+        self.comm, self.tag, self.memory = comm, f"window/{comm.key}/{key}", whole
+        self._peers: dict[int, tuple[Buffer, bool]] = {}  # by rank: its memory, and whether it was opened
+        self._reached: set[int] = set()
+        self._lock, self._finding = threading.Lock(), threading.Lock()
         self._handle: Handle | None = None
+        self._is_over = False
 
     def offer(self) -> None:
         """Let the other ranks find this one's memory."""
@@ -52,28 +56,58 @@ class Window(Thing):
         if pids:
             self._handle = self.memory.export(allow=sorted(pids))
             text = bytes(self._handle).decode()
-        self.comm.line.put(
-            self._key(group.rank), json.dumps([self.memory.address, self.memory.size, text]).encode()
-        )
+        _offered[self._key(group.rank)] = self.memory
+        self.comm.line.put(self._key(group.rank), json.dumps([self.memory.size, text]).encode())
 
     def _key(self, rank: int) -> str:
-        return f"window/{self.comm.key}/{self.number}/{rank}"
+        return f"{self.tag}/{rank}"
 
     def of(self, rank: int) -> int:
         """Return the address at which this process has a rank's memory: HCCL_E_PARA if it has another size."""
-        group = self.comm.group
-        if rank == group.rank:
-            return self.memory.address
+        return self._part(rank).address
+
+    def reach(self, rank: int) -> bool:
+        """Let the channels to a rank reach its memory, from this rank's; tell whether they did not before."""
+        theirs = self._part(rank)
         with self._lock:
+            self._refuse_over()
+            if rank in self._reached:
+                return False
+            if not self._reached:
+                self.comm.regions.add(self.tag, self.memory)
+            self._reached.add(rank)
+            self.comm.reached(rank).add(self.tag, theirs)
+        self.comm.line.put(f"{self._key(self.comm.group.rank)}/{rank}", b"1")
+        return True
+
+    def meet(self, rank: int) -> None:
+        """Wait until a rank reaches this one's memory: nobody ends a window that another is about to open."""
+        with self.comm.working():
+            key = f"{self._key(rank)}/{self.comm.group.rank}"
+            self.comm.line.get(key, timeout=self.comm.settings.connect_timeout)
+
+    def _part(self, rank: int) -> Buffer:
+        if rank == self.comm.group.rank:
+            return self.memory
+        with self._finding:  # never what end() takes: who ends it must not wait for another rank
             if rank not in self._peers:
-                self._peers[rank] = self._found(rank)
+                found = self._found(rank)
+                with self._lock:
+                    if self._is_over and found[1]:
+                        found[0].close()
+                    self._refuse_over()
+                    self._peers[rank] = found
             return self._peers[rank][0]
 
-    def _found(self, rank: int) -> tuple[int, Buffer | None]:
+    def _refuse_over(self) -> None:
+        if self._is_over:
+            raise Refusal(NOT_FOUND, f"{self} was ended meanwhile", "end it when nobody uses it any more")
+
+    def _found(self, rank: int) -> tuple[Buffer, bool]:
         group, seconds = self.comm.group, self.comm.settings.connect_timeout
         with self.comm.working():
             said = self.comm.line.get(self._key(rank), timeout=seconds)
-        address, size, text = json.loads(said)
+        size, text = json.loads(said)
         if size != self.memory.size:
             raise Refusal(
                 PARA,
@@ -81,19 +115,31 @@ class Window(Thing):
                 "register memory of one size in all ranks, in one order",
             )
         if group.members[rank].pid == group.members[group.rank].pid:
-            return int(address), None
-        opened = Buffer.open(text, timeout=seconds)
-        return opened.address, opened
+            theirs = _offered.get(self._key(rank))
+            if theirs is None:
+                raise Refusal(
+                    NOT_FOUND, f"rank {rank} has ended this window", "end it when nobody uses it any more"
+                )
+            return theirs, False
+        return Buffer.open(text, timeout=seconds), True
 
     def end(self) -> None:
         """Let go of the others' memory; theirs of this one's lives until they let go."""
-        peers, self._peers = self._peers, {}
+        with self._lock:
+            self._is_over = True
+            peers, self._peers = self._peers, {}
+            reached, self._reached = self._reached, set()
+        _offered.pop(self._key(self.comm.group.rank), None)
+        for rank in reached:
+            self.comm.reached(rank).remove(self.tag)
+        if reached:
+            self.comm.regions.remove(self.tag)
         with contextlib.ExitStack() as ends:
             if self._handle is not None:
                 ends.callback(self._handle.close)
-            for _, opened in peers.values():
-                if opened is not None:
-                    ends.callback(opened.close)
+            for theirs, is_opened in peers.values():
+                if is_opened:
+                    ends.callback(theirs.close)
 
     def abandon(self) -> None:
         """As :meth:`end`; nobody is told of failures."""
@@ -120,7 +166,7 @@ def HcclCommSymWinRegister(comm: Number, addr: Pointer, size: UInt64, flag: UInt
         )
     whole = memory(found, "addr", addr, size)
     with found.guard:
-        made = Window(found, found.next_window, whole)
+        made = Window(found, str(found.next_window), whole)
         made.offer()
         handle = keep(made)
         found.next_window += 1
@@ -166,12 +212,16 @@ def HcclCommSymWinGet(comm: Number, ptr: Pointer, size: UInt64) -> tuple[int, in
 def HcclSymWinGetPeerPointer(winHandle: Number, offset: UInt64, peerRank: UInt32) -> int:
     """Return where this process has a byte of a rank's part of a window; it waits until that rank has registered it.
 
+    A team's window is taken too, for the ranks that its channels reach.
+
     Gives: address
-    Refuses: 2 NULL; 6 no window; 1 no rank, `offset` beyond the window, another size there; 9 the rank did not
-        register it within HCCL_CONNECT_TIMEOUT; 21 it died; 19 it cannot be opened
-    Basis: D; C for the codes, and for the wait
+    Refuses: 2 NULL; 6 no window, that rank has ended it; 1 no rank, `offset` beyond the window, another size there; 9
+        the rank did not register it within HCCL_CONNECT_TIMEOUT; 21 it died; 19 it cannot be opened; 20 a team's, and
+        HcclTeamChannelsCreate was not called since it was registered
+    Basis: D; C for the codes, for the wait, and for teams
     """
-    found = thing(winHandle, Window)
+    found = machine.things.get(winHandle)
+    found = thing(winHandle, type(found) if isinstance(found, Window) else Window)
     size = found.comm.group.size
     if peerRank >= size or offset >= found.memory.size:
         raise Refusal(

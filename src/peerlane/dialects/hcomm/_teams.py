@@ -1,0 +1,473 @@
+"""``hcomm``: teams, some ranks of a communicator with their channels and windows (spec hcomm 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from peerlane import Buffer
+from peerlane.dialects._call import Refusal
+from peerlane.dialects._machine import Thing
+from peerlane.dialects.acl._state import machine
+from peerlane.dialects.hcomm import _structs as structs
+from peerlane.dialects.hcomm._arguments import (
+    Handle,
+    Mem,
+    TeamChannelsDesc,
+    TeamDesc,
+    UInt32,
+    field,
+    given,
+    listed,
+    part,
+)
+from peerlane.dialects.hcomm._channels import acquire, refuse_notifies, refuse_protocol
+from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA, PTR
+from peerlane.dialects.hcomm._comm import Comm, comm_of, keep, refuse_suspended
+from peerlane.dialects.hcomm._elements import memory
+from peerlane.dialects.hcomm._enums import CONSTANTS, CommEngine, CommMemType, CommProtocol
+from peerlane.dialects.hcomm._meeting import digest_of, next_use
+from peerlane.dialects.hcomm._rank_graph import protocol_between
+from peerlane.dialects.hcomm._state import hcomm, thing
+from peerlane.dialects.hcomm._threads import refuse_engine
+from peerlane.dialects.hcomm._windows import Window
+
+_LAYERS = 3
+_NO_PROTOCOL = int(CommProtocol.COMM_PROTOCOL_RESERVED)
+#: What the vendor's HcclTeamCreate takes.
+_URMA = frozenset(
+    int(each)
+    for each in (
+        *(CommProtocol.COMM_PROTOCOL_UB_CTP, CommProtocol.COMM_PROTOCOL_UBC_TP),
+        *(CommProtocol.COMM_PROTOCOL_UBOE, CommProtocol.COMM_PROTOCOL_UB_RTP),
+    )
+)
+
+
+class TeamWindow(Window):
+    """A symmetric window of a team.
+
+    Attributes
+    ----------
+    team : Team
+    """
+
+    __slots__ = ("team",)
+
+    name = "team window"
+
+    def __init__(self, team: Team, whole: Buffer) -> None:
+        super().__init__(team.comm, f"{team.key}.{team.next_window}", whole)
+        self.team = team
+
+    def of(self, rank: int) -> int:
+        """Return the address of a rank's memory: HCCL_E_AGAIN before it takes effect for that rank."""
+        if rank != self.comm.group.rank and rank not in self._reached:
+            raise Refusal(
+                AGAIN,
+                f"{self} does not reach rank {rank}; windows take effect when the channels of a team are made",
+                "call HcclTeamChannelsCreate, with a team of that rank, after HcclTeamWindowRegister",
+            )
+        return super().of(rank)
+
+
+class Team(Thing):
+    """Some ranks of a communicator, this one among them.
+
+    Attributes
+    ----------
+    comm : Comm
+    world : Team or None
+        Whose members those of a sub team are; a world team has none.
+    ranks : list of int
+        By member.
+    key : str
+        The same in all of its ranks, and no other team's.
+    layer, protocol : int
+        Of its channels.
+    is_lsa : bool
+        Whether it is the communicator's own.
+    windows : list of TeamWindow
+    next_window : int
+        The number of the next one.
+    """
+
+    __slots__ = ("comm", "is_lsa", "key", "layer", "next_window", "protocol", "ranks", "windows", "world")
+
+    name = "team"
+    is_counted = False
+    is_given = False
+
+    def __init__(self, comm: Comm, world: Team | None, ranks: list[int], layer: int, protocol: int) -> None:
+        super().__init__(comm.context)
+        self.comm, self.world, self.ranks, self.layer, self.protocol = comm, world, ranks, layer, protocol
+        self.key: str = ""
+        self.is_lsa = False
+        self.windows: list[TeamWindow] = []
+        self.next_window: int = 0
+
+    @property
+    def peers(self) -> list[int]:
+        """The ranks of the other members."""
+        return [each for each in self.ranks if each != self.comm.group.rank]
+
+    @property
+    def subs(self) -> list[Team]:
+        """The teams made of it."""
+        return [each for each in self.comm.teams if each.world is self]
+
+    def give(self) -> int:
+        """Give it out by its number."""
+        comm, world = self.comm, self.world
+        with comm.guard:
+            if world is not None:
+                team_of(world.handle)  # which may have ended meanwhile, with all its sub teams
+            handle = keep(self)
+            comm.teams.append(self)
+            kind = world.key if world else "lsa" if self.is_lsa else ""
+            said = f"{comm.key}.{kind}.{self.ranks}"
+            self.key = digest_of(f"{said}.{next_use(f'{said}.{comm.group.rank}')}".encode())
+        return handle
+
+
+def team_of(handle: int, *, world: bool = False, comm: Comm | None = None) -> Team:
+    """Return the team that a handle means: HCCL_E_PARA for a sub team, and for another communicator's."""
+    found = thing(handle, Team)
+    if world and found.world is not None:
+        raise Refusal(PARA, f"{found} is a sub team", "pass what HcclWorldTeamCreate returned")
+    if comm is not None and found.comm is not comm:
+        raise Refusal(PARA, f"{found} is not of {comm}", "pass the communicator that the team was made of")
+    return found
+
+
+@hcomm.call("hcomm.HcclTeamCreateDescInit")
+def HcclTeamCreateDescInit(desc: TeamDesc) -> None:
+    """Fill a descriptor: the header, no ranks, layer 0, no protocol and engine, the rest 0.
+
+    It is the struct of version 2; ``HcclWorldTeamCreate`` and ``HcclSubTeamCreate`` read what version 1 had.
+
+    Refuses: 2 NULL
+    Basis: S
+    """
+    wanted: structs.HcclTeamCreateDesc = given("desc", desc)
+    structs.reset(wanted)
+    wanted.header = _header("CREATE_DESC", structs.TEAM_DESC_BYTES)
+    wanted.requirement.reserved = b"\xff" * len(wanted.requirement.reserved)
+    wanted.protocol, wanted.engine = _NO_PROTOCOL, int(CommEngine.COMM_ENGINE_RESERVED)
+
+
+@hcomm.call("hcomm.HcclTeamCreateChannelsDescInit")
+def HcclTeamCreateChannelsDescInit(desc: TeamChannelsDesc) -> None:
+    """Fill a descriptor: the header, no engine and protocol, no notifies, no channels.
+
+    Refuses: 2 NULL
+    Basis: S
+    """
+    wanted: structs.HcclTeamCreateChannelsDesc = given("desc", desc)
+    structs.reset(wanted)
+    wanted.header = _header("CREATE_CHANNELS_DESC", structs.TEAM_CHANNELS_DESC_BYTES)
+    wanted.protocol, wanted.engine = _NO_PROTOCOL, int(CommEngine.COMM_ENGINE_RESERVED)
+
+
+def _header(kind: str, size: int) -> structs.CommAbiHeader:
+    return structs.header(
+        CONSTANTS[f"HCCL_TEAM_{kind}_VERSION"], CONSTANTS[f"HCCL_TEAM_{kind}_MAGIC_WORD"], size
+    )
+
+
+def _refuse_raw(desc: structs.HcclTeamCreateDesc | structs.HcclTeamCreateChannelsDesc, kind: str) -> None:
+    if getattr(desc.header, "magicWord", None) != CONSTANTS[f"HCCL_TEAM_{kind}_MAGIC_WORD"]:
+        name = type(desc).__name__
+        raise Refusal(PARA, f"the {name} is not initialised", f"call {name}Init first")
+
+
+def _planned(comm: Comm, world: Team | None, desc: structs.HcclTeamCreateDesc | None) -> Team:
+    """Return the team of a descriptor, which nobody has a number of."""
+    wanted: structs.HcclTeamCreateDesc = given("desc", desc)
+    _refuse_raw(wanted, "CREATE_DESC")
+    count, known = field(wanted, "rankNum"), world.ranks if world else range(comm.group.size)
+    if not 2 <= count <= len(known):
+        raise Refusal(
+            PARA,
+            f"rankNum is {count:,}; a team has 2 to {len(known)} ranks here",
+            "list the ranks of the team",
+        )
+    ranks = listed(wanted, "rankIds", count)
+    needs = part(wanted, "requirement", structs.HcommTeamSyncMemRequirement)
+    counts = [field(needs, f"{each}Count") for each in ("signal", "counter", "barrier")]
+    if counts[0] or counts[1] or not counts[2]:
+        raise Refusal(
+            PARA,
+            "requirement asks for {} signals, {} counters and {} barriers; valid are 0, 0, and 1 or more".format(
+                *counts
+            ),
+            "set barrierCount to 1",
+        )
+    layer, protocol = field(wanted, "netLayer"), field(wanted, "protocol", signed=True)
+    if layer >= _LAYERS:
+        raise Refusal(PARA, f"netLayer is {layer:,}; valid are 0 to {_LAYERS - 1}", "set it to 0")
+    if protocol != _NO_PROTOCOL:
+        refuse_protocol(protocol)
+    own = field(wanted, "selfRankId")
+    if own not in ranks:
+        raise Refusal(NOT_FOUND, f"selfRankId {own:,} is not in rankIds {ranks[:16]}", "list this rank too")
+    if own != comm.group.rank or len(set(ranks)) < count or not set(ranks) <= set(known):
+        raise Refusal(
+            PARA,
+            f"rankIds is {ranks[:16]}, selfRankId {own}; valid are {list(known)[:16]}, each once, and this rank is "
+            f"{comm.group.rank}",
+            "list ranks of the communicator, or of the world team for a sub team",
+        )
+    return Team(comm, world, ranks, layer, protocol)
+
+
+@hcomm.call("hcomm.HcclWorldTeamCreate", out=1)
+def HcclWorldTeamCreate(comm: Handle, desc: TeamDesc) -> int:
+    """Make a team of ranks of a communicator, of all or of some; it waits for nobody.
+
+    The ranks make it in one order among teams of the same ranks.  It ends with the communicator at the latest.  Of
+    ``requirement``, no memory is made: kernels synchronize by it, and there are none.
+
+    Gives: worldTeam
+    Refuses: 2 NULL, `rankIds` NULL; 6 the communicator, `selfRankId` is not in `rankIds`; 1 not initialised, fewer
+        than 2 ranks or more than there are, a rank twice, `selfRankId` is not this rank, `netLayer` above 2,
+        `signalCount` or `counterCount` but 0, `barrierCount` 0, protocol; 5 protocols of plugins
+    Basis: D, S; C for ranks twice, and protocols
+    """
+    return _planned(comm_of(comm), None, desc).give()
+
+
+@hcomm.call("hcomm.HcclSubTeamCreate", out=1)
+def HcclSubTeamCreate(worldTeam: Handle, desc: TeamDesc) -> int:
+    """Make a team of some ranks of a world team, whose windows it has too; it waits for nobody.
+
+    Gives: team
+    Refuses: 6 the team; 1 a sub team, ranks that are not of the world team; as `HcclWorldTeamCreate`
+    Basis: D, S; C for ranks twice, and protocols
+    """
+    world = team_of(worldTeam, world=True)
+    return _planned(world.comm, world, desc).give()
+
+
+@hcomm.call("hcomm.HcclTeamDestroy")
+def HcclTeamDestroy(team: Handle) -> None:
+    """End a team: a world team with its sub teams and windows.  Its channels are the communicator's, and stay.
+
+    Refuses: 2 NULL; 6 no team; 1 the communicator's own, of HcclTeamGetLsaTeam
+    Basis: D, S; C for 6, and the channels
+    """
+    found = team_of(team)
+    if found.is_lsa:
+        raise Refusal(PARA, f"{found} is the communicator's own", "it ends with HcclCommDestroy")
+    with found.comm.guard:
+        if not machine.drop(found, "HcclTeamDestroy"):
+            team_of(team)  # somebody else was quicker
+        ended: list[Thing] = [*found.subs, *found.windows]
+        for each in ended:
+            machine.drop(each, "HcclTeamDestroy")
+        found.comm.teams = [each for each in found.comm.teams if found not in (each, each.world)]
+    for window in found.windows:
+        window.end()
+
+
+@hcomm.call("hcomm.HcclTeamWindowRegister", out=1)
+def HcclTeamWindowRegister(comm: Handle, worldTeam: Handle, localMem: Mem, flag: UInt32) -> int:
+    """Make memory of this rank its part of a window of a team; all ranks do it in one order, with one size.
+
+    The others' parts are reached from ``HcclTeamChannelsCreate`` on.  For memory inside a window of this team it
+    returns that window.
+
+    Gives: window
+    Refuses: 2 NULL, `addr` NULL; 6 the communicator, the team, memory that acl has not given out; 1 a sub team,
+        another communicator's, `flag` but 0, type but DEVICE, `size` 0, memory of another device; 5 memory of several
+        blocks; 20 a host view of it lives; 22 suspended
+    Basis: D, S; C for 5, 6, 20, 22, and for one size
+    """
+    found = comm_of(comm)
+    parent = team_of(worldTeam, world=True, comm=found)
+    refuse_suspended(found)
+    wanted: structs.CommMem = given("localMem", localMem)
+    kind, address = field(wanted, "type", signed=True), field(wanted, "addr", bits=64)
+    size = field(wanted, "size", bits=64)
+    if flag or kind != CommMemType.COMM_MEM_TYPE_DEVICE:
+        raise Refusal(PARA, f"flag is {flag}, type of the CommMem {kind}", "pass 0, and COMM_MEM_TYPE_DEVICE")
+    if not address:
+        raise Refusal(PTR, "addr of the CommMem is NULL", "pass the address of device memory")
+    if not size:
+        raise Refusal(PARA, "size of the CommMem is 0", "pass the bytes of the memory")
+    with found.guard:
+        team_of(worldTeam)  # which may have ended meanwhile, with all its windows
+        for each in parent.windows:
+            if 0 <= address - each.memory.address <= each.memory.size - size:
+                return each.handle
+        made = TeamWindow(parent, memory(found, "addr", address, size))
+        made.offer()
+        handle = keep(made)
+        parent.next_window += 1
+        parent.windows.append(made)
+    return handle
+
+
+@hcomm.call("hcomm.HcclTeamWindowDeregister")
+def HcclTeamWindowDeregister(worldTeam: Handle, window: Handle) -> None:
+    """End this rank's hold on a window: channels do not reach the others' parts any more.
+
+    Refuses: 2 NULL; 6 no team, no window; 1 another team's
+    Basis: D; C for the codes
+    """
+    parent, found = team_of(worldTeam), thing(window, TeamWindow)
+    if found.team is not (parent.world or parent):
+        raise Refusal(PARA, f"{found} is not of {parent}", "pass the team that it was registered with")
+    with found.comm.guard:
+        if not machine.drop(found, "HcclTeamWindowDeregister"):
+            thing(window, TeamWindow)  # somebody else was quicker
+        found.team.windows.remove(found)
+    found.end()
+
+
+@hcomm.call("hcomm.HcclTeamChannelsCreate")
+def HcclTeamChannelsCreate(comm: Handle, team: Handle, desc: TeamChannelsDesc) -> None:
+    """Make channels to the other members, which call it too, and let all channels to them reach the team's windows.
+
+    The channels are those of ``HcclChannelAcquire``: one for each engine, rank and protocol, which
+    ``HcclChannelQuery`` returns; ``HcclChannelGetRemoteMems`` lists the windows.  Without a protocol, the team's
+    counts, else that of ``HcclRankGraphGetLinks``.  It may be called again, after further windows were registered.
+
+    Refuses: 2 NULL; 6 the communicator, the team, `netLayer` of the team but 0, or it was destroyed meanwhile, a rank
+        has ended a window; 1 another communicator's team, not initialised, `channelCnt` 0, above 64 notifies, no
+        engine, another protocol than the team's, windows of other sizes; 5 engines but CPU, CPU_TS and AICPU_TS,
+        `channelCnt` above 1, protocols of plugins; 9 a member did not come, or did not register a window; 19 it
+        cannot be opened; 20 another thread acquires; 21 a member died; 24 no room for the HcclBuffer
+    Basis: D, S; C for all engines but AIV, and the codes 5, 9, 19, 20, 21, 24
+    """
+    found = comm_of(comm)
+    joined = team_of(team, comm=found)
+    wanted: structs.HcclTeamCreateChannelsDesc = given("desc", desc)
+    _refuse_raw(wanted, "CREATE_CHANNELS_DESC")
+    _connect(joined, wanted)
+    _take_effect(joined, (joined.world or joined).windows)
+
+
+def _take_effect(team: Team, windows: Sequence[Window]) -> None:
+    fresh = [(each, peer) for each in tuple(windows) for peer in team.peers if each.reach(peer)]
+    for window, peer in fresh:
+        window.meet(peer)
+
+
+def _connect(team: Team, desc: structs.HcclTeamCreateDesc | structs.HcclTeamCreateChannelsDesc) -> None:
+    engine, protocol = (field(desc, each, signed=True) for each in ("engine", "protocol"))
+    notifies, count = field(desc, "notifyNum"), field(desc, "channelCnt")
+    if not count:
+        raise Refusal(PARA, "channelCnt is 0", "set it to 1")
+    refuse_engine(engine, cpu=True)
+    refuse_notifies(notifies)
+    if count > 1:
+        raise Refusal(
+            NOT_SUPPORT,
+            f"channelCnt is {count:,}; two ranks have one channel for each engine and protocol here, and kernels "
+            "alone can tell several apart",
+            "set it to 1",
+        )
+    if protocol == _NO_PROTOCOL:
+        protocol = team.protocol
+    else:
+        refuse_protocol(protocol)
+    if team.protocol not in (_NO_PROTOCOL, protocol):
+        raise Refusal(
+            PARA, f"protocol is {protocol}, and that of {team} {team.protocol}", "a team has one protocol"
+        )
+    if team.layer:
+        raise Refusal(
+            NOT_FOUND,
+            f"no links are in netLayer {team.layer} of {team}: a node is one server, which is layer 0",
+            "make the team with netLayer 0",
+        )
+    members, own = team.comm.group.members, team.comm.group.device
+    acquire(
+        team.comm,
+        {
+            (
+                engine,
+                peer,
+                protocol if protocol >= 0 else protocol_between(own, members[peer].device),
+            ): notifies
+            for peer in team.peers
+        },
+    )
+
+
+@hcomm.call("hcomm.HcclTeamCreate", out=1)
+def HcclTeamCreate(comm: Handle, desc: TeamDesc) -> int:
+    """Make a team with its channels, as newer versions do; its members call it, and wait for one another.
+
+    All channels to them reach the symmetric windows of the communicator, which all have registered in one order.
+
+    Gives: team
+    Refuses: as `HcclWorldTeamCreate`; as `HcclTeamChannelsCreate`; 1 protocols but UB_CTP, UBC_TP, UBOE and UB_RTP; 5
+        shared queues
+    Basis: D, S; C for all engines but AIV
+    """
+    made = _planned(comm_of(comm), None, desc)
+    wanted: structs.HcclTeamCreateDesc = given("desc", desc)
+    if made.protocol not in _URMA:
+        raise Refusal(
+            PARA,
+            f"protocol is {made.protocol}; this call takes UB_CTP, UBC_TP, UBOE and UB_RTP",
+            "set COMM_PROTOCOL_UB_CTP, or use HcclWorldTeamCreate and HcclTeamChannelsCreate",
+        )
+    if field(wanted, "isSharedQueue"):
+        raise Refusal(
+            NOT_SUPPORT, "queues are shared by channels of engine AIV only, and there are none", "set it to 0"
+        )
+    _connect(made, wanted)
+    _take_effect(made, made.comm.windows)
+    return made.give()
+
+
+@hcomm.call("hcomm.HcclTeamGetLsaTeam", out=1)
+def HcclTeamGetLsaTeam(comm: Handle) -> int:
+    """Return the team of all ranks that reach each other's memory by addresses: all of them, in their order.
+
+    It is the communicator's, and nobody destroys it.  Newer versions have it.
+
+    Gives: team
+    Refuses: 2 NULL; 6 the communicator
+    Basis: D, S; C for which ranks
+    """
+    found = comm_of(comm)
+    with found.guard:
+        for each in found.teams:
+            if each.is_lsa:
+                return each.handle
+        made = Team(found, None, list(range(found.group.size)), 0, int(CommProtocol.COMM_PROTOCOL_UB_MEM))
+        made.is_lsa = True
+        return made.give()
+
+
+@hcomm.call("hcomm.HcclTeamMemberToRank", out=1)
+def HcclTeamMemberToRank(comm: Handle, team: Handle, memberId: UInt32) -> int:
+    """Return the rank of a member of a team.
+
+    Gives: rank
+    Refuses: 2 NULL; 6 the communicator, the team; 1 another communicator's team, no member
+    Basis: D, S
+    """
+    ranks = team_of(team, comm=comm_of(comm)).ranks
+    if memberId >= len(ranks):
+        raise Refusal(PARA, f"memberId is {memberId:,}; valid are 0 to {len(ranks) - 1}", "pass a member")
+    return ranks[memberId]
+
+
+@hcomm.call("hcomm.HcclTeamRankToMember", out=1)
+def HcclTeamRankToMember(comm: Handle, team: Handle, rankId: UInt32) -> int:
+    """Return which member of a team a rank is.
+
+    Gives: member
+    Refuses: 2 NULL; 6 the communicator, the team, the rank is no member; 1 another communicator's team
+    Basis: D, S
+    """
+    found = team_of(team, comm=comm_of(comm))
+    if rankId not in found.ranks:
+        raise Refusal(
+            NOT_FOUND, f"rank {rankId:,} is no member of {found}", f"pass one of {found.ranks[:16]}"
+        )
+    return found.ranks.index(rankId)

@@ -1,0 +1,307 @@
+"""Teams: members, channels, windows that take effect with them, sub teams, and their ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.hcomm_ranks import (
+    AICPU_TS,
+    CPU,
+    CPU_TS,
+    HCCS,
+    ROCE,
+    UB_CTP,
+    WAIT,
+    Bytes,
+    Rank,
+    code,
+    descs,
+    ok,
+    run_ranks,
+    team_channels,
+    team_desc,
+)
+from peerlane.dialects import acl, hcomm
+from peerlane.dialects.acl._state import machine
+
+pytestmark = pytest.mark.timeout(120)
+
+SIZE = 6000
+
+
+@pytest.fixture(autouse=True)
+def _fresh(hcomm: Any) -> None:
+    """Devices of their own for each test."""
+
+
+def drawn(number: int, nbytes: int = SIZE) -> Bytes:
+    return np.random.default_rng(number).integers(0, 256, nbytes, np.uint8)
+
+
+def memory(rank: Rank, nbytes: int = SIZE, content: Bytes | None = None) -> int:
+    address = int(ok(acl.rt.malloc(nbytes, 0)))
+    if content is not None:
+        rank.fill(address, content)
+    return address
+
+
+def window_of(rank: Rank, team: int, address: int, nbytes: int = SIZE) -> int:
+    return int(ok(hcomm.HcclTeamWindowRegister(rank.comm, team, hcomm.CommMem(0, address, nbytes), 0)))
+
+
+def channel_to(rank: Rank, peer: int, *, engine: int = CPU_TS, protocol: int = HCCS) -> int:
+    return int(ok(hcomm.HcclChannelQuery(rank.comm, engine, descs([peer], protocol=protocol), 1))[0])
+
+
+def ring(rank: Rank, team: int, members: list[int], window: int, engine: int, protocol: int) -> None:
+    """Write into the window of the next member, and read what the one before wrote into this one's."""
+    place = members.index(rank.number)
+    after, before = members[(place + 1) % len(members)], members[place - 1]
+    right, left = (channel_to(rank, each, engine=engine, protocol=protocol) for each in (after, before))
+    mine = drawn(rank.number, 1000)
+    source = memory(rank, 1000, mine)
+    if engine == CPU:  # goes through a card, which needs its memory registered
+        ok(hcomm.HcclTeamWindowRegister(rank.comm, team, hcomm.CommMem(0, source, 1000), 0))
+        ok(hcomm.HcclTeamChannelsCreate(rank.comm, team, team_channels(engine=engine, protocol=protocol)))
+    there = ok(hcomm.HcclSymWinGetPeerPointer(window, 64, after))
+    ok(hcomm.HcommWriteOnThread(rank.thread, right, there, source, 1000))
+    ok(hcomm.HcommChannelNotifyRecordOnThread(rank.thread, right, 0))
+    ok(hcomm.HcommChannelNotifyWaitOnThread(rank.thread, left, 0, WAIT))
+    if engine != CPU:
+        rank.sync()
+    here = ok(hcomm.HcclSymWinGetPeerPointer(window, 64, rank.number))
+    assert rank.content(here, 1000) == drawn(before, 1000).tobytes()
+    barrier(rank)
+
+
+def test_descriptors_are_filled_as_the_vendor_does() -> None:
+    desc = hcomm.HcclTeamCreateDesc(rankIds=[3], rankNum=9, sharedQueueTag="x", isSharedQueue=1)
+    ok(hcomm.HcclTeamCreateDescInit(desc))
+    header = desc.header
+    assert (header.version, header.magicWord, header.size, header.reserved) == (2, 0x0FCF0F14, 376, 0)
+    assert (desc.rankIds, desc.rankNum, desc.selfRankId, desc.netLayer) == (None, 0, 0, 0)
+    assert (desc.protocol, desc.engine) == (-1, -1)
+    assert (desc.notifyNum, desc.channelCnt, desc.isSharedQueue, desc.sharedQueueTag) == (0, 0, 0, "")
+    needs = desc.requirement
+    assert (needs.signalCount, needs.counterCount, needs.barrierCount) == (0, 0, 0)
+    assert (needs.reserved, desc.reserved) == (b"\xff" * 20, bytes(32))
+    channels = hcomm.HcclTeamCreateChannelsDesc(notifyNum=7)
+    ok(hcomm.HcclTeamCreateChannelsDescInit(channels))
+    assert (channels.header.version, channels.header.magicWord, channels.header.size) == (1, 0x0FCF0F15, 48)
+    assert (channels.engine, channels.protocol, channels.notifyNum, channels.channelCnt) == (-1, -1, 0, 0)
+
+
+@pytest.mark.parametrize(("engine", "protocol"), [(CPU, ROCE), (CPU_TS, HCCS), (AICPU_TS, UB_CTP)])
+def test_a_world_team_writes_into_windows(engine: int, protocol: int) -> None:
+    def body(rank: Rank) -> None:
+        members = [2, 0, 1]
+        team = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc(members, rank.number, protocol=protocol)))
+        own = ok(hcomm.HcclTeamRankToMember(rank.comm, team, rank.number))
+        assert members[own] == rank.number == ok(hcomm.HcclTeamMemberToRank(rank.comm, team, own))
+        address = memory(rank)
+        window = window_of(rank, team, address)
+        assert window_of(rank, team, address + 100, 50) == window  # inside of it
+        assert code(hcomm.HcclSymWinGetPeerPointer(window, 0, (rank.number + 1) % 3)) == 20
+        assert ok(hcomm.HcclSymWinGetPeerPointer(window, 5, rank.number)) == address + 5
+        rank.threads(engine)
+        ok(hcomm.HcclTeamChannelsCreate(rank.comm, team, team_channels(engine=engine)))
+        ring(rank, team, members, window, engine, protocol)
+
+    run_ranks(3, body)
+
+
+def test_sub_teams_reach_windows_of_the_world_team() -> None:
+    """Two pairs of four ranks; what is no member of the pair is not reached, and nobody waits for it."""
+
+    def body(rank: Rank) -> None:
+        pair = [1, 3] if rank.number % 2 else [0, 2]
+        world = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc(range(4), rank.number)))
+        team = ok(hcomm.HcclSubTeamCreate(world, team_desc(pair, rank.number)))
+        window = window_of(rank, world, memory(rank, content=drawn(rank.number)))
+        rank.threads()
+        ok(hcomm.HcclTeamChannelsCreate(rank.comm, team, team_channels(protocol=HCCS)))
+        peer = pair[1 - pair.index(rank.number)]
+        assert code(hcomm.HcclSymWinGetPeerPointer(window, 0, (rank.number + 1) % 4)) == 20
+        there = ok(hcomm.HcclSymWinGetPeerPointer(window, 0, peer))
+        assert rank.content(there, SIZE) == drawn(peer).tobytes()
+        into = memory(rank)
+        ok(hcomm.HcommReadOnThread(rank.thread, channel_to(rank, peer), into, there, SIZE))
+        rank.sync()
+        assert rank.content(into, SIZE) == drawn(peer).tobytes()
+        assert channel_to(rank, (rank.number + 1) % 4) == 0
+        ok(hcomm.HcclTeamDestroy(team))
+        assert rank.content(there, SIZE) == drawn(peer).tobytes()  # the window is the world team's
+        assert code(hcomm.HcclTeamWindowRegister(rank.comm, team, hcomm.CommMem(0, into, SIZE), 0)) == 6
+        barrier(rank)
+
+    run_ranks(4, body)
+
+
+def test_channels_that_there_are_reach_windows_too() -> None:
+    """Channels acquired before, and of another engine afterwards; windows that are registered later; their tags."""
+
+    def body(rank: Rank) -> None:
+        peer = 1 - rank.number
+        rank.threads()
+        before = rank.channels()[peer]
+        team = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1], rank.number)))
+        first = window_of(rank, team, memory(rank, content=drawn(rank.number)))
+        known = ok(hcomm.HcclChannelGetRemoteMems(rank.comm, before))[0]
+        ok(hcomm.HcclTeamChannelsCreate(rank.comm, team, team_channels()))
+        assert channel_to(rank, peer) == before
+        second = window_of(rank, team, memory(rank, 100, drawn(10 + rank.number, 100)), 100)
+        ok(hcomm.HcclTeamChannelsCreate(rank.comm, team, team_channels()))
+        number, mems, tags = ok(hcomm.HcclChannelGetRemoteMems(rank.comm, before))
+        assert number == known + 2 == len(set(tags)) and [each.size for each in mems[-2:]] == [SIZE, 100]
+        assert [each.addr for each in mems[-2:]] == [
+            ok(hcomm.HcclSymWinGetPeerPointer(each, 0, peer)) for each in (first, second)
+        ]
+        after = ok(hcomm.HcclChannelAcquire(rank.comm, AICPU_TS, descs([peer]), 1))[0]
+        ok(hcomm.HcommReadOnThread(rank.thread, before, rank.buffer()[0], mems[-2].addr, SIZE))
+        ok(hcomm.HcommReadOnThread(_on(rank, AICPU_TS), after, rank.buffer()[0] + SIZE, mems[-1].addr, 100))
+        rank.sync()
+        wanted = drawn(peer).tobytes() + drawn(10 + peer, 100).tobytes()
+        assert rank.content(rank.buffer()[0], SIZE + 100) == wanted
+        barrier(rank)
+        ok(hcomm.HcclTeamWindowDeregister(team, first))
+        assert ok(hcomm.HcclChannelGetRemoteMems(rank.comm, before))[0] == known + 1
+        assert code(hcomm.HcommReadOnThread(rank.thread, before, rank.buffer()[0], mems[-2].addr, 8)) == 6
+        barrier(rank)
+
+    run_ranks(2, body)
+
+
+def _on(rank: Rank, engine: int) -> int:
+    return int(ok(hcomm.HcclThreadAcquireWithStream(rank.comm, engine, rank.stream, 1)))
+
+
+def barrier(rank: Rank) -> None:
+    ok(hcomm.HcclBarrier(rank.comm, rank.stream))
+    rank.sync()
+
+
+def test_a_team_of_newer_versions_reaches_symmetric_windows() -> None:
+    def body(rank: Rank) -> None:
+        peer = 1 - rank.number
+        rank.threads()
+        address = memory(rank, content=drawn(rank.number))
+        window = ok(hcomm.HcclCommSymWinRegister(rank.comm, address, SIZE, 1))
+        team = ok(hcomm.HcclTeamCreate(rank.comm, team_desc([1, 0], rank.number, protocol=UB_CTP)))
+        assert ok(hcomm.HcclTeamRankToMember(rank.comm, team, rank.number)) == peer
+        channel = channel_to(rank, peer, protocol=UB_CTP)
+        there = ok(hcomm.HcclSymWinGetPeerPointer(window, 100, peer))
+        ok(hcomm.HcommReadOnThread(rank.thread, channel, rank.buffer()[0], there, SIZE - 100))
+        rank.sync()
+        assert rank.content(rank.buffer()[0], SIZE - 100) == drawn(peer)[100:].tobytes()
+        barrier(rank)
+        ok(hcomm.HcclTeamDestroy(team))
+        ok(hcomm.HcclCommSymWinDeregister(window))
+        assert code(hcomm.HcommReadOnThread(rank.thread, channel, rank.buffer()[0], there, 8)) == 6
+        barrier(rank)
+
+    run_ranks(2, body)
+
+
+def test_the_team_of_the_communicator() -> None:
+    """One for a communicator; the numbers of its windows are those of no team that the program makes."""
+
+    def body(rank: Rank) -> None:
+        lsa = 0 if rank.number else ok(hcomm.HcclTeamGetLsaTeam(rank.comm))
+        world = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1, 2], rank.number)))
+        lsa = lsa or ok(hcomm.HcclTeamGetLsaTeam(rank.comm))
+        assert ok(hcomm.HcclTeamGetLsaTeam(rank.comm)) == lsa != world
+        members = [ok(hcomm.HcclTeamMemberToRank(rank.comm, lsa, each)) for each in range(3)]
+        assert members == [0, 1, 2] and code(hcomm.HcclTeamDestroy(lsa)) == 1
+        rank.threads()
+        window = window_of(rank, world, memory(rank, content=drawn(rank.number)))
+        other = window_of(rank, lsa, memory(rank, content=drawn(10 + rank.number)))
+        for team in (lsa, world):
+            ok(hcomm.HcclTeamChannelsCreate(rank.comm, team, team_channels()))
+        for peer in range(3):
+            for each, seed in ((window, peer), (other, 10 + peer)):
+                there = ok(hcomm.HcclSymWinGetPeerPointer(each, 0, peer))
+                assert rank.content(there, SIZE) == drawn(seed).tobytes()
+        assert channel_to(rank, (rank.number + 1) % 3, protocol=hcomm.COMM_PROTOCOL_UB_MEM)
+        barrier(rank)
+
+    run_ranks(3, body)
+
+
+def test_ends_come_from_above() -> None:
+    """A world team ends with its sub teams and windows, all of them with the communicator."""
+
+    def body(rank: Rank) -> list[int]:
+        rank.threads()
+        world = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1], rank.number)))
+        sub = ok(hcomm.HcclSubTeamCreate(world, team_desc([0, 1], rank.number)))
+        window = window_of(rank, world, memory(rank))
+        ok(hcomm.HcclTeamChannelsCreate(rank.comm, sub, team_channels()))
+        barrier(rank)
+        ok(hcomm.HcclTeamDestroy(world))
+        assert {code(hcomm.HcclTeamDestroy(each)) for each in (world, sub)} == {6}
+        assert "HcclTeamDestroy" in hcomm.explain()
+        assert code(hcomm.HcclSymWinGetPeerPointer(window, 0, rank.number)) == 6
+        assert channel_to(rank, 1 - rank.number)  # channels are the communicator's
+        again = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1], rank.number)))
+        window = window_of(rank, again, memory(rank, content=drawn(rank.number)))
+        ok(hcomm.HcclTeamChannelsCreate(rank.comm, again, team_channels()))
+        there = ok(hcomm.HcclSymWinGetPeerPointer(window, 0, 1 - rank.number))
+        assert rank.content(there, SIZE) == drawn(1 - rank.number).tobytes()
+        barrier(rank)
+        return [again, window]
+
+    for again, window in run_ranks(2, body):
+        assert code(hcomm.HcclTeamDestroy(again)) == 6
+        assert code(hcomm.HcclSymWinGetPeerPointer(window, 0, 0)) == 6
+
+
+@pytest.mark.parametrize("registers", [True, False])
+def test_windows_that_do_not_fit(monkeypatch: pytest.MonkeyPatch, registers: bool) -> None:
+    """Of another size, 1; not there within HCCL_CONNECT_TIMEOUT, 9.  The channels are there all the same."""
+    monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "20" if registers else "2")
+
+    def body(rank: Rank) -> int:
+        rank.threads()
+        team = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1], rank.number)))
+        if registers or not rank.number:
+            window_of(rank, team, memory(rank), SIZE - rank.number)
+        ret = hcomm.HcclTeamChannelsCreate(rank.comm, team, team_channels())
+        assert channel_to(rank, 1 - rank.number)
+        barrier(rank)
+        return code(ret)
+
+    assert run_ranks(2, body) == ([1, 1] if registers else [9, 0])
+
+
+def test_a_window_that_ends_while_it_is_waited_for() -> None:
+    """The other rank never registers it: ending this rank's part ends nothing else, and does not wait."""
+    ended = threading.Event()
+
+    def body(rank: Rank) -> int:
+        team = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1], rank.number)))
+        if rank.number:
+            ok(hcomm.HcclTeamChannelsCreate(rank.comm, team, team_channels()))
+            assert ended.wait(WAIT)
+            window_of(rank, team, memory(rank))
+            return 0
+        window = window_of(rank, team, memory(rank))
+        found: list[int] = []
+        made = [team_channels()]
+        maker = threading.Thread(
+            target=lambda: found.append(hcomm.HcclTeamChannelsCreate(rank.comm, team, *made)), daemon=True
+        )
+        maker.start()
+        comm, deadline = machine.things[rank.comm], time.monotonic() + WAIT
+        while not comm.why_busy() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        ok(hcomm.HcclTeamWindowDeregister(team, window))
+        ended.set()
+        maker.join(WAIT)
+        return found[0]
+
+    assert run_ranks(2, body, destroy=False) == [6, 0]
