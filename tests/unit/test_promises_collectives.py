@@ -63,6 +63,26 @@ def test_barrier_other_workspace(node: Node) -> None:
     assert any(each.fault is Fault.BAD_CONFIG and "workspace" in str(each) for each in told)
 
 
+def test_barrier_peer_left_before_the_first(node: Node) -> None:
+    """A rank that was quick and has closed its group is lost, not a liar."""
+    node()
+    has_closed = threading.Event()
+
+    def work(group: pl.Group) -> None:
+        if group.rank == 0:
+            with group.device.create_stream() as stream:
+                group.send(np.zeros(8, np.uint8), 1, stream=stream)
+                stream.sync(30)
+            group.close()
+            has_closed.set()
+            return
+        assert has_closed.wait(30)
+        with pytest.raises(pl.PeerLost, match="rank 0"):
+            group.recv(np.zeros(8, np.uint8), 0)
+
+    run_ranks(2, work, ends_together=False)
+
+
 Both = tuple[Call, Call]
 
 
@@ -105,6 +125,20 @@ Both = tuple[Call, Call]
             (
                 lambda group: group.send(np.zeros(8), 1),
                 lambda group: group.all_to_all_v(np.zeros(9), np.zeros(9), receives=[64, 8], sends=[8, 8]),
+            ),
+            "as a part, and rank . .* as a message|as a message, and rank . .* as a part",
+        ),
+        (
+            (
+                lambda group: group.send(np.zeros(1), 1),
+                lambda group: group.all_to_all(np.zeros(2), np.zeros(2)),
+            ),
+            "as a part, and rank . .* as a message|as a message, and rank . .* as a part",
+        ),
+        (
+            (
+                lambda group: group.send(np.zeros(1), 1),
+                lambda group: group.all_reduce(np.zeros(1), dtype="float64", algorithm="ring"),
             ),
             "as a part, and rank . .* as a message|as a message, and rank . .* as a part",
         ),

@@ -55,3 +55,12 @@ def ring(work: Workspace, dst: Buffer, src: Buffer, operation: Operation, stream
             up(number)
         if number >= ahead:
             round_again(number - ahead)
+
+
+def ring_pairs(rank: int, size: int, nbytes: int) -> tuple[list[int], list[int]]:
+    """Return the bytes that come through the lane from each rank, and go to each: up, and round once more."""
+    end = size - 1
+    takes, gives = [0] * size, [0] * size
+    takes[rank - 1] = nbytes * ((rank > 0) + (rank != end))
+    gives[(rank + 1) % size] = nbytes * ((rank != end) + (rank != end - 1))
+    return takes, gives

@@ -247,9 +247,7 @@ class Moving(Checks):
             raise InvalidValue(
                 f"{call}: rank {self.rank} sends itself {there:,} bytes and receives {here:,}", call=call
             )
-        self._exchange(
-            call, stream, into, whole, takes, gives, said="all_to_all_v", pairs=(takes[1], gives[1])
-        )
+        self._exchange(call, stream, into, whole, takes, gives, said="all_to_all_v")
 
     def _exchange(
         self,
@@ -259,13 +257,15 @@ class Moving(Checks):
         src: Buffer,
         takes: tuple[list[int], list[int]],
         gives: tuple[list[int], list[int]],
-        **agreed: Any,
+        *,
+        said: str,
     ) -> None:
         incoming = [dst[at : at + nbytes] for at, nbytes in zip(*takes, strict=True)]
         outgoing = [src[at : at + nbytes] for at, nbytes in zip(*gives, strict=True)]
         if self.size > 1:
-            nbytes = max(src.size, dst.size)
-            self._turns.run(call, stream, all_to_all, incoming, outgoing, nbytes=nbytes, **agreed)
+            pairs = takes[1], gives[1]
+            nbytes, what = max(src.size, dst.size), (incoming, outgoing)
+            self._turns.run(call, stream, all_to_all, *what, nbytes=nbytes, said=said, pairs=pairs)
         else:
             copy(incoming[0], outgoing[0], stream=stream)
 

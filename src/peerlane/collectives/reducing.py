@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from peerlane.buffer import as_buffer
 from peerlane.collectives.all_reduce_one_shot import one_shot
-from peerlane.collectives.all_reduce_ring import ring
+from peerlane.collectives.all_reduce_ring import ring, ring_pairs
 from peerlane.collectives.all_reduce_two_shot import two_shot
 from peerlane.collectives.checks import Checks, as_target, check_apart, check_equal, operation_on
 from peerlane.collectives.reduce_scatter import reduce_scatter
@@ -77,8 +77,9 @@ class Reducing(Checks):
         if self.size > 1:
             name = algorithm or ("one-shot" if own.size <= _LONGEST_ONE_SHOT else "two-shot")
             said = f"all_reduce of {own.size:,} bytes, {operation}, {name}"
-            run = ALL_REDUCE[name]
-            self._turns.run(call, stream, run, whole, own, operation, nbytes=whole.size, said=said)
+            pairs = ring_pairs(self.rank, self.size, own.size) if name == "ring" else None
+            what = (whole, own, operation)
+            self._turns.run(call, stream, ALL_REDUCE[name], *what, nbytes=own.size, said=said, pairs=pairs)
         elif own.address != whole.address:
             copy(whole, own, stream=stream)
 
