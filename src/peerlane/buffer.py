@@ -75,9 +75,9 @@ class Buffer(_core.Memory):
         made._owner, made._owns, made.device, made._stream, made._imported = owner, owns, device, None, None
         return made
 
-    @classmethod
-    def _own(cls, block: Block, device: Device | Host, stream: Stream | None = None) -> Buffer:
-        made = cls._make(block, device, block, 0, block.size, owns=True)
+    @staticmethod
+    def _own(block: Block, device: Device | Host, stream: Stream | None = None) -> Buffer:
+        made = _Owner._make(block, device, block, 0, block.size, owns=True)
         made._stream = stream
         if observers.active:
             observers.tell("create", made)
@@ -305,15 +305,6 @@ class Buffer(_core.Memory):
     ) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        # The native owner frees the memory; this only keeps the list of the living true.
-        if getattr(self, "_owns", False) and memory is not None:
-            if observers.active:
-                observers.tell("destroy", self)
-            memory.forget(self.id, "garbage collection")
-            if self._stream is not None and isinstance(self._owner, _core.Memory):
-                self._free(self._owner)
-
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return (1, 0): to the host, device memory of a virtual device is CPU memory."""
         return _DLPACK_CPU
@@ -325,6 +316,24 @@ class Buffer(_core.Memory):
     def __repr__(self) -> str:
         state = " closed" if self.is_closed else ""
         return f"<Buffer {self.size:,} bytes at {self.last_address:#x} on {self.device.name}{state}>"
+
+
+class _Owner(Buffer):
+    """A buffer that frees its memory.  Others have no ``__del__``: Python loses a Ctrl-C that comes in one."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        # The native owner frees the memory; this only keeps the list of the living true.
+        if getattr(self, "_owns", False) and memory is not None:
+            if observers.active:
+                observers.tell("destroy", self)
+            memory.forget(self.id, "garbage collection")
+            if self._stream is not None and isinstance(self._owner, _core.Memory):
+                self._free(self._owner)
+
+
+_Owner.__name__ = _Owner.__qualname__ = Buffer.__name__  # as texts say it
 
 
 def _route(a: Device, a_is_peer: bool, b: Device, b_is_peer: bool, /) -> Route:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import array
+import collections
 import gc
+import itertools
 import pickle
 import weakref
 from collections.abc import Callable
@@ -279,3 +282,11 @@ def test_poison_fills_fresh_and_freed_memory(node: Node) -> None:
     gc.collect()
     again = [d0.allocate(1000) for _ in range(3)]
     assert all((buffer.view() == 0xCB).all() for buffer in again)
+
+
+def test_ctrl_c_as_a_part_goes_is_not_lost(node: Node) -> None:
+    """Python drops what is raised in a __del__; the loop that makes and drops parts would go on."""
+    buffer = node()[0].allocate(64)
+    with pytest.raises(KeyboardInterrupt):
+        # One call of C has a Ctrl-C pending, then drops the part; no Python runs between.
+        collections.deque(itertools.chain(iter(_thread.interrupt_main, None), (buffer[:1],)), maxlen=0)
