@@ -108,7 +108,11 @@ class Ends:
     def _taken(self, call: str, said: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
         found = _here.get(said.token)
         if found is None:
-            raise self._false(call, "it names objects of this process that are not there")
+            raise BadHandle(
+                f"{call}: rank {self.peer} of this process has closed its end",
+                fault=Fault.STALE_HANDLE,
+                call=call,
+            )
         return found
 
     def _open_bank(self, call: str, said: Invitation, seconds: float) -> _core.Signal:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.channel_ends import WINDOW
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
-from peerlane.errors import Busy, Cancelled, Fault, InvalidValue, PeerLost
+from peerlane.errors import BadHandle, Busy, Cancelled, Fault, InvalidValue, PeerLost
 from peerlane.invitations import GivenUp, accept
 from peerlane.notify import NotifyKind
 
@@ -130,6 +130,10 @@ class Channels(dict[int, "Channel"]):
                     made = accept(self._group, "Group", self._begun[peer], deadline)
                 except GivenUp as error:  # it offers nothing more
                     raise PeerLost(str(error), call=error.call) from None
+                except BadHandle as error:
+                    if error.fault is not Fault.STALE_HANDLE:
+                        raise
+                    raise PeerLost(f"Group: rank {peer} has gone: {error}", call="Group") from None
                 self._check_equal(peer, made)
                 self[peer] = made
         return made
