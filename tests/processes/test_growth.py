@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -71,7 +72,11 @@ print(json.dumps([before, state(), d0.free_bytes == used, d1.free_bytes == d1.to
 
 
 def cycles(work: str, count: int, seconds: float) -> None:
-    done = run_python(["-c", CYCLES.format(work=work), str(count)], timeout=seconds)
+    own = {
+        **os.environ,
+        "PEERLANE_NODE": f"name=growth-{os.getpid()},devices=2",
+    }  # others use the default one at the same time
+    done = run_python(["-c", CYCLES.format(work=work), str(count)], timeout=seconds, env=own)
     assert done.returncode == 0, done.stderr
     before, after, *free = json.loads(done.stdout)
     print(f"{count:,} cycles in {done.seconds:.1f} s: {before} -> {after}")
