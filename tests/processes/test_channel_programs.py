@@ -21,12 +21,14 @@ SECONDS = 60.0
 pytestmark = pytest.mark.timeout(120)
 
 _PROGRAM = """
+import sys
 import peerlane as pl
 with pl.Group() as group:
     channel = group.channel(1 - group.rank)
     channel.write(bytes([group.rank + 7]), notify=0)
     channel.wait(0, timeout=30)
-    print(group.rank, group.size, group.device.ordinal, group.window.view()[0])
+    said = group.rank, group.size, group.device.ordinal, group.window.view()[0]
+    sys.stdout.write(" ".join(map(str, said)) + "\\n")  # at once: two ranks write to one pipe
     channel.notify(1)
     channel.wait(1, timeout=30)
 """
@@ -90,7 +92,7 @@ def test_two_jobs_of_mpich_at_a_time() -> None:
             stdout=subprocess.PIPE,
             text=True,
             env={**clean, "PEERLANE_NODE": f"name=job{number}-{os.getpid()},devices=2"},
-            process_group=0,
+            start_new_session=True,
         )
         for number in range(2)
     ]
