@@ -161,6 +161,7 @@ bool Scheduler::seems_hopeful(const Stream& stream, bool alone) {
             const Notify& notify = *stream.queue.front().notify;
             if (notify.promised.load(std::memory_order_relaxed)) return true;
             if (notify.shared() && notify.shared()->others_live()) return true;
+            if (notify.is_recorded()) return true;   // who ended may have recorded it before, and nobody has looked yet
             return !alone && !(notify.is_local() && any_recorder(notify.line, [](Stream&) { return true; }));
         }
         default:
