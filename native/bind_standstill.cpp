@@ -34,26 +34,28 @@ bool is_due() {
     return now >= at && next_look.compare_exchange_strong(at, now + kBetweenLooks, std::memory_order_relaxed);
 }
 
-void look() {
-    if (!hook) return;
+// False with Python's error set.
+bool look() {
+    if (!hook) return true;
     const uint64_t start = spent_ns();
-    PyObject* const held = Py_NewRef(hook);
-    PyObject* const result = PyObject_CallNoArgs(held);
-    if (!result) PyErr_WriteUnraisable(held);
-    Py_XDECREF(result);
-    Py_DECREF(held);
+    const nb::object held = nb::borrow(hook);
+    const nb::object result = nb::steal(PyObject_CallNoArgs(held.ptr()));
     const uint64_t pause = std::clamp(kShareOfTime * (spent_ns() - start), kBetweenLooks, kRarest);
     next_look.store(now_ns() + pause, std::memory_order_relaxed);
+    return result.is_valid();
+}
+
+void look_aside() {
+    if (!look()) PyErr_WriteUnraisable(hook);
 }
 
 bool ask(void* is_main) {
     if (is_main) {
         const nb::gil_scoped_acquire gil;
-        if (PyErr_CheckSignals() != 0) return true;
-        if (is_due()) look();
-    } else if (is_due()) {
-        with_gil_unless_exiting(look);
+        // What a handler of a signal raises while the hook runs is the wait's, as what it raises before.
+        return PyErr_CheckSignals() != 0 || (is_due() && !look());
     }
+    if (is_due()) with_gil_unless_exiting(look_aside);
     return false;
 }
 

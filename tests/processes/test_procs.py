@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +92,16 @@ def test_children_that_follow_at_once_are_no_survivors() -> None:
     assert run_python(["-c", program], timeout=20).returncode == 0
 
 
-def test_an_exception_in_the_waiting_test_kills_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
+class InterruptsStart(subprocess.Popen[bytes]):
+    """A child that is there, and nobody knows yet."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("when", ["it runs", "it starts"])
+def test_an_exception_in_the_waiting_test_kills_the_child(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
@@ -98,10 +109,19 @@ def test_an_exception_in_the_waiting_test_kills_the_child(monkeypatch: pytest.Mo
     sessions: list[int] = []
     kill = procs._kill_session
     monkeypatch.setattr(procs, "_kill_session", lambda session: sessions.append(session) or kill(session))
-    program = "import os, signal; os.kill(os.getppid(), signal.SIGUSR1); signal.pause()"
+    program = "import signal; signal.pause()"
+    if when == "it starts":
+        monkeypatch.setattr(subprocess, "Popen", InterruptsStart)
+    else:
+        program = f"import os; os.kill(os.getppid(), {int(signal.SIGUSR1)}); {program}"
     try:
         with pytest.raises(KeyboardInterrupt):
             run_python(["-c", program], timeout=20)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert state(sessions[0]) == "gone"
+
+
+def test_a_child_that_cannot_start() -> None:
+    with pytest.raises(FileNotFoundError):
+        run_python(["-c", "pass"], timeout=20, cwd="/nowhere")

@@ -81,6 +81,27 @@ def test_ctrl_c_is_seen_in_every_wait_and_leaves_the_object_usable(name: str) ->
     assert works == "True"
 
 
+LOOKED_AT = """
+import signal, time, peerlane as pl
+from peerlane import _core
+d = pl.enter_node("devices=1,memory=1GiB")[0]
+s, n = d.create_stream(), d.create_notify()
+# What a group sets, to see whether its ranks are stuck: the signal comes while it runs.
+_core.set_wait_hook(lambda: signal.raise_signal(signal.SIGINT))
+s.wait(n)
+start = time.monotonic()
+try: s.sync(20)
+except KeyboardInterrupt: print(time.monotonic() - start < 10)
+_core.set_wait_hook(None)
+n.record(); s.sync(20); print("synced")
+"""
+
+
+def test_ctrl_c_is_seen_while_a_wait_looks_whether_ranks_are_stuck() -> None:
+    done = run_python(["-c", LOOKED_AT], timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\nsynced\n", "")
+
+
 AT_EXIT = """
 import sys, threading, time, peerlane as pl
 d0, d1 = pl.devices()

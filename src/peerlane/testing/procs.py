@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 SETTLE_SECONDS = 2.0
 KILL_SECONDS = 5.0
@@ -78,11 +79,11 @@ def run_python(
         stdin.seek(0)
         started = time.monotonic()
         # Files, not pipes: a survivor that holds a pipe open would keep us reading until the deadline.
-        process = subprocess.Popen(
-            command, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True
-        )
+        start = _Start(command, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True)
         fault = ""
+        left: dict[int, str] = {}
         try:
+            process = start.process()
             process.wait(timeout)
         except subprocess.TimeoutExpired:
             fault = f"did not end within {timeout:g} s"
@@ -90,8 +91,9 @@ def run_python(
             await_session_end(process.pid, SETTLE_SECONDS)
         finally:
             seconds = time.monotonic() - started
-            left = _kill_session(process.pid)
-            process.wait(KILL_SECONDS)
+            if (begun := start.begun()) is not None:
+                left = _kill_session(begun.pid)
+                begun.wait(KILL_SECONDS)
         done = Completed(process.returncode, _text(out), _text(err), seconds)
     if left and not fault:
         fault = f"ended with {done.returncode} and left processes behind"
@@ -101,6 +103,39 @@ def run_python(
             f"--- stdout\n{done.stdout}\n--- stderr\n{done.stderr}"
         )
     return done
+
+
+class _Start:
+    """The start of a child in a thread: no handler of a signal, which may raise, comes between fork and pid."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._asked, self._over = False, threading.Event()
+        self._found: subprocess.Popen[bytes] | BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=args, kwargs=kwargs)
+
+    def _run(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            self._found = subprocess.Popen(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001 - raised where it was asked for
+            self._found = error
+        finally:
+            self._over.set()
+
+    def process(self) -> subprocess.Popen[bytes]:
+        """Start it; raises what its start raises."""
+        self._asked = True
+        self._thread.start()
+        self._over.wait()
+        if not isinstance(self._found, subprocess.Popen):
+            assert self._found is not None
+            raise self._found
+        return self._found
+
+    def begun(self) -> subprocess.Popen[bytes] | None:
+        """Return the child if there is one, also when its start was interrupted."""
+        if self._asked:
+            self._over.wait(KILL_SECONDS)
+        return self._found if isinstance(self._found, subprocess.Popen) else None
 
 
 def _text(file: IO[bytes]) -> str:
