@@ -15,6 +15,15 @@ import threading
 import work
 
 METHOD = "spawn"
+
+def slowly(start):
+    def started(process):
+        time.sleep(0.4)
+        child = start(process)
+        time.sleep(0.4)
+        return child
+    return staticmethod(started)
+
 pytestmark = [pytest.mark.timeout(60), pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")]
 """
 WORK = """
@@ -58,6 +67,11 @@ LEFT = {
     ),
     "short-lived workers": (
         "pool = context.Pool(1, maxtasksperchild=1)  # here\n    pool.map(work.nothing, range(3), chunksize=1)"
+    ),
+    # One of which nobody knows yet is there when the test is over.
+    "workers that start slowly": (
+        "context.Process._Popen = slowly(context.Process._Popen)\n"
+        "    pool = context.Pool(1, maxtasksperchild=1)  # here\n    pool.map(work.nothing, range(3), chunksize=1)"
     ),
     "idle executor": (
         "pool = ProcessPoolExecutor(2, mp_context=context)  # here\n"

@@ -70,7 +70,7 @@ class StartedProcesses:
         self._before: set[tuple[int, int]] = set()
         self._began = 0
         self._pools = Pools(_STARTERS)
-        self._starting: set[object] = set()  # by others, and not noted yet
+        self._starting: set[object] = set()  # by others and by pools, and not noted yet
         self._exit = contextlib.ExitStack()
         self._pid = os.getpid()
 
@@ -108,7 +108,7 @@ class StartedProcesses:
         running = _await_end(self._running(), SETTLE_SECONDS)
         while not running and self._pools.replace_workers() and time.monotonic() < deadline:
             time.sleep(_PAUSE)
-            running = self._running()
+            running = _await_end(self._running(), 0.0)
         # Who ended meanwhile may have left others to this process.
         while more := _await_end(self._running() - running, max(0.0, deadline - time.monotonic())):
             running |= more
@@ -178,7 +178,7 @@ class StartedProcesses:
             site = self._pools.place(pool) if pool is not None else sites.call_site(_STARTERS)
             self._seen[pid] = _Seen(_core.start_time(pid), site, owner, is_others, pools)
 
-        if is_others:
+        if is_others or pool is not None:
             self._starting.add(token)
         try:
             yield note
