@@ -23,10 +23,18 @@ struct ChannelEnd {
     std::vector<nb::object> incoming, outgoing;
 };
 
+// Null if it is none.
 template <class Type>
-bool is(nb::handle object) {
+Type* as(nb::handle object) {
     static const nb::handle type = nb::type<Type>();
-    return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type.ptr())) && nb::inst_ready(object);
+    static PyTypeObject* known = nullptr;   // held: the class that was seen last; asking for bases takes longer than the rest
+    PyTypeObject* const own = Py_TYPE(object.ptr());
+    if (own != known) {
+        if (!PyType_IsSubtype(own, reinterpret_cast<PyTypeObject*>(type.ptr()))) return nullptr;
+        Py_INCREF(own);
+        Py_XDECREF(std::exchange(known, own));
+    }
+    return nb::inst_ready(object) ? nb::inst_ptr<Type>(object) : nullptr;
 }
 
 // Arguments as CPython hands them over: those by name come last.
@@ -93,8 +101,10 @@ void tell(const StreamHandle* stream, const nb::object& line) {
 }
 
 bool serve_write(ChannelEnd& end, const Arguments& given) {
-    if (given.positional != 2 || !is<Memory>(given.values[1])) return false;
+    if (given.positional != 2) return false;
     const nb::handle src = given.values[1];
+    const Memory* const source = as<Memory>(src);
+    if (!source) return false;
     nb::object dst = end.window, line;
     const StreamHandle* stream = nullptr;
     uint64_t at = 0;
@@ -108,17 +118,16 @@ bool serve_write(ChannelEnd& end, const Arguments& given) {
             if (!name.is(names().stream) && !name.is(names().notify) && !name.is(names().memory)) return false;
         } else if (name.is(names().notify)) {
             if (!(line = line_at(end.outgoing, value))) return false;
-        } else if (name.is(names().stream) && is<StreamHandle>(value)) {
-            stream = nb::inst_ptr<StreamHandle>(value);
-        } else if (name.is(names().memory) && is<Memory>(value)) {
+        } else if (name.is(names().stream)) {
+            if (!(stream = as<StreamHandle>(value))) return false;
+        } else if (name.is(names().memory) && as<Memory>(value)) {
             dst = nb::borrow(value);
         } else {
             return false;
         }
     }
     if (!dst) return false;
-    const Memory& source = *nb::inst_ptr<Memory>(src);
-    move_memory(stream, Memory(*nb::inst_ptr<Memory>(dst), at, source.size()), source, dst, src);
+    move_memory(stream, Memory(*nb::inst_ptr<Memory>(dst), at, source->size()), *source, dst, src);
     if (line) tell(stream, line);
     return true;
 }
@@ -129,8 +138,7 @@ bool serve_notify(ChannelEnd& end, const Arguments& given) {
         if (!given.name(i).is(names().stream)) return false;
         const nb::handle value = given.value(i);
         if (value.is_none()) continue;
-        if (!is<StreamHandle>(value)) return false;
-        stream = nb::inst_ptr<StreamHandle>(value);
+        if (!(stream = as<StreamHandle>(value))) return false;
     }
     if (given.positional != 2) return false;
     const nb::object line = line_at(end.outgoing, given.values[1]);
@@ -159,8 +167,8 @@ PyObject* call_method(PyObject* self, PyObject* const* values, size_t flags, PyO
     const auto* const method = reinterpret_cast<QuickMethod*>(self);
     const Arguments given{values, static_cast<size_t>(PyVectorcall_NARGS(flags)), names};
     try {
-        if (given.positional != 0 && is<ChannelEnd>(values[0]) && method->way(*nb::inst_ptr<ChannelEnd>(values[0]), given))
-            Py_RETURN_NONE;
+        ChannelEnd* const end = given.positional != 0 ? as<ChannelEnd>(values[0]) : nullptr;
+        if (end && method->way(*end, given)) Py_RETURN_NONE;
     } catch (nb::python_error& error) {
         error.restore();
         return nullptr;
@@ -258,7 +266,7 @@ void bind_ends(nb::module_& m) {
         .def(
             "_serve",
             [](ChannelEnd& self, nb::handle window, const nb::list& incoming, const nb::list& outgoing) {
-                if (!window.is_none() && !is<Memory>(window)) throw nb::type_error("a window is Memory");
+                if (!window.is_none() && !as<Memory>(window)) throw nb::type_error("a window is Memory");
                 self = {window.is_none() ? nb::object() : nb::borrow(window), lines_of(incoming), lines_of(outgoing)};
             },
             "window"_a.none(), "incoming"_a, "outgoing"_a,

@@ -99,9 +99,6 @@ Operand::Operand(const char* role, uint64_t address, uint64_t size)
     if (address == 0 && size != 0) [[unlikely]]   // it would fault, on a stream long after the call
         throw Refusal{.why = Why::host_fault, .role = role, .size = size};
 }
-Operand::Operand(const char* role, uint64_t address, uint64_t size, Range range)
-    : role(role), address(address), size(size), range_(range) {}
-Operand::~Operand() { Heap::get().unpin(range_); }
 
 void run_task(const Task& task, const Side* sides, unsigned count, Poll poll) {
     if (task.kind == Task::Kind::none) return;

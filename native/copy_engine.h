@@ -16,8 +16,9 @@ struct Poll {
 class Operand {
   public:
     Operand(const char* role, uint64_t address, uint64_t size);                 // throws Refusal
-    Operand(const char* role, uint64_t address, uint64_t size, Range range);    // takes the range's pins over
-    ~Operand();
+    Operand(const char* role, uint64_t address, uint64_t size, Range range)     // takes the range's pins over
+        : role(role), address(address), size(size), range_(range) {}
+    ~Operand() { Heap::get().unpin(range_); }
     Operand(const Operand&) = delete;
     Operand& operator=(const Operand&) = delete;
 

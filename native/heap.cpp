@@ -30,11 +30,6 @@ void child_after_fork() {
 std::atomic<bool> made{false};
 }  // namespace
 
-Heap& Heap::get() {
-    static auto* heap = new Heap;
-    return *heap;
-}
-
 // The guard is wanted by copies between host addresses too, before any node is entered.
 Heap::Heap() {
     install_fault_handlers();
@@ -326,11 +321,6 @@ void Heap::reclaim(Extent* extent) {
     extent->block = nullptr;
     or_lose([&] { spare_extents_.push_back(extent); });
     put_away(extent->device, entry);
-}
-
-uint64_t Heap::address_of(const Extent* extent) const {
-    const uint64_t base = device(extent->device).settings.host_access ? space_.shadow_base() : space_.guard_base();
-    return base + extent->offset;
 }
 
 uint64_t Heap::live_allocations(uint32_t number) {

@@ -86,7 +86,10 @@ inline std::atomic<void (*)()> pause_here{std::this_thread::yield};
 
 class Heap {
   public:
-    static Heap& get();   // leaked: late threads may still need it
+    static Heap& get() {   // leaked: late threads may still need it
+        static Heap* const heap = new Heap;
+        return *heap;
+    }
     Heap();
 
     // The first call opens the windows; later ones change cache bound and poison only.
@@ -108,7 +111,9 @@ class Heap {
         if (extent->pin()) [[likely]] return true;
         return pin_slowly(extent);
     }
-    uint64_t address_of(const Extent* extent) const;
+    uint64_t address_of(const Extent* extent) const {
+        return (device(extent->device).settings.host_access ? space_.shadow_base() : space_.guard_base()) + extent->offset;
+    }
 
     // A block that lives by itself, charged to the device.  The caller drops it.  Throws Refusal.
     Block* create_physical(uint32_t device, uint64_t size, bool peer, const std::string& name = {});
@@ -151,7 +156,12 @@ class Heap {
 
     Spot spot_of(const char* host) const;   // of memory that is pinned
     Range resolve(const char* role, uint64_t address, uint64_t size);   // throws Refusal
-    void unpin(const Range& range);
+    void unpin(const Range& range) {
+        if (!range.extent) return;
+        const uint64_t reached = range.extent->offset + range.extent->size;
+        unpin(range.extent);
+        if (reached < range.end_offset) [[unlikely]] unpin_from(reached, range.end_offset);
+    }
     // Each extent of a pinned range.
     template <class Visit>
     void each_extent(const Range& range, const Visit& visit) const {
@@ -250,6 +260,7 @@ class Heap {
     bool drop_moved(Extent* extent);   // false: its slot has no bytes any more
     Block* charged_block(uint32_t number, uint64_t size, const std::string& name = {});
     bool pin_slowly(Extent* extent);
+    void unpin_from(uint64_t reached, uint64_t end);   // the mappings side by side in between
     void poison(const Extent* extent, int byte);
     [[noreturn]] void refuse_range(Why why, const char* role, uint64_t address, uint64_t size, Extent* extent);
 

@@ -59,11 +59,8 @@ Range Heap::resolve(const char* role, uint64_t address, uint64_t size) {
     throw refusal;
 }
 
-void Heap::unpin(const Range& range) {
-    if (!range.extent) return;
-    uint64_t reached = range.extent->offset + range.extent->size;
-    unpin(range.extent);
-    while (reached < range.end_offset) {
+void Heap::unpin_from(uint64_t reached, uint64_t end) {
+    while (reached < end) {
         // Pinned by us, so the table still leads to it even when it was retired meanwhile.
         Extent* next = space_.peek(reached);
         reached += next->size;

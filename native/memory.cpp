@@ -34,12 +34,9 @@ Memory Memory::at(uint64_t address, uint64_t size) {
     return memory;
 }
 
-Memory::Memory(const Memory& whole, uint64_t offset, uint64_t size)
-    : extent_(whole.extent_), place_(whole.place_), id_(whole.id_), address_(whole.address_ + offset), size_(size),
-      read_only_(whole.read_only_), host_view_(whole.host_view_) {
-    if (offset > whole.size_ || size > whole.size_ - offset)
-        throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = whole.address_ + offset, .size = size,
-                      .base = whole.address_, .extent_size = whole.size_, .id = id_};
+void Memory::refuse_bounds(const Memory& whole) const {
+    throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = address_, .size = size_,
+                  .base = whole.address_, .extent_size = whole.size_, .id = id_};
 }
 
 Memory::Memory(uint64_t address, uint64_t size, bool read_only, bool host_view)
@@ -57,7 +54,7 @@ Memory::Memory(Memory&& other) noexcept
     : extent_(other.extent_), place_(std::move(other.place_)), id_(other.id_), address_(other.address_), size_(other.size_), owner_(other.owner_.exchange(false)),
       read_only_(other.read_only_), host_view_(other.host_view_) {}
 
-Memory::~Memory() {
+void Memory::end() {
     try {
         close();
     } catch (...) {
@@ -95,41 +92,20 @@ uint64_t Memory::address() const {
     return address_;
 }
 
+void Memory::refuse_writing() const {
+    throw Refusal{.why = Why::read_only, .role = "dst", .address = address_, .size = size_};
+}
+
 uint64_t Memory::writable_address() const {
-    if (read_only_) [[unlikely]]
-        throw Refusal{.why = Why::read_only, .role = "dst", .address = address_, .size = size_};
+    if (read_only_) [[unlikely]] refuse_writing();
     return address();
 }
 
-Range Memory::pin_writable() const {
-    if (read_only_) [[unlikely]]
-        throw Refusal{.why = Why::read_only, .role = "dst", .address = address_, .size = size_};
-    return pin();
-}
-
-Range Memory::pin() const {
-    Heap& heap = Heap::get();
-    heap.check_usable();
-    if (closed_.load(std::memory_order_relaxed)) [[unlikely]] refuse_closed();
-    if (place_) {
-        if (place_->closed) [[unlikely]] refuse_closed();
-        if (size_ == 0) return {};
-        return heap.resolve("address", address_, size_);   // nothing else can lie there before the last of them is gone
-    }
-    if (!extent_) return {.host = reinterpret_cast<char*>(address_)};
-    if (!heap.pin(extent_)) [[unlikely]] refuse_closed();
-    // Used again by another allocation, or about to be freed by a stream.
-    if (extent_->id.load(std::memory_order_relaxed) != id_ || !extent_->is_open()) [[unlikely]] {
-        heap.unpin(extent_);
-        refuse_closed();
-    }
-    return range();
-}
-
-Range Memory::range() const {
-    const Heap& heap = Heap::get();
-    const uint64_t within = address_ - heap.address_of(extent_);
-    return {heap.host_of(extent_, within), extent_, extent_->offset + within + size_, extent_->device};
+Range Memory::pin_elsewhere() const {
+    if (!place_) return {.host = reinterpret_cast<char*>(address_)};
+    if (place_->closed) [[unlikely]] refuse_closed();
+    if (size_ == 0) return {};
+    return Heap::get().resolve("address", address_, size_);   // nothing else can lie there before the last of them is gone
 }
 
 char* Memory::pin_view() {

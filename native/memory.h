@@ -10,12 +10,18 @@ namespace peerlane {
 class Memory {
   public:
     static Memory allocate(uint32_t device, uint64_t size, bool peer);
-    Memory(const Memory& whole, uint64_t offset, uint64_t size);               // a part: does not own
+    Memory(const Memory& whole, uint64_t offset, uint64_t size)                // a part: does not own
+        : extent_(whole.extent_), place_(whole.place_), id_(whole.id_), address_(whole.address_ + offset), size_(size),
+          read_only_(whole.read_only_), host_view_(whole.host_view_) {
+        if (offset > whole.size_ || size > whole.size_ - offset) [[unlikely]] refuse_bounds(whole);
+    }
     Memory(uint64_t address, uint64_t size, bool read_only, bool host_view);   // foreign
     Memory(PlacePtr place, uint64_t offset, uint64_t size, bool read_only);    // what is mapped there, whenever it is used
     static Memory at(uint64_t address, uint64_t size);   // of what lives there now; throws Refusal, also for pageable memory
     Memory(Memory&& other) noexcept;
-    ~Memory();
+    ~Memory() {
+        if (owner_.load(std::memory_order_relaxed)) end();
+    }
     Memory& operator=(Memory&&) = delete;
 
     uint64_t size() const { return size_; }
@@ -35,14 +41,33 @@ class Memory {
     void close();                        // idempotent; an owner's memory goes back after its last use
 
     // This very allocation, whatever lives at its address by now; throws Refusal.  The caller unpins.
-    Range pin() const;
-    Range pin_writable() const;
+    Range pin() const {
+        Heap& heap = Heap::get();
+        heap.check_usable();
+        if (closed_.load(std::memory_order_relaxed)) [[unlikely]] refuse_closed();
+        if (!extent_) [[unlikely]] return pin_elsewhere();
+        if (!heap.pin(extent_)) [[unlikely]] refuse_closed();
+        // Used again by another allocation, or about to be freed by a stream.
+        if (extent_->id.load(std::memory_order_relaxed) != id_ || !extent_->is_open()) [[unlikely]] {
+            heap.unpin(extent_);
+            refuse_closed();
+        }
+        return range();
+    }
+    Range pin_writable() const {
+        if (read_only_) [[unlikely]] refuse_writing();
+        return pin();
+    }
     // Whether pin() would give a range of this extent, which the caller holds; and that range, without a pin.
     bool lies_in(const Extent* held) const {
         return extent_ == held && !closed_.load(std::memory_order_relaxed) &&
                held->id.load(std::memory_order_relaxed) == id_ && held->is_open();
     }
-    Range range() const;
+    Range range() const {
+        const Heap& heap = Heap::get();
+        const uint64_t within = address_ - heap.address_of(extent_);
+        return {heap.host_of(extent_, within), extent_, extent_->offset + within + size_, extent_->device};
+    }
     char* pin_view();                    // host pointer; throws Refusal.  Keeps the bytes until unpin_view
     void unpin_view();
     Range viewed() const;                // while a view holds it: its range, without a pin
@@ -52,6 +77,10 @@ class Memory {
   private:
     Memory() = default;
     [[noreturn]] void refuse_closed() const;
+    [[noreturn]] void refuse_writing() const;
+    [[noreturn]] void refuse_bounds(const Memory& whole) const;
+    Range pin_elsewhere() const;         // of a place, or foreign
+    void end();
 
     Extent* extent_ = nullptr;           // null: foreign, or a place's
     PlacePtr place_;

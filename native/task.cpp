@@ -48,8 +48,7 @@ bool is_staged(const Extent& dst, const Extent& src, bool direct) {
 
 }  // namespace
 
-bool needs_staging(const Range& dst, const Range& src, bool direct) {
-    if (!dst.extent || !src.extent) return false;
+bool looks_staged(const Range& dst, const Range& src, bool direct) {
     if (!dst.extent->mapping && !src.extent->mapping) [[likely]] return is_staged(*dst.extent, *src.extent, direct);
     bool staged = false;   // blocks of several devices may lie side by side
     Heap::get().each_extent(dst, [&](const Extent* to) {

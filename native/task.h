@@ -65,8 +65,13 @@ struct Task {
 // Make the calling thread able to run a staged task; throws std::bad_alloc.
 void prepare_staging();
 
+bool looks_staged(const Range& dst, const Range& src, bool direct);   // of two devices, or of mappings
 // True when the bytes must go through the host; refuses when that is not wanted (`direct`).
-bool needs_staging(const Range& dst, const Range& src, bool direct);
+inline bool needs_staging(const Range& dst, const Range& src, bool direct) {
+    if (!dst.extent || !src.extent) return false;
+    const bool are_apart = dst.extent->device != src.extent->device || dst.extent->mapping || src.extent->mapping;
+    return are_apart && looks_staged(dst, src, direct);
+}
 
 Task plan_copy(char* dst, const char* src, uint64_t size, bool staged);
 Task plan_copy_2d(char* dst, uint64_t dst_pitch, const char* src, uint64_t src_pitch, uint64_t width, uint64_t height,

@@ -139,4 +139,5 @@ NeutralApi.TestCase.settings = settings(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-TestNeutralApi = NeutralApi.TestCase
+# What a signal raises Hypothesis takes for a failure of the program, and runs it again.
+TestNeutralApi = pytest.mark.timeout(120, method="thread")(NeutralApi.TestCase)

@@ -29,6 +29,9 @@ import peerlane as pl
 from helpers.reductions import OPERATIONS, TYPES, combined, special
 from peerlane import memory
 
+# What a signal raises Hypothesis takes for a failure of the program, and runs it again.
+pytestmark = pytest.mark.timeout(120, method="thread")
+
 _runs = itertools.count()
 SIZES = st.one_of(st.integers(1, 600), st.sampled_from([4096, 70_000, 2 << 20, (3 << 20) + 5]))
 WHERE = st.one_of(st.none(), st.integers(0, 7))
@@ -476,6 +479,7 @@ def test_any_program(machine: type[Streams]) -> None:
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600, method="thread")
 @pytest.mark.parametrize("machine", MACHINES)
 def test_many_programs(machine: type[Streams]) -> None:
     run_state_machine_as_test(machine, settings=_settings(1500, 60))
