@@ -11,7 +11,7 @@ namespace peerlane {
 
 constexpr uint64_t kChunk = uint64_t{1} << 20;       // granularity of deadlines and cancellation
 constexpr uint64_t kStreamFrom = uint64_t{16} << 20;  // from here on the caches are bypassed
-constexpr uint64_t kTeamFrom = uint64_t{2} << 20;     // from here on more threads pay for their wake-up
+constexpr uint64_t kTeamFrom = uint64_t{4} << 20;     // from here on more threads pay for their wake-up
 
 // One operand as an error text needs it.
 struct Side {
