@@ -108,6 +108,20 @@ void what_is_recorded_here_is_not_lost(const std::shared_ptr<Ledger>& ledger) {
     queue->drop();
 }
 
+// It recorded, ended, and nobody has looked yet.
+void what_the_dead_recorded_counts_for_a_stream_that_closes(const std::shared_ptr<Ledger>& ledger) {
+    const auto shared = SharedSignal::create(ledger);
+    Notify* const theirs = Notify::local(NotifyKind::binary, device);
+    engine().share(*theirs, shared, true);
+    const StreamPtr waits = stream(device);
+    await(*waits, theirs);
+    shared->line().word.fetch_add(SignalLine::kRecord);
+    join_as_dead(*shared);
+    close(*waits);
+    CHECK(!engine().take_failure(*waits));
+    theirs->drop();
+}
+
 [[maybe_unused]] void waits_go_on_when_the_file_is_cut() {
     const StreamPtr waits = stream(device), times_out = stream(device);
     Notify* const local = Notify::local(NotifyKind::binary, device);
@@ -152,6 +166,7 @@ int main() {
     under_each_schedule(random, [&] {
         RUN(each_record_wakes_its_own(ledger));
         RUN(what_is_recorded_here_is_not_lost(ledger));
+        RUN(what_the_dead_recorded_counts_for_a_stream_that_closes(ledger));
     });
 #ifndef __SANITIZE_THREAD__   // it cannot leave a signal handler by a jump
     RUN(waits_go_on_when_the_file_is_cut());
