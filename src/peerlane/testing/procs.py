@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -109,33 +110,26 @@ class _Start:
     """The start of a child in a thread: no handler of a signal, which may raise, comes between fork and pid."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._asked, self._over = False, threading.Event()
-        self._found: subprocess.Popen[bytes] | BaseException | None = None
+        self._asked, self._found = False, Future[subprocess.Popen[bytes]]()
         self._thread = threading.Thread(target=self._run, args=args, kwargs=kwargs)
 
     def _run(self, *args: Any, **kwargs: Any) -> None:
         try:
-            self._found = subprocess.Popen(*args, **kwargs)
+            self._found.set_result(subprocess.Popen(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - raised where it was asked for
-            self._found = error
-        finally:
-            self._over.set()
+            self._found.set_exception(error)
 
     def process(self) -> subprocess.Popen[bytes]:
         """Start it; raises what its start raises."""
         self._asked = True
         self._thread.start()
-        self._over.wait()
-        if not isinstance(self._found, subprocess.Popen):
-            assert self._found is not None
-            raise self._found
-        return self._found
+        return self._found.result()
 
     def begun(self) -> subprocess.Popen[bytes] | None:
         """Return the child if there is one, also when its start was interrupted."""
-        if self._asked:
-            self._over.wait(KILL_SECONDS)
-        return self._found if isinstance(self._found, subprocess.Popen) else None
+        if not self._asked or self._found.exception(KILL_SECONDS) is not None:
+            return None
+        return self._found.result()
 
 
 def _text(file: IO[bytes]) -> str:
