@@ -18,7 +18,7 @@ SAME_UNDER_ALL := native unit/test_node_config.py unit/test_node_config_fuzz.py 
   dialects/test_hip_convention.py dialects/test_hip_reference.py \
   processes/test_waiting_is_cheap.py processes/test_no_deadlock.py processes/test_channels_lost.py processes/test_collectives_of_processes.py unit/test_promises_ranks.py unit/test_reductions.py \
   dialects/test_hcomm_programs.py dialects/test_hcomm_reference.py processes/test_pytest_hcomm.py \
-  dialects/test_hip_rows.py dialects/test_hip_visible_lists.py dialects/test_hip_given_structs.py dialects/test_hcomm_given_structs.py dialects/test_hip_interrupts.py \
+  dialects/test_hip_rows.py dialects/test_hip_visible_lists.py dialects/test_hip_given_structs.py dialects/test_hcomm_given_structs.py dialects/test_hip_interrupts.py dialects/test_acl_interrupts.py \
   processes/test_pytest_leaks.py processes/test_demo.py processes/test_demo_workers.py processes/test_growth.py processes/test_sharing_faults.py \
   unit/test_bench.py unit/test_bench_shares.py conformance/test_virtual.py dialects/test_hcomm_table.py
 # Most of the time goes by in waiting for other processes.

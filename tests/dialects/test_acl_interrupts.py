@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from helpers.interrupts import JUST_BEFORE, WHILE
 from peerlane.testing.procs import run_python
 
 PROGRAM = """
@@ -20,7 +21,7 @@ rt.record_event(event, stream)
 other, _ = acl.util.start_thread(lambda _: for_ever.wait(), [])
 rt.subscribe_report({thread}, stream)
 rt.launch_callback(print, None, 1, stream)
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Timer(0.3, lambda: {interrupt}).start()
 try:
     print("returned", {call})
 except KeyboardInterrupt:
@@ -28,10 +29,11 @@ except KeyboardInterrupt:
 """
 ME = "threading.get_ident()"
 OTHER = "other"
+MET = [("eager", WHILE), ("lazy", WHILE), ("seeded:1", WHILE), ("eager", JUST_BEFORE)]
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:1"])
+@pytest.mark.parametrize(("schedule", "interrupt"), MET)
 @pytest.mark.parametrize(
     ("call", "thread"),
     [
@@ -45,11 +47,15 @@ OTHER = "other"
         ("acl.util.stop_thread(other)", OTHER),
     ],
 )
-def test_ctrl_c_ends_a_wait(call: str, thread: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_a_wait(
+    call: str, thread: str, schedule: str, interrupt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
     is_held = not call.startswith(
         ("rt.destroy_stream", "rt.reset_device")
     )  # they cancel it; the callback is left
-    done = run_python(["-c", PROGRAM.format(call=call, thread=thread, is_held=is_held)], timeout=40)
+    done = run_python(
+        ["-c", PROGRAM.format(interrupt=interrupt, call=call, thread=thread, is_held=is_held)], timeout=40
+    )
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
     assert done.returncode == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from helpers.interrupts import JUST_BEFORE, WHILE
 from peerlane.testing.procs import run_python
 
 PROGRAM = """
@@ -15,16 +16,17 @@ word, stream, event = hip.hipHostMalloc(8, 0)[1], hip.hipStreamCreate()[1], hip.
 device = hip.hipMalloc(64)[1]
 hip.hipStreamWaitValue32(stream, word, 1, 0, 0xFFFFFFFF)  # nobody writes it
 hip.hipEventRecord(event, stream)
-threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Timer(0.3, lambda: {interrupt}).start()
 try:
     print("returned", {call})
 except KeyboardInterrupt:
     print("interrupted")
 """
+MET = [("eager", WHILE), ("lazy", WHILE), ("seeded:1", WHILE), ("eager", JUST_BEFORE)]
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:1"])
+@pytest.mark.parametrize(("schedule", "interrupt"), MET)
 @pytest.mark.parametrize(
     "call",
     [
@@ -39,8 +41,10 @@ except KeyboardInterrupt:
         "hip.hipFree(device)",
     ],
 )
-def test_ctrl_c_ends_a_wait(call: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_a_wait(
+    call: str, schedule: str, interrupt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
-    done = run_python(["-c", PROGRAM.format(call=call)], timeout=40)
+    done = run_python(["-c", PROGRAM.format(interrupt=interrupt, call=call)], timeout=40)
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
     assert done.returncode == 0

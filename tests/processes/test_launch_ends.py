@@ -26,6 +26,8 @@ def ready():
     r.barrier("ready")
     if r.rank == 0:
         print("ready", flush=True)
+def rest():  # in slices: a signal just before a sleep begins is handled only after it
+    for _ in range(2000): time.sleep(0.05)
 """
 STUBBORN = (
     "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
@@ -42,7 +44,7 @@ def test_the_culprit_ends_the_others_and_is_shown(env: dict[str, str], run: Run)
     program = READY + (
         "ready()\n"
         "if r.rank == 1: print('first words', file=sys.stderr); raise ValueError('the last words')\n"
-        "time.sleep(100)"
+        "rest()"
     )
     done = run("-n", "3", "-c", program)
     assert done.returncode == 1
@@ -63,7 +65,7 @@ def test_the_culprit_ends_the_others_and_is_shown(env: dict[str, str], run: Run)
     ],
 )
 def test_the_exit_code_is_the_culprits(end: str, code: int, fate: str, run: Run) -> None:
-    done = run("-n", "2", "-c", READY + f"ready()\nif r.rank == 1: {end}\ntime.sleep(100)")
+    done = run("-n", "2", "-c", READY + f"ready()\nif r.rank == 1: {end}\nrest()")
     assert done.returncode == code
     assert re.search(rf"rank 1 \(pid \d+\) {fate}; it wrote nothing to standard error", done.stderr)
 
@@ -106,7 +108,7 @@ def test_a_rank_that_ended_well_is_missed_only_by_who_waits_for_it(run: Run) -> 
 def test_who_ignores_sigterm_is_killed_after_the_grace_time(run: Run) -> None:
     program = READY + (
         "if r.rank == 0: signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "ready()\nif r.rank == 1: sys.exit(9)\ntime.sleep(100)"
+        "ready()\nif r.rank == 1: sys.exit(9)\nrest()"
     )
     done = run("-n", "2", "--grace", "0.3", "-c", program)
     assert done.returncode == 9
@@ -126,7 +128,7 @@ WITH_CHILD = READY + f"deaf = {STUBBORN!r}\nread, pipe = os.pipe()\n{{}}\nos.rea
 
 @pytest.mark.parametrize("how", HIDES)
 def test_grandchildren_end_with_a_culprit(how: str, run: Run) -> None:
-    program = WITH_CHILD.format(HIDES[how]) + "ready()\nif r.rank == 1: sys.exit(4)\ntime.sleep(100)"
+    program = WITH_CHILD.format(HIDES[how]) + "ready()\nif r.rank == 1: sys.exit(4)\nrest()"
     done = run("-n", "2", "--grace", "0.3", "-c", program)
     assert done.returncode == 4
 
@@ -156,8 +158,7 @@ HANDLES = READY + (
     "def handle(number, frame): print(f'got {signal.Signals(number).name}'); sys.exit(r.rank * 5)\n"
     "for n in ('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2'):\n"
     "    signal.signal(getattr(signal, 'SIG' + n), handle)\n"
-    # In slices: a signal just before a sleep begins is handled only after it.
-    "ready()\nwhile True: time.sleep(0.05)"
+    "ready()\nrest()"
 )
 
 
@@ -174,7 +175,7 @@ def test_signals_reach_every_rank(name: str, start: Start) -> None:
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
 def test_an_end_by_a_passed_signal_is_128_and_blames_nobody(name: str, start: Start) -> None:
-    launched = start("-n", "3", "-c", READY + "ready()\ntime.sleep(100)")
+    launched = start("-n", "3", "-c", READY + "ready()\nrest()")
     launched.expect("ready")
     launched.send(signal.Signals[name])
     done = launched.end()
@@ -184,7 +185,7 @@ def test_an_end_by_a_passed_signal_is_128_and_blames_nobody(name: str, start: St
 
 def test_sigterm_kills_who_ignores_it_and_what_it_started(start: Start) -> None:
     program = WITH_CHILD.format(HIDES["a daemon"]) + (
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\ntime.sleep(100)"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\nrest()"
     )
     launched = start("-n", "2", "--grace", "0.3", "-c", program)
     launched.expect("ready")
@@ -214,7 +215,7 @@ def test_an_interrupted_rank_may_tidy_up(start: Start) -> None:
     program = READY + (
         "try:\n"  # the signal may come as soon as one has said so
         "    ready()\n"
-        "    time.sleep(100)\n"
+        "    rest()\n"
         "except KeyboardInterrupt:\n"
         "    if r.rank == 1: sys.exit(130)\n"
         "    try: r.barrier()\n"  # until the other has ended
@@ -244,7 +245,7 @@ def test_stop_and_continue(start: Start) -> None:
 
 
 def test_ranks_that_are_stopped_end_all_the_same(start: Start) -> None:
-    launched = start("-n", "2", "-c", READY + "ready()\ntime.sleep(100)")
+    launched = start("-n", "2", "-c", READY + "ready()\nrest()")
     launched.expect("ready")
     launched.send(signal.SIGTSTP)
     os.waitid(os.P_PID, launched.process.pid, os.WSTOPPED | os.WNOWAIT)
@@ -270,7 +271,7 @@ def supervisor_of(launched: Launched) -> int:
 @pytest.mark.parametrize("how", HIDES)
 def test_a_killed_launch_leaves_nothing(how: str, env: dict[str, str], start: Start) -> None:
     program = WITH_CHILD.format(HIDES[how]) + (
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\ntime.sleep(100)"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\nrest()"
     )
     launched = start("-n", "2", "-c", program)
     launched.expect("ready")
@@ -300,7 +301,7 @@ def test_sigterm_does_not_wait_for_a_reader(start: Start) -> None:
 
 
 TIDIES_UP = READY + (
-    "try: ready(); time.sleep(100)\n"
+    "try: ready(); rest()\n"
     "except KeyboardInterrupt: {}\n"
     "os._exit(0)"  # no buffer is emptied: a pipe that nobody reads may be full
 )
@@ -348,7 +349,7 @@ def test_a_reader_that_is_slow_gets_all_after_an_interrupt(start: Start) -> None
 
 
 def test_a_killed_supervisor_is_said_and_leaves_nothing(start: Start) -> None:
-    launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["a daemon"]) + "ready()\ntime.sleep(100)")
+    launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["a daemon"]) + "ready()\nrest()")
     launched.expect("ready")
     os.kill(supervisor_of(launched), signal.SIGKILL)
     done = launched.end()
@@ -364,7 +365,7 @@ def test_killed_ranks_leave_no_place_and_no_socket_in_their_node(
     program = READY + (
         "import peerlane as pl\n"
         "kept = pl.Physical(pl.devices()[0], 2 << 20); kept.export(allow='user')\n"
-        "ready(); print('pid', os.getpid(), flush=True); time.sleep(100)"
+        "ready(); print('pid', os.getpid(), flush=True); rest()"
     )
     directory = Path(env["PEERLANE_RUNTIME_DIR"])
     with peer(spec, **env) as other:  # another program on that node, which lives on
@@ -387,7 +388,7 @@ def test_killed_ranks_leave_no_place_and_no_socket_in_their_node(
 
 
 def test_both_processes_of_launch_killed_at_once_take_the_ranks_along(start: Start) -> None:
-    launched = start("-n", "2", "-c", READY + "ready()\ntime.sleep(100)")
+    launched = start("-n", "2", "-c", READY + "ready()\nrest()")
     launched.expect("ready")
     supervisor = supervisor_of(launched)
     os.kill(supervisor, signal.SIGSTOP)  # it cannot act meanwhile
@@ -402,7 +403,7 @@ def kill_at_random_moments(start: Start, rounds: int) -> None:
     print(f"seed {seed}")
     moments = random.Random(seed)
     for _ in range(rounds):
-        launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["in a session"]) + "time.sleep(100)")
+        launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["in a session"]) + "rest()")
         with pytest.raises(subprocess.TimeoutExpired):  # it runs, and is hit at another moment each time
             launched.process.wait(moments.uniform(0, 0.9))
         launched.send(signal.SIGKILL)

@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 import peerlane as pl
+from helpers.interrupts import INTERRUPTS
 from helpers.launched import until
 from peerlane.rendezvous import Rendezvous, RendezvousServer, connection, frames
 from peerlane.rendezvous.frames import MAX_VALUE, Operation
@@ -156,11 +157,12 @@ def test_a_death_is_told_in_time_also_with_a_forked_child_alive(server: Rendezvo
 
 
 @pytest.mark.parametrize("call", ["r.get('never')", "r.barrier()", "r.gather('g', b'')"])
-def test_ctrl_c_ends_a_wait_and_leaves_nothing_of_it(call: str, server: RendezvousServer) -> None:
+@pytest.mark.parametrize("how", INTERRUPTS)
+def test_ctrl_c_ends_a_wait_and_leaves_nothing_of_it(how: str, call: str, server: RendezvousServer) -> None:
     code = (
         "import os, signal, threading, time\nfrom peerlane.rendezvous import Rendezvous\n"
         f"r = Rendezvous({server.address!r}, 1, 3)\nsent = []\n"
-        "def interrupt(): sent.append(time.monotonic()); os.kill(os.getpid(), signal.SIGINT)\n"
+        f"def interrupt(): sent.append(time.monotonic()); {INTERRUPTS[how]}\n"
         "threading.Timer(0.3, interrupt).start()\n"
         f"try: {call}\nexcept KeyboardInterrupt: print(time.monotonic() - sent[0])\n"
         "r.put('after', b'x'); r.close()"

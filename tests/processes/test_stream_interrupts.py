@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from helpers.interrupts import INTERRUPTS
 from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.timeout(150)
@@ -23,7 +24,7 @@ def interrupted(wait):
         sent = []
         def interrupt():
             sent.append(time.monotonic())
-            os.kill(os.getpid(), signal.SIGINT)
+            SENT
         timer = threading.Timer(0.15, interrupt)
         timer.start()
         try: wait()
@@ -71,9 +72,11 @@ assert queue.take(20.0) == 1; queue.finish(1, False); s.sync(20)""",
 }
 
 
+@pytest.mark.parametrize("how", INTERRUPTS)
 @pytest.mark.parametrize("name", WAITS)
-def test_ctrl_c_is_seen_in_every_wait_and_leaves_the_object_usable(name: str) -> None:
-    done = run_python(["-c", INTERRUPT.replace("BODY", WAITS[name])], timeout=120)
+def test_ctrl_c_is_seen_in_every_wait_and_leaves_the_object_usable(name: str, how: str) -> None:
+    program = INTERRUPT.replace("SENT", INTERRUPTS[how]).replace("BODY", WAITS[name])
+    done = run_python(["-c", program], timeout=120)
     assert done.returncode == 0, done.stderr
     seconds, works = done.stdout.split()
     print(f"Ctrl-C was seen after {seconds} s")

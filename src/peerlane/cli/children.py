@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
@@ -13,6 +15,7 @@ from peerlane.cli.launch.processes import signal_name
 from peerlane.errors import Error, Fault, OutOfMemory, PeerLost, WaitTimeout
 
 _END_SECONDS = 5.0
+_SLICE_SECONDS = 0.2  # of a wait: a signal just before it sleeps does not wake it
 
 
 @contextmanager
@@ -104,7 +107,7 @@ class Child:
         """
         answered, answer = False, None
         try:
-            if timeout is None or self._pipe.poll(timeout):
+            if self._has_answer(timeout):
                 answered, answer = True, self._pipe.recv()
         except (EOFError, OSError):
             raise self._lost() from None
@@ -113,6 +116,13 @@ class Child:
         if isinstance(answer, Error):
             raise answer
         return answer
+
+    def _has_answer(self, timeout: float | None) -> bool:
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while (left := until - time.monotonic()) > 0:
+            if self._pipe.poll(min(left, _SLICE_SECONDS)):
+                return True
+        return self._pipe.poll()
 
     def check(self) -> None:
         """Raise ``PeerLost`` if the process has died."""

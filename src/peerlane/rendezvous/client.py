@@ -326,14 +326,14 @@ class _Line:
             poll.register(self._server, select.POLLIN)
         while True:
             left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-            # In slices, or a time beyond 24 days would overflow.
-            most = _SLICE_SECONDS if while_waiting is not None else 86400.0
-            ready = dict(poll.poll(min(most, most if left is None else left) * 1000))
+            # In slices: a signal just before it sleeps does not wake it.
+            seconds = _SLICE_SECONDS if left is None else min(_SLICE_SECONDS, left)
+            ready = dict(poll.poll(seconds * 1000))
             if self._socket.fileno() in ready:
                 return
             if ready:
                 raise self._nobody(None)
-            if left is not None and left <= most:
+            if left is not None and left <= _SLICE_SECONDS:
                 break
             if while_waiting is not None:
                 while_waiting()

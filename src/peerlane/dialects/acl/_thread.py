@@ -8,6 +8,8 @@ from peerlane.dialects._call import Callback, Object, Refusal, Word, type_name
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl
 
+_SLICE_SECONDS = 0.2  # of a wait: a signal just before it sleeps does not wake it
+
 _threads: dict[int, threading.Thread] = {}
 
 
@@ -42,5 +44,6 @@ def stop_thread(tid: Word) -> None:
             f"{tid} is this thread" if thread is not None else f"{tid} is no thread of acl.util.start_thread",
             "pass what acl.util.start_thread returned, once, from another thread, having told the thread to return",
         )
-    thread.join()
+    while thread.is_alive():
+        thread.join(_SLICE_SECONDS)
     _threads.pop(tid, None)
