@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.interrupts import INTERRUPTS
 from helpers.safetensors_files import small_model
 from peerlane.testing.procs import Completed, run_python
 
@@ -96,6 +97,30 @@ def test_ctrl_c_during_imports_is_130(name: str, tmp_path: Path) -> None:
     done = run_python(["-c", INTERRUPTED.format(name=name, words=words)], timeout=TIMEOUT)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr in ("peerlane: interrupted\n", "peerlane demo: interrupted\n")
+
+
+WAITS_FOR_A_CHILD = """
+import os, signal, sys, threading
+from peerlane.cli.children import Child
+def never_answer(pipe):
+    try: pipe.recv(); threading.Event().wait()
+    except EOFError: pass
+if __name__ == "__main__":
+    with Child(never_answer) as child:
+        child.tell("anything")
+        threading.Timer(0.2, lambda: {}).start()
+        try: child.answer(timeout={})
+        except KeyboardInterrupt: print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("timeout", [None, 50])
+@pytest.mark.parametrize("how", INTERRUPTS)
+def test_ctrl_c_ends_a_wait_for_a_process_that_works(how: str, timeout: float | None, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(WAITS_FOR_A_CHILD.format(INTERRUPTS[how], timeout))
+    done = run_python(["a.py"], timeout=TIMEOUT, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+    assert done.seconds < 40
 
 
 @pytest.mark.parametrize("inner", ["-m peerlane run a.py", "-m peerlane topo --json"])
