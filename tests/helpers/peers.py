@@ -65,7 +65,9 @@ class Peer:
     def receive(self, seconds: float = SECONDS) -> Any:
         """Return what the code begun last left in ``result``."""
         assert self._child.stdout is not None
-        if not select.select([self._child.stdout], [], [], seconds)[0]:
+        poll = select.poll()  # select() has no room for descriptors above 1,023
+        poll.register(self._child.stdout, select.POLLIN)
+        if not poll.poll(seconds * 1000):
             raise AssertionError(f"process {self.pid} did not answer within {seconds:g} s")
         line = self._child.stdout.readline()
         assert line, f"process {self.pid} ended with {self._child.wait(SECONDS)}"

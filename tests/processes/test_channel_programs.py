@@ -119,13 +119,10 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 group.Group._meet_members = interrupted
-began = time.monotonic()
-import atexit
-atexit.register(lambda: print(f"ended {time.monotonic() - began:.3f}", flush=True))
+print(time.monotonic(), flush=True)
 pl.Group(0, 2, rendezvous=lambda mine: [mine, mine])
 """
     )
-    before = time.monotonic()
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
     assert "KeyboardInterrupt" in done.stderr
-    assert time.monotonic() - before < 4.5, done.stderr
+    assert time.monotonic() - float(done.stdout) < 4.5, done.stderr

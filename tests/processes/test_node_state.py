@@ -187,14 +187,12 @@ def test_tidying_takes_the_dead_away_and_nothing_else(tmp_path: Path) -> None:
 def test_when_all_slots_are_taken_it_says_so(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     config = NodeConfig.parse("name=n,devices=1")
-    states = [NodeState(config, tmp_path) for _ in range(SLOTS)]
-    try:
+    with contextlib.ExitStack() as closed:
+        for _ in range(SLOTS):
+            closed.callback(NodeState(config, tmp_path).close)
         with pytest.raises(pl.OutOfMemory, match=f"{SLOTS} live processes") as refused:
             NodeState(config, tmp_path)
         assert refused.value.fault is Fault.OUT_OF_RESOURCES
-    finally:
-        for state in states:
-            state.close()
 
 
 def test_the_file_is_the_owners_alone(runtime_directory: Path, node: Node) -> None:

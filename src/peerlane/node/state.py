@@ -11,7 +11,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -171,7 +171,7 @@ class NodeState:
 
     def _claim(self) -> int:
         places = self._places
-        taken = {slot for slot, fields in places.taken() if _is_lived_in(self._fd, slot, fields)}
+        taken = _lived_in(self._fd, places.taken())
         free = next((slot for slot in range(SLOTS) if slot not in taken), None)
         if free is None:
             raise OutOfMemory(
@@ -204,7 +204,9 @@ class _Places:
         yield from owners(self._fd, self._devices)
 
     def dead(self) -> list[int]:
-        return [slot for slot, fields in self.taken() if not _is_lived_in(self._fd, slot, fields)]
+        found = dict(self.taken())
+        living = _lived_in(self._fd, found.items())
+        return [slot for slot in found if slot not in living]
 
     def clear_dead(self) -> int:
         dead = self.dead()
@@ -260,10 +262,17 @@ def tidy(config: NodeConfig, directory: Path | None = None) -> int:
             return places.clear_dead() if os.pread(fd, AGREED_BYTES, 0) == agreed else 0
 
 
-def _is_lived_in(fd: int, slot: int, fields: tuple[int, int]) -> bool:
-    """Whether a slot is a live process's, and not one that this one had as another program, before `exec`."""
-    is_ours = fields[0] & 0xFFFFFFFF == os.getpid() and fields[1] == pid_namespace()
-    return is_running(*fields) and (not is_ours or _claim_of(fd, slot) in _claimed)
+def _lived_in(fd: int, slots: Iterable[tuple[int, tuple[int, int]]]) -> set[int]:
+    """Return the slots of live processes, but those that this one had as another program, before `exec`."""
+    by_process: dict[tuple[int, int], set[int]] = {}
+    for slot, fields in slots:
+        by_process.setdefault(fields, set()).add(slot)
+    found: set[int] = set()
+    for (owner, namespace), its in by_process.items():
+        if is_running(owner, namespace):
+            is_ours = owner & 0xFFFFFFFF == os.getpid() and namespace == pid_namespace()
+            found |= {slot for slot in its if _claim_of(fd, slot) in _claimed} if is_ours else its
+    return found
 
 
 def _claim_of(fd: int, slot: int) -> tuple[int, int, int]:
@@ -303,12 +312,12 @@ def _other_shape(fd: int, besides: int) -> str | None:
     version = header.magic[-1] if header.magic[:-1] == MAGIC[:-1] else None
     if version is None:
         return None
-    for slot, fields in owners(fd, header.devices):
-        if fields[0] & 0xFFFFFFFF != besides and _is_lived_in(fd, slot, fields):
-            if version != MAGIC[-1]:
-                return f"layout {version} of another release of peerlane"
-            return header.shape or f"digest {header.digest.decode(errors='replace')}"
-    return None
+    others = ((slot, it) for slot, it in owners(fd, header.devices) if it[0] & 0xFFFFFFFF != besides)
+    if not _lived_in(fd, others):
+        return None
+    if version != MAGIC[-1]:
+        return f"layout {version} of another release of peerlane"
+    return header.shape or f"digest {header.digest.decode(errors='replace')}"
 
 
 def _path(config: NodeConfig, directory: Path | None) -> Path:

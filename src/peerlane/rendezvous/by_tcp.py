@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import select
 import socket
 import struct
 import time
@@ -17,6 +16,7 @@ _ANSWER = struct.Struct("<8sI")  # magic, bytes that follow
 _MAGIC = b"PLgroup1"
 _LONGEST = 8192
 _STEP = 0.02  # between two tries to connect
+_SLICE = 0.2  # of a wait: a signal just before it sleeps does not wake it
 _PATIENCE = 5.0  # with one that connected and does not speak
 
 
@@ -53,12 +53,13 @@ def tell(call: str, host: str, port: int, size: int, message: bytes, timeout: fl
         listener = stack.enter_context(_listen(call, host, port))
         while missing:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([listener], [], [], left)[0]:
+            if left <= 0:
                 raise WaitTimeout(
                     f"{call}: rank{'s' if len(missing) > 1 else ''} {_named(missing)} of {size} did not come to "
                     f"tcp://{host}:{port} within {timeout:g} s",
                     call=call,
                 )
+            listener.settimeout(min(left, _SLICE))
             with contextlib.suppress(OSError), listener.accept()[0] as line:
                 _answer(call, line, size, missing, message, min(left, _PATIENCE))
 
@@ -130,9 +131,11 @@ def _received(line: socket.socket, nbytes: int, deadline: float) -> bytes | None
         left = deadline - time.monotonic()
         if left <= 0:
             return None
-        line.settimeout(left)
+        line.settimeout(min(left, _SLICE))
         try:
             chunk = line.recv(nbytes - len(found))
+        except TimeoutError:
+            continue
         except OSError:
             return None
         if not chunk:
