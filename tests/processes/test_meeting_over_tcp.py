@@ -1,0 +1,44 @@
+"""Ranks that learn over TCP where the rendezvous is: many descriptors, and Ctrl-C."""
+
+from __future__ import annotations
+
+import pytest
+
+from helpers.interrupts import INTERRUPTS
+from peerlane.testing.procs import run_python
+
+CTRL_C_SECONDS = 1.0
+
+OVER_TCP = """
+import os, resource, signal, socket, threading, time
+from peerlane.rendezvous import by_tcp
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
+many = [os.dup(0) for _ in range(1100)]
+with socket.create_server(("127.0.0.1", 0)) as free: port = free.getsockname()[1]
+"""
+
+
+def test_meeting_over_tcp_needs_no_small_descriptors() -> None:
+    code = OVER_TCP + (
+        "told = threading.Thread(target=by_tcp.tell, args=('Group', '127.0.0.1', port, 2, b'here', 20.0))\n"
+        "told.start(); print(by_tcp.ask('Group', '127.0.0.1', port, 1, 2, 20.0)); told.join()"
+    )
+    done = run_python(["-c", code], timeout=40)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "b'here'\n", "")
+
+
+@pytest.mark.parametrize("how", INTERRUPTS)
+@pytest.mark.parametrize(
+    "call", ["tell('Group', '127.0.0.1', port, 2, b'', 39.0)", "_received(line, 8, ends)"]
+)
+def test_ctrl_c_ends_a_meeting_over_tcp(how: str, call: str) -> None:
+    code = OVER_TCP + (
+        "line, other = socket.socketpair(); ends = time.monotonic() + 39; sent = []\n"
+        f"def interrupt(): sent.append(time.monotonic()); {INTERRUPTS[how]}\n"
+        "threading.Timer(0.3, interrupt).start()\n"
+        f"try: by_tcp.{call}\nexcept KeyboardInterrupt: print(time.monotonic() - sent[0])"
+    )
+    done = run_python(["-c", code], timeout=40)
+    assert done.returncode == 0, done.stderr
+    print(f"seen after {float(done.stdout):.4f} s (promised: {CTRL_C_SECONDS} s)")
+    assert float(done.stdout) < 5 * CTRL_C_SECONDS
