@@ -21,8 +21,8 @@ rt.record_event(event, stream)
 other, _ = acl.util.start_thread(lambda _: for_ever.wait(), [])
 rt.subscribe_report({thread}, stream)
 rt.launch_callback(print, None, 1, stream)
-threading.Timer(0.3, lambda: {interrupt}).start()
 try:
+    threading.Timer(0.3, lambda: {interrupt}).start()
     print("returned", {call})
 except KeyboardInterrupt:
     print("interrupted")

@@ -16,8 +16,8 @@ word, stream, event = hip.hipHostMalloc(8, 0)[1], hip.hipStreamCreate()[1], hip.
 device = hip.hipMalloc(64)[1]
 hip.hipStreamWaitValue32(stream, word, 1, 0, 0xFFFFFFFF)  # nobody writes it
 hip.hipEventRecord(event, stream)
-threading.Timer(0.3, lambda: {interrupt}).start()
 try:
+    threading.Timer(0.3, lambda: {interrupt}).start()
     print("returned", {call})
 except KeyboardInterrupt:
     print("interrupted")

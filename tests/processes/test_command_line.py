@@ -108,8 +108,9 @@ def never_answer(pipe):
 if __name__ == "__main__":
     with Child(never_answer) as child:
         child.tell("anything")
-        threading.Timer(0.2, lambda: {}).start()
-        try: child.answer(timeout={})
+        try:
+            threading.Timer(0.2, lambda: {}).start()
+            child.answer(timeout={})
         except KeyboardInterrupt: print("interrupted")
 """
 

@@ -35,8 +35,8 @@ def test_ctrl_c_ends_a_meeting_over_tcp(how: str, call: str) -> None:
     code = OVER_TCP + (
         "line, other = socket.socketpair(); ends = time.monotonic() + 39; sent = []\n"
         f"def interrupt(): sent.append(time.monotonic()); {INTERRUPTS[how]}\n"
-        "threading.Timer(0.3, interrupt).start()\n"
-        f"try: by_tcp.{call}\nexcept KeyboardInterrupt: print(time.monotonic() - sent[0])"
+        f"try: threading.Timer(0.3, interrupt).start(); by_tcp.{call}\n"
+        "except KeyboardInterrupt: print(time.monotonic() - sent[0])"
     )
     done = run_python(["-c", code], timeout=40)
     assert done.returncode == 0, done.stderr

@@ -163,8 +163,8 @@ def test_ctrl_c_ends_a_wait_and_leaves_nothing_of_it(how: str, call: str, server
         "import os, signal, threading, time\nfrom peerlane.rendezvous import Rendezvous\n"
         f"r = Rendezvous({server.address!r}, 1, 3)\nsent = []\n"
         f"def interrupt(): sent.append(time.monotonic()); {INTERRUPTS[how]}\n"
-        "threading.Timer(0.3, interrupt).start()\n"
-        f"try: {call}\nexcept KeyboardInterrupt: print(time.monotonic() - sent[0])\n"
+        f"try: threading.Timer(0.3, interrupt).start(); {call}\n"
+        "except KeyboardInterrupt: print(time.monotonic() - sent[0])\n"
         "r.put('after', b'x'); r.close()"
     )
     done = run_python(["-c", code], timeout=40)

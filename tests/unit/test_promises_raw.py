@@ -247,8 +247,8 @@ for k in range(20):
     def interrupt():
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
-    threading.Timer(0.05, interrupt).start()
     try:
+        threading.Timer(0.05, interrupt).start()
         while True: pl.copy(b, a)
     except KeyboardInterrupt:
         print(time.monotonic() - sent[0])

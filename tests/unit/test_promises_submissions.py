@@ -273,8 +273,7 @@ sent = []
 def interrupt():
     sent.append(time.monotonic())
     os.kill(os.getpid(), signal.SIGINT)
-threading.Timer(0.2, interrupt).start()
-try: s.sync()
+try: threading.Timer(0.2, interrupt).start(); s.sync()
 except KeyboardInterrupt: print(time.monotonic() - sent[0])
 n.record()
 s.sync(timeout=20)
