@@ -194,6 +194,7 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
     if not wanted:
         return
     comm.hccl_buffer()
+    comm.forget_freed()
     with living(comm):
         made = comm.group.channels(
             [peer for _, peer, _ in wanted],

@@ -122,6 +122,15 @@ class Comm(Thing):
                 self.buffer = made
             return self.buffer
 
+    def forget_freed(self) -> None:
+        """Offer memory that was freed to no more channels; its tags are free again."""
+        with self.guard:
+            freed = [(handle, tag) for handle, (tag, memory) in self.memories.items() if memory.is_closed]
+            for handle, tag in freed:
+                del self.memories[handle]
+                self.regions.remove(tag)
+                self.group.deregister(tag)
+
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """Be busy: a call of this communicator blocks its caller."""
