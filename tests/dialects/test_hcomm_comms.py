@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 import peerlane as pl
 from helpers.hcomm_ranks import CPU_TS, WAIT, Rank, code, descs, in_threads, ok, run_ranks
 from helpers.launched import until
+from helpers.peers import peer as process
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
 
@@ -162,6 +166,36 @@ def test_a_rank_table(hcomm: ModuleType, tmp_path: Path) -> None:
     comm = ok(hcomm.HcclCommInitClusterInfoConfig(str(path), 0, config))
     assert ok(hcomm.HcclGetCommName(comm)) == "of a table"
     ok(hcomm.HcclCommDestroy(comm))
+
+
+_MAKES = """
+import helpers.hcomm_ranks as ranks
+from peerlane.dialects import acl, hcomm
+ranks.ok(acl.rt.set_device({rank}))
+comm = ranks.ok(hcomm.HcclCommInitClusterInfo({path!r}, {rank}))
+"""
+_AGAIN = "ranks.ok(hcomm.HcclCommDestroy(comm)); "
+
+
+@pytest.mark.parametrize("restarted", [0, 1, 2])
+def test_a_rank_of_a_table_that_is_started_anew(hcomm: ModuleType, tmp_path: Path, restarted: int) -> None:
+    """The ranks that live on have made the communicator before and the new process has not: they meet."""
+    path = tmp_path / "table.json"
+    path.write_text(table(0, 1, 2))
+    node, path_of_tests = f"name=anew-{os.getpid()}-{restarted},devices=3", os.pathsep.join(sys.path)
+    with contextlib.ExitStack() as ends:
+        programs = [_MAKES.format(path=str(path), rank=rank) for rank in range(3)]
+        ranks = [ends.enter_context(process(node, PYTHONPATH=path_of_tests)) for _ in range(3)]
+        for each, program in zip(ranks, programs, strict=True):
+            each.send(program)
+        for each in ranks:
+            each.receive()
+        ranks[restarted].kill()
+        ranks[restarted] = ends.enter_context(process(node, PYTHONPATH=path_of_tests))
+        for rank, program in enumerate(programs):
+            ranks[rank].send(program if rank == restarted else f"{_AGAIN}{program}")
+        for each in ranks:
+            each.receive()
 
 
 @pytest.mark.parametrize(

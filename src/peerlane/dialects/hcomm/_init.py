@@ -11,6 +11,7 @@ from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _meeting, _rank_table, _states
+from peerlane.dialects.hcomm._appointments import Appointment
 from peerlane.dialects.hcomm._arguments import (
     CBytes,
     Config,
@@ -183,11 +184,10 @@ def _by_table(path: str | None, rank: int, config: HcclCommConfig | None) -> int
             f"this process has made the communicator of rank {rank} of this table already",
             "destroy it before it is made anew, or use HcclCreateSubCommConfig",
         )
-    key = f"{table.digest}.{_meeting.next_use(f'{table.digest}.{rank}')}"
     call, size = "HcclCommInitClusterInfo", len(table.devices)
 
     def meet() -> _meeting.Meeting:
-        return _meeting.by_place(call, key, rank, size, context.device, settings, hosts=rank == 0)
+        return Appointment(table.digest, rank).meet(call, size, context.device, settings)
 
     return _given(call, context, settings, meet, made)
 
@@ -213,12 +213,12 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
         )
     settings = settings_of(None)
     contexts = [_context_of(each) for each in wanted]
-    address, end = _meeting.serve(ndev)
+    server, end = _meeting.serve(ndev)
     key = _meeting.new_root_info()[16:32].hex()
     ends = [end, *(_nothing for _ in wanted[1:])]
     with contextlib.ExitStack() as undo, ThreadPoolExecutor(ndev) as pool:
         futures = [
-            pool.submit(_meeting.meet, address, rank, ndev, key, context.device, settings, ends[rank])
+            pool.submit(_meeting.meet, server.address, rank, ndev, key, context.device, settings, ends[rank])
             for rank, context in enumerate(contexts)
         ]
         meetings = [each.result() for each in futures]
@@ -291,7 +291,8 @@ def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Set
         found = parent.line.get(f"sub/{key}", timeout=settings.connect_timeout)
         address = found.decode()
     else:
-        address, end = _meeting.serve(len(ids))
+        server, end = _meeting.serve(len(ids))
+        address = server.address
         parent.line.put(f"sub/{key}", address.encode())
     return _meeting.meet(address, rank, len(ids), key, parent.group.device, settings, end)
 
