@@ -113,6 +113,7 @@ def test_settings(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     bad: list[tuple[str, Any]] = [
         *[("magicWord", 0), ("hcclBufferSize", 0), ("hcclBufferSize", -1), ("hcclBufferSize", "8")],
         *[("hcclCommName", "x" * 128), ("hcclCommName", 5), ("hcclExecTimeOut", 1 << 40)],
+        *[("version", 0), ("version", 12), ("version", "11"), ("size", 0), ("size", 2247), ("size", None)],
     ]
     for name, value in bad:
         wrong = hcomm.HcclCommConfig()

@@ -74,7 +74,8 @@ def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: CBytes, rank: UInt32) -> int:
 def HcclCommInitRootInfoConfig(nRanks: UInt32, rootInfo: CBytes, rank: UInt32, config: Config) -> int:
     """As ``HcclCommInitRootInfo``, with a configuration.
 
-    Of it hcclBufferSize, hcclCommName and hcclExecTimeOut count; the rest changes nothing here.
+    Of it hcclBufferSize, hcclCommName and hcclExecTimeOut count; size, magicWord and version must be what
+    ``HcclCommConfigInit`` sets; the rest changes nothing here.
 
     Gives: comm
     Refuses: as `HcclCommInitRootInfo`; 1 a value in it
