@@ -267,6 +267,28 @@ def test_some_ranks_of_a_communicator(hcomm: ModuleType) -> None:
     run_ranks(4, body)
 
 
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_rank_of_some_that_came_too_early_comes_again(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch, early: int
+) -> None:
+    both = threading.Barrier(2)
+    config = hcomm.HcclCommConfig()
+
+    def body(rank: Rank) -> None:
+        def make() -> Any:
+            return hcomm.HcclCreateSubCommConfig(rank.comm, 2, [0, 1], 1, rank.number, config)
+
+        both.wait(WAIT)
+        if rank.number == early:
+            monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "1")
+            assert code(make()) == 9
+            monkeypatch.delenv("HCCL_CONNECT_TIMEOUT")
+        both.wait(WAIT)
+        ok(hcomm.HcclCommDestroy(ok(make())))
+
+    run_ranks(2, body)
+
+
 def test_channels_are_found_again(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         peer = 1 - rank.number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -41,7 +42,7 @@ from peerlane.dialects.hcomm._grouping import kept
 from peerlane.dialects.hcomm._settings import Settings, settings_of
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._structs import HcclCommConfig
-from peerlane.errors import Error
+from peerlane.errors import Error, WaitTimeout
 
 
 @hcomm.call("hcomm.HcclGetRootInfo", out=1, blank=(b"",))
@@ -285,17 +286,38 @@ def HcclCreateSubCommConfig(
 def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Settings) -> _meeting.Meeting:
     """Meet at an address that the first of the ranks tells over the line of the communicator."""
     members = ".".join(map(str, ids)) if len(ids) < 32 else _meeting.digest_of(repr(ids).encode())
-    use = _meeting.next_use(f"{parent.key}.{parent.group.rank}.{number}.{members}")
-    key = _meeting.digest_of(f"{parent.key}.{number}.{members}.{use}".encode())
-    end: _meeting.End = _nothing
+    where, size, device = f"{number}.{members}", len(ids), parent.group.device
     if rank:
-        found = parent.line.get(f"sub/{key}", timeout=settings.connect_timeout)
-        address = found.decode()
-    else:
-        server, end = _meeting.serve(len(ids))
-        address = server.address
-        parent.line.put(f"sub/{key}", address.encode())
-    return _meeting.meet(address, rank, len(ids), key, parent.group.device, settings, end)
+        key, address = _told(parent, where, settings)
+        return _meeting.meet(address, rank, size, key, device, settings, _nothing)
+    key = _meeting.digest_of(f"{parent.key}.{where}.{_next(parent, where)}".encode())
+    server, end = _meeting.serve(size)
+    parent.line.put(f"sub/{key}", server.address.encode())
+    try:
+        return _meeting.meet(server.address, rank, size, key, device, settings, end)
+    except BaseException:
+        with contextlib.suppress(Error):
+            parent.line.put(f"sub/{key}", b"")  # who comes late waits for the next one
+        raise
+
+
+def _next(parent: Comm, where: str) -> int:
+    return _meeting.next_use(f"{parent.key}.{parent.group.rank}.{where}")
+
+
+def _told(parent: Comm, where: str, settings: Settings) -> tuple[str, str]:
+    """Return the key and the address of the next meeting that the first of the ranks has not given up."""
+    deadline = time.monotonic() + settings.connect_timeout
+    while True:
+        use = _next(parent, where)
+        key = _meeting.digest_of(f"{parent.key}.{where}.{use}".encode())
+        try:
+            found = parent.line.get(f"sub/{key}", timeout=max(0.0, deadline - time.monotonic()))
+        except WaitTimeout:
+            _meeting.take_back(f"{parent.key}.{parent.group.rank}.{where}", use)
+            raise
+        if found:
+            return key, found.decode()
 
 
 @hcomm.call("hcomm.HcclCommDestroy")

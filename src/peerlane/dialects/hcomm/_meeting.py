@@ -90,6 +90,13 @@ def next_use(digest: str) -> int:
         return _used[digest]
 
 
+def take_back(digest: str, use: int) -> None:
+    """Forget a use that came to nothing."""
+    with _lock:
+        if _used.get(digest) == use:
+            _used[digest] = use - 1
+
+
 class Meeting:
     """A rank's end of the rendezvous of a communicator, and of the group that is made over it.
 
