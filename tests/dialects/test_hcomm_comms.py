@@ -68,6 +68,13 @@ def test_root_info(hcomm: ModuleType) -> None:
     assert "ended by HcclCommDestroy" in explain()
 
 
+def test_some_ranks_of_a_job_on_several_machines(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a launcher says of all its ranks is nothing to those of a communicator on this machine."""
+    for name, value in {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert run_ranks(2, lambda rank: ok(hcomm.HcclGetRankSize(rank.comm))) == [2, 2]
+
+
 def test_ranks_that_do_not_agree(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
     on(0)

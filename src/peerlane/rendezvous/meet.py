@@ -158,14 +158,17 @@ def meet(
     return _by_exchange(call, me, how)
 
 
-def _told(environ: Mapping[str, str]) -> _Told | None:
-    """Return what a launcher said of this process, None if there is none."""
+def _told(environ: Mapping[str, str], *, needs_all: bool = True) -> _Told | None:
+    """Return what a launcher said of this process, None if there is none.
+
+    Its ranks need not all be on this machine where others are meant: a program may have groups of some of them.
+    """
     for (rank, size, local_size, local_rank), job in _LAUNCHERS:
         values = [environ.get(each, "") for each in (rank, size)]
         if not all(value.isascii() and value.isdigit() and len(value) < 8 for value in values):
             continue
         here, local = (environ.get(each, "") for each in (local_size, local_rank))
-        if here.isdigit() and int(here) != int(values[1]):
+        if needs_all and here.isdigit() and int(here) != int(values[1]):
             raise Unsupported(
                 f"Group: {local_size} is {here} and {size} is {values[1]}: the ranks are on several machines, and a "
                 "group is of one"
@@ -221,7 +224,7 @@ def _take_back(where: tuple[str, ...], number: int) -> None:
 
 
 def _by_line(line: Rendezvous, name: str, environ: Mapping[str, str]) -> Meeting:
-    told = _told(environ)
+    told = _told(environ, needs_all=False)
     where = line.address, name, str(line.rank)
     local_rank = told.local_rank if told else line.rank
     return Meeting(line, local_rank, _count(*where), owns_line=False, counted=where)
