@@ -12,6 +12,7 @@ import pytest
 from helpers.hcomm_ranks import CPU, CPU_TS, ROCE, WAIT, Rank, code, in_threads, ok, run_ranks
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
+from peerlane.dialects.hcomm._comm import comm_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -202,6 +203,27 @@ def test_engine_cpu_comes_after_what_its_stream_had(hcomm: ModuleType) -> None:
         ok(acl.rt.memset_async(address, size, 7, size // 2, rank.stream))
         ok(hcomm.HcommLocalCopyOnThread(thread, address + size // 2, address, size // 2))
         assert rank.content(address, size) == bytes([7]) * size
+
+    run_ranks(1, body)
+
+
+def test_threads_end_with_their_streams(hcomm: ModuleType) -> None:
+    """A program that makes a stream for each request does not run out of notifies, and nothing grows."""
+
+    def body(rank: Rank) -> None:
+        address, _ = rank.buffer()
+        threads = []
+        for _ in range(40):
+            stream = ok(acl.rt.create_stream())
+            threads.append(ok(hcomm.HcclThreadAcquireWithStream(rank.comm, CPU_TS, stream, 2000)))
+            ok(hcomm.HcclAllReduce(address, address, 4, 4, 0, rank.comm, stream))
+            ok(acl.rt.synchronize_stream(stream))
+            ok(acl.rt.destroy_stream(stream))
+            assert code(hcomm.HcommLocalCopyOnThread(threads[-1], address, address + 64, 8)) == 6
+        assert code(hcomm.HcommThreadNotifyRecordOnThread(threads[0], threads[0], 0)) == 6
+        assert "the end of its stream" in explain()
+        found = comm_of(rank.comm)
+        assert (len(found.threads), len(found.streams), found.notifies) == (1, 1, 2000)
 
     run_ranks(1, body)
 
