@@ -151,6 +151,9 @@ class Comm(Thing):
         for each in self.threads:
             if each.is_busy:
                 return f"{each} has operations that are not over"
+        for channel in list(self.channels.values()):
+            if channel.is_busy:
+                return f"{channel} has operations that no fence has waited for"
         return ""
 
     def end(self) -> None:
@@ -293,7 +296,9 @@ def refuse_busy(comm: Comm) -> None:
     why = comm.why_busy()
     if why:
         raise Refusal(
-            AGAIN, f"{comm} is busy: {why}", "synchronize the streams of its threads, then destroy it"
+            AGAIN,
+            f"{comm} is busy: {why}",
+            "synchronize the streams of its threads, or fence the channel, then destroy it",
         )
 
 
