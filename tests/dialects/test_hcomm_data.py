@@ -320,6 +320,16 @@ def test_registered_memory_that_was_freed(hcomm: ModuleType, protocol: int) -> N
     run_ranks(2, body)
 
 
+def test_more_bytes_than_the_buffer_has(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        rank.threads()
+        address, size = rank.buffer()
+        assert code(hcomm.HcclAllReduce(address, address, size + 1, 0, 0, rank.comm, rank.stream)) == 6
+        assert "end 1 bytes beyond" in explain()
+
+    run_ranks(1, body)
+
+
 def test_a_cleared_buffer(hcomm: ModuleType) -> None:
     def body(rank: Rank) -> None:
         address, size = rank.buffer()

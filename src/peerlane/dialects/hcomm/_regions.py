@@ -110,19 +110,25 @@ def device_memory(name: str, address: int, nbytes: int) -> Buffer:
     else:
         range_ = machine.reservations.around(address)
         if range_ is None:
+            beyond = address + nbytes - found[1] - found[2]
+            if beyond > 0:
+                raise _too_long(name, address, nbytes, beyond, remedy)
             raise Refusal(NOT_FOUND, f"{name} {address:#x} is memory that acl has not given out", remedy)
         if address + nbytes > range_.start + range_.addresses.size or machine.reservations.is_hole(address):
             raise Refusal(NOT_FOUND, f"{name}: {nbytes:,} bytes at {address:#x} are not mapped", remedy)
         return range_.addresses[address - range_.start : address - range_.start + nbytes]
     first = address - start
     if first + nbytes > memory.size:
-        raise Refusal(
-            NOT_FOUND,
-            f"{name}: {nbytes:,} bytes at {address:#x} end {first + nbytes - memory.size:,} bytes beyond "
-            f"{machine.describe(address)}",
-            remedy,
-        )
+        raise _too_long(name, address, nbytes, first + nbytes - memory.size, remedy)
     return memory[first : first + nbytes]
+
+
+def _too_long(name: str, address: int, nbytes: int, beyond: int, remedy: str) -> Refusal:
+    return Refusal(
+        NOT_FOUND,
+        f"{name}: {nbytes:,} bytes at {address:#x} end {beyond:,} bytes beyond {machine.describe(address)}",
+        remedy,
+    )
 
 
 def unregistered(name: str, address: int, nbytes: int, known: Regions | Iterable[str], whose: str) -> Refusal:
