@@ -145,6 +145,11 @@ class Channel(Transfers):
             awaited.append(stream)
         _sync_all(awaited, timeout)
 
+    def _is_busy(self) -> bool:
+        """Tell whether ``nonblocking`` operations are not over."""
+        with self._lock:
+            return any(not each.is_done for each in self._loose if not each.is_closed)
+
     def close(self) -> None:
         """End this end; idempotent.  What is queued goes on; the peer's waits for it fail with ``PeerLost`` then.
 

@@ -159,8 +159,7 @@ class Group(Collectives):
         self.rank, self.size = meeting.line.rank, meeting.line.size
         present = devices()
         self.device = device if device is not None else present[meeting.local_rank % len(present)]
-        self._pid = os.getpid()
-        self._is_closed = False
+        self._pid, self._is_closed = os.getpid(), False
         self._departures: Departures | None = None
         self._counts: dict[tuple[int, str], int] = {}
         self._channels: list[Channel] = []
@@ -409,8 +408,7 @@ class Group(Collectives):
         )
         deadline = time.monotonic() + patience
         self._put("hello", hello.encode())
-        present = devices()
-        members, hellos = [], []
+        present, members, hellos = devices(), [], []
         for rank in range(self.size):
             said = Hello.decode("Group", rank, self._get("Group", "hello", rank, deadline))
             check_agree(self.rank, hello, rank, said)
@@ -429,10 +427,12 @@ class Group(Collectives):
         if self.rank != 0:
             text = self._get("Group", "departures", 0, deadline).decode("ascii", "replace")
             self._departures = Departures.open(self.device, self.rank, hellos, text, patience)
+            self._meeting.is_agreed = True
             self._put("watching", b"")
             return
         self._departures = Departures(self.device, hellos)
         with self._departures.offered(self.device, hellos) as text:
+            self._meeting.is_agreed = True
             self._put("departures", text.encode())
             for rank in range(1, self.size):
                 self._get("Group", "watching", rank, deadline)

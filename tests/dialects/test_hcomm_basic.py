@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from helpers.hcomm_ranks import CPU_TS, ROCE, WAIT, code, in_threads, ok
+from helpers.peers import peer
+from helpers.rank_peers import ask_all
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
 from peerlane.testing.procs import run_python
@@ -159,6 +161,99 @@ def test_a_channel_that_is_not_ready(hcomm: ModuleType, monkeypatch: pytest.Monk
     assert code(hcomm.HcommChannelNotifyRecordOnThread(thread, channel, 0)) == 20
     assert "could not connect" in explain()
     ok(hcomm.HcommChannelDestroy([channel], 1))
+
+
+_CONNECTS = """
+import helpers.hcomm_ranks as ranks
+import test_hcomm_basic as basic
+from peerlane.dialects import acl, hcomm
+ranks.ok(acl.rt.set_device({number}))
+endpoint = ranks.ok(hcomm.HcommEndpointCreate(basic.endpoint_desc(hcomm, {number})))
+def connect():
+    desc = basic.channel_desc(hcomm, 1 - {number}, listens={listens}, notifyNum=1)
+    return ranks.ok(hcomm.HcommChannelCreate(endpoint, ranks.CPU_TS, [desc], 1))[0]
+channel = connect()
+"""
+_READY = "basic.ready(hcomm, channel)"
+
+
+@pytest.mark.parametrize("restarted", ["server", "client"])
+def test_an_end_that_is_started_anew(hcomm: ModuleType, restarted: str) -> None:
+    """The end that lives on has met before and the new process has not: they meet all the same."""
+    node = f"name=anew-{os.getpid()}-{restarted},devices=2"
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    programs = [_CONNECTS.format(number=0, listens=True), _CONNECTS.format(number=1, listens=False)]
+    if restarted == "server":
+        programs.reverse()
+    with peer(node, PYTHONPATH=path) as stays:
+        with peer(node, PYTHONPATH=path) as dies:
+            ask_all([stays], programs[0])
+            ask_all([dies], programs[1])
+            ask_all([stays, dies], _READY)
+        stays.run("ranks.ok(hcomm.HcommChannelDestroy([channel], 1)); channel = connect()")
+        with peer(node, PYTHONPATH=path) as anew:
+            anew.run(programs[1])
+            ask_all([stays, anew], _READY)
+
+
+def test_an_end_that_came_too_early_comes_again(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    ok(acl.rt.set_device(0))
+    ends = [ok(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, 0))) for _ in range(2)]
+
+    def create(listens: bool) -> int:
+        desc = channel_desc(hcomm, 0, listens=listens, notifyNum=1)
+        (made,) = ok(hcomm.HcommChannelCreate(ends[listens], CPU_TS, [desc], 1))
+        assert type(made) is int
+        return made
+
+    for early in (True, False):
+        monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "1")
+        channel = create(early)
+        deadline = time.monotonic() + WAIT
+        while ok(hcomm.HcommChannelGetStatus([channel], 1)) == [1]:
+            assert time.monotonic() < deadline
+        ok(hcomm.HcommChannelDestroy([channel], 1))
+        monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "60")
+        given_up = create(early)
+        ok(hcomm.HcommChannelDestroy([given_up], 1))
+        channels = [create(listens) for listens in (early, not early)]
+        for each in channels:
+            ready(hcomm, each)
+        ok(hcomm.HcommChannelDestroy(channels, 2))
+
+
+def test_channels_of_one_description_meet_in_their_order(hcomm: ModuleType) -> None:
+    ok(acl.rt.set_device(0))
+    made: list[list[int]] = []
+    for listens in (False, True):
+        endpoint = ok(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, 0)))
+        wanted = [channel_desc(hcomm, 0, listens=listens, notifyNum=count) for count in (1, 2, 3)]
+        made.append(ok(hcomm.HcommChannelCreate(endpoint, CPU_TS, wanted, 3)))
+    from peerlane.dialects.hcomm._channels import channel_of
+
+    for both in zip(*made, strict=True):
+        for channel in both:
+            ready(hcomm, channel)
+        counts = [channel_of(channel).neutral for channel in both]
+        assert {(each.notifies, each.peer_notifies) for each in counts} == {(made[0].index(both[0]) + 1,) * 2}
+    ok(hcomm.HcommChannelDestroy([*made[0], *made[1]], 6))
+
+
+def test_a_struct_of_an_endpoint_is_the_programs(hcomm: ModuleType) -> None:
+    """A program fills one struct for each endpoint in turn."""
+    ok(acl.rt.set_device(0))
+    desc = endpoint_desc(hcomm, 0)
+    endpoint = ok(hcomm.HcommEndpointCreate(desc))
+    ok(acl.rt.set_device(1))
+    desc.loc.device.devPhyId = 1
+    other = ok(hcomm.HcommEndpointCreate(desc))
+    channels = []
+    for number, each in enumerate((endpoint, other)):
+        wanted = channel_desc(hcomm, 1 - number, listens=number == 0, notifyNum=1)
+        channels += ok(hcomm.HcommChannelCreate(each, CPU_TS, [wanted], 1))
+    for channel in channels:
+        ready(hcomm, channel)
+    ok(hcomm.HcommChannelDestroy(channels, 2))
 
 
 def test_endpoints_and_descriptors_that_cannot_be(hcomm: ModuleType) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 import peerlane as pl
 from helpers.hcomm_ranks import CPU_TS, WAIT, Rank, code, descs, in_threads, ok, run_ranks
 from helpers.launched import until
+from helpers.peers import peer as process
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
 
@@ -64,6 +68,13 @@ def test_root_info(hcomm: ModuleType) -> None:
     assert "ended by HcclCommDestroy" in explain()
 
 
+def test_some_ranks_of_a_job_on_several_machines(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a launcher says of all its ranks is nothing to those of a communicator on this machine."""
+    for name, value in {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert run_ranks(2, lambda rank: ok(hcomm.HcclGetRankSize(rank.comm))) == [2, 2]
+
+
 def test_ranks_that_do_not_agree(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "2")
     on(0)
@@ -109,6 +120,7 @@ def test_settings(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     bad: list[tuple[str, Any]] = [
         *[("magicWord", 0), ("hcclBufferSize", 0), ("hcclBufferSize", -1), ("hcclBufferSize", "8")],
         *[("hcclCommName", "x" * 128), ("hcclCommName", 5), ("hcclExecTimeOut", 1 << 40)],
+        *[("version", 0), ("version", 12), ("version", "11"), ("size", 0), ("size", 2247), ("size", None)],
     ]
     for name, value in bad:
         wrong = hcomm.HcclCommConfig()
@@ -162,6 +174,36 @@ def test_a_rank_table(hcomm: ModuleType, tmp_path: Path) -> None:
     comm = ok(hcomm.HcclCommInitClusterInfoConfig(str(path), 0, config))
     assert ok(hcomm.HcclGetCommName(comm)) == "of a table"
     ok(hcomm.HcclCommDestroy(comm))
+
+
+_MAKES = """
+import helpers.hcomm_ranks as ranks
+from peerlane.dialects import acl, hcomm
+ranks.ok(acl.rt.set_device({rank}))
+comm = ranks.ok(hcomm.HcclCommInitClusterInfo({path!r}, {rank}))
+"""
+_AGAIN = "ranks.ok(hcomm.HcclCommDestroy(comm)); "
+
+
+@pytest.mark.parametrize("restarted", [0, 1, 2])
+def test_a_rank_of_a_table_that_is_started_anew(hcomm: ModuleType, tmp_path: Path, restarted: int) -> None:
+    """The ranks that live on have made the communicator before and the new process has not: they meet."""
+    path = tmp_path / "table.json"
+    path.write_text(table(0, 1, 2))
+    node, path_of_tests = f"name=anew-{os.getpid()}-{restarted},devices=3", os.pathsep.join(sys.path)
+    with contextlib.ExitStack() as ends:
+        programs = [_MAKES.format(path=str(path), rank=rank) for rank in range(3)]
+        ranks = [ends.enter_context(process(node, PYTHONPATH=path_of_tests)) for _ in range(3)]
+        for each, program in zip(ranks, programs, strict=True):
+            each.send(program)
+        for each in ranks:
+            each.receive()
+        ranks[restarted].kill()
+        ranks[restarted] = ends.enter_context(process(node, PYTHONPATH=path_of_tests))
+        for rank, program in enumerate(programs):
+            ranks[rank].send(program if rank == restarted else f"{_AGAIN}{program}")
+        for each in ranks:
+            each.receive()
 
 
 @pytest.mark.parametrize(
@@ -230,6 +272,28 @@ def test_some_ranks_of_a_communicator(hcomm: ModuleType) -> None:
         exchange(rank, hcomm)
 
     run_ranks(4, body)
+
+
+@pytest.mark.parametrize("early", [0, 1])
+def test_a_rank_of_some_that_came_too_early_comes_again(
+    hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch, early: int
+) -> None:
+    both = threading.Barrier(2)
+    config = hcomm.HcclCommConfig()
+
+    def body(rank: Rank) -> None:
+        def make() -> Any:
+            return hcomm.HcclCreateSubCommConfig(rank.comm, 2, [0, 1], 1, rank.number, config)
+
+        both.wait(WAIT)
+        if rank.number == early:
+            monkeypatch.setenv("HCCL_CONNECT_TIMEOUT", "1")
+            assert code(make()) == 9
+            monkeypatch.delenv("HCCL_CONNECT_TIMEOUT")
+        both.wait(WAIT)
+        ok(hcomm.HcclCommDestroy(ok(make())))
+
+    run_ranks(2, body)
 
 
 def test_channels_are_found_again(hcomm: ModuleType) -> None:

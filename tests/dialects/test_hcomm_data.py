@@ -16,10 +16,12 @@ from helpers.hcomm_ranks import (
     ROCE,
     WAIT,
     Rank,
+    code,
     ok,
     run_ranks,
 )
 from peerlane.dialects import acl
+from peerlane.dialects.hcomm import explain
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -271,6 +273,61 @@ def test_memory_with_a_tag(hcomm: ModuleType) -> None:
         ok(acl.rt.free(mine))
 
     run_ranks(2, body, destroy=False)
+
+
+@pytest.mark.parametrize("protocol", [HCCS, ROCE])
+def test_registered_memory_that_was_freed(hcomm: ModuleType, protocol: int) -> None:
+    """An allocator gives the same address out again: what lies there then has nothing to do with what did."""
+    size = 4096
+
+    def body(rank: Rank) -> None:
+        thread = rank.threads()
+        first = ok(acl.rt.malloc(size, 0))
+        ok(hcomm.HcclCommMemReg(rank.comm, "cache", hcomm.CommMem(0, first, size)))
+        channel = rank.channels(protocol=protocol)[1 - rank.number]
+        there, _ = ok(hcomm.HcclChannelGetHcclBuffer(rank.comm, channel))
+        at = there + rank.number * size
+        ok(hcomm.HcommWriteOnThread(thread, channel, at, first, size))
+        ok(hcomm.HcclAllReduce(first, first, size, 0, 0, rank.comm, rank.stream))
+        rank.sync()
+        ok(acl.rt.free(first))
+        assert code(hcomm.HcommWriteOnThread(thread, channel, at, first, size)) == 6
+        again = ok(acl.rt.malloc(size, 0))
+        assert again == first
+        rank.fill(again, drawn(rank.number, size))
+        ok(hcomm.HcclAllReduce(again, again, size, 0, 0, rank.comm, rank.stream))
+        if protocol == ROCE:  # a card does not know the new memory
+            assert code(hcomm.HcommWriteOnThread(thread, channel, at, again, size)) == 6
+            assert "('cache', freed)" in explain()
+        ok(hcomm.HcclCommMemReg(rank.comm, "cache", hcomm.CommMem(0, again, size)))
+        rank.sync()
+        rank.fill(again, drawn(rank.number, size))
+        rank.handshake(channel, 0)
+        ok(hcomm.HcommWriteOnThread(thread, channel, at, again, size))
+        rank.handshake(channel, 1)
+        rank.sync()
+        mine, _ = rank.buffer()
+        assert rank.content(mine + (1 - rank.number) * size, size) == drawn(1 - rank.number, size)
+        # Who acquires another channel is offered what lives.
+        other = rank.channels(protocol=5)[1 - rank.number]
+        mems = ok(hcomm.HcclChannelGetRemoteMems(rank.comm, other))
+        assert sorted(mems[2]) == ["HcclBuffer", "cache"]
+        ok(hcomm.HcommReadOnThread(thread, other, mine, mems[1][mems[2].index("cache")].addr, size))
+        rank.handshake(other, 0)
+        rank.sync()
+        assert rank.content(mine, size) == drawn(1 - rank.number, size)
+
+    run_ranks(2, body)
+
+
+def test_more_bytes_than_the_buffer_has(hcomm: ModuleType) -> None:
+    def body(rank: Rank) -> None:
+        rank.threads()
+        address, size = rank.buffer()
+        assert code(hcomm.HcclAllReduce(address, address, size + 1, 0, 0, rank.comm, rank.stream)) == 6
+        assert "end 1 bytes beyond" in explain()
+
+    run_ranks(1, body)
 
 
 def test_a_cleared_buffer(hcomm: ModuleType) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
 from helpers.hcomm_ranks import CPU, CPU_TS, ROCE, WAIT, Rank, code, in_threads, ok, run_ranks
+from helpers.peers import peer as process_in
 from peerlane.dialects import acl
 from peerlane.dialects.hcomm import explain
+from peerlane.dialects.hcomm._comm import comm_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -206,6 +211,27 @@ def test_engine_cpu_comes_after_what_its_stream_had(hcomm: ModuleType) -> None:
     run_ranks(1, body)
 
 
+def test_threads_end_with_their_streams(hcomm: ModuleType) -> None:
+    """A program that makes a stream for each request does not run out of notifies, and nothing grows."""
+
+    def body(rank: Rank) -> None:
+        address, _ = rank.buffer()
+        threads = []
+        for _ in range(40):
+            stream = ok(acl.rt.create_stream())
+            threads.append(ok(hcomm.HcclThreadAcquireWithStream(rank.comm, CPU_TS, stream, 2000)))
+            ok(hcomm.HcclAllReduce(address, address, 4, 4, 0, rank.comm, stream))
+            ok(acl.rt.synchronize_stream(stream))
+            ok(acl.rt.destroy_stream(stream))
+            assert code(hcomm.HcommLocalCopyOnThread(threads[-1], address, address + 64, 8)) == 6
+        assert code(hcomm.HcommThreadNotifyRecordOnThread(threads[0], threads[0], 0)) == 6
+        assert "the end of its stream" in explain()
+        found = comm_of(rank.comm)
+        assert (len(found.threads), len(found.streams), found.notifies) == (1, 1, 2000)
+
+    run_ranks(1, body)
+
+
 def test_default_timeouts(hcomm: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HCCL_EXEC_TIMEOUT", "1")
     for wrong in (-1.0, 0.5, float("nan"), float("inf"), 1e30):
@@ -247,6 +273,29 @@ def test_a_communicator_with_work_is_busy(hcomm: ModuleType) -> None:
         rank.sync()
 
     run_ranks(2, body)
+
+
+def _unfenced() -> None:
+    from peerlane.dialects import hcomm
+
+    def body(rank: Rank) -> None:
+        channel = rank.channels(engine=CPU, protocol=ROCE)[1 - rank.number]
+        there, _ = ok(hcomm.HcclChannelGetHcclBuffer(rank.comm, channel))
+        ok(hcomm.HcommWriteNbi(channel, there, rank.buffer()[0], 4096))
+        assert code(hcomm.HcclCommDestroy(rank.comm)) == 20
+        assert "no fence has waited for" in explain()
+        both.wait(WAIT)
+        ok(hcomm.HcommChannelFence(channel))
+
+    both = threading.Barrier(2)
+    run_ranks(2, body)
+
+
+def test_what_no_fence_has_waited_for_keeps_the_communicator_busy() -> None:
+    env = {"PEERLANE_SCHEDULE": "lazy", "HCCL_BUFFSIZE": "1"}  # nothing runs before somebody waits
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    with process_in(f"name=unfenced-{os.getpid()},devices=2", PYTHONPATH=path, **env) as process:
+        process.run("import test_hcomm_order; test_hcomm_order._unfenced()")
 
 
 def test_a_caller_that_is_blocked_keeps_the_communicator_busy(hcomm: ModuleType) -> None:

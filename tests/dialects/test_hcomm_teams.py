@@ -32,6 +32,7 @@ from peerlane.dialects.acl._state import machine
 pytestmark = pytest.mark.timeout(120)
 
 SIZE = 6000
+GRANULE = 2 << 20  # what is given out at the same address again
 
 
 @pytest.fixture(autouse=True)
@@ -203,6 +204,48 @@ def test_a_team_of_newer_versions_reaches_symmetric_windows() -> None:
         ok(hcomm.HcclCommSymWinDeregister(window))
         assert code(hcomm.HcommReadOnThread(rank.thread, channel, rank.buffer()[0], there, 8)) == 6
         barrier(rank)
+
+    run_ranks(2, body)
+
+
+def test_windows_whose_memory_was_freed() -> None:
+    """What is allocated at the same address later is in no window until it is registered."""
+
+    def body(rank: Rank) -> None:
+        peer = 1 - rank.number
+        team = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1], rank.number)))
+        freed = memory(rank, GRANULE)
+        ok(hcomm.HcclCommSymWinRegister(rank.comm, freed, SIZE, 1))
+        of_team = window_of(rank, team, freed)
+        lives = memory(rank)
+        other = ok(hcomm.HcclCommSymWinRegister(rank.comm, lives, SIZE, 1))
+        barrier_of_host.wait(WAIT)
+        ok(acl.rt.free(freed))
+        assert ok(hcomm.HcclCommSymWinGet(rank.comm, lives + 1, 1)) == (other, 1)
+        again = memory(rank, GRANULE)
+        assert again == freed
+        rank.fill(again, drawn(rank.number))
+        assert code(hcomm.HcclCommSymWinGet(rank.comm, again, 1)) == 6
+        window = ok(hcomm.HcclCommSymWinRegister(rank.comm, again, SIZE, 1))
+        assert ok(hcomm.HcclCommSymWinGet(rank.comm, again, SIZE)) == (window, 0)
+        assert window_of(rank, team, again) != of_team
+        there = ok(hcomm.HcclSymWinGetPeerPointer(window, 0, peer))
+        assert rank.content(there, SIZE) == drawn(peer).tobytes()
+        barrier_of_host.wait(WAIT)
+
+    barrier_of_host = threading.Barrier(2)
+    run_ranks(2, body)
+
+
+def test_no_window_of_the_hosts_memory() -> None:
+    """Pinned memory is this process's own, also where the ranks are threads of it."""
+
+    def body(rank: Rank) -> None:
+        pinned = ok(acl.rt.malloc_host(SIZE))
+        assert code(hcomm.HcclCommSymWinRegister(rank.comm, pinned, SIZE, 1)) == 5
+        team = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1], rank.number)))
+        mem = hcomm.CommMem(0, pinned, SIZE)
+        assert code(hcomm.HcclTeamWindowRegister(rank.comm, team, mem, 0)) == 5
 
     run_ranks(2, body)
 

@@ -37,7 +37,7 @@ class Place:
             words = [str(starter), str(_core.start_time(starter))]
         digest = hashlib.sha256("\0".join([*words, name]).encode()).hexdigest()[:32]
         self._path: Path = runtime_directory() / f"meet-{digest}"
-        self._is_mine = False
+        self._mine: bytes | None = None
 
     def write(self, message: bytes) -> None:
         """Let the others find the message, until this is closed or this process ends."""
@@ -48,7 +48,7 @@ class Place:
         with os.fdopen(descriptor, "wb") as file:
             file.write(head + message)
         temporary.replace(self._path)
-        self._is_mine = True
+        self._mine = message
 
     def read(self, call: str, timeout: float) -> bytes:
         """Wait for rank 0's message; one of a process that has ended does not count.
@@ -59,10 +59,9 @@ class Place:
         """
         deadline = time.monotonic() + timeout
         while True:
-            with contextlib.suppress(OSError), self._path.open("rb") as file:
-                head, _, message = file.read(_LONGEST).partition(b"\n")
-                if _lives(head):
-                    return message
+            message = self.look()
+            if message is not None:
+                return message
             if time.monotonic() >= deadline:
                 raise WaitTimeout(
                     f"{call}: rank 0 did not come within {timeout:g} s; are all ranks started by one launcher, on "
@@ -71,10 +70,18 @@ class Place:
                 )
             time.sleep(_STEP)
 
+    def look(self) -> bytes | None:
+        """Return the message of a process that lives, None without one."""
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
+            head, _, message = file.read(_LONGEST).partition(b"\n")
+            if _lives(head):
+                return message
+        return None
+
     def close(self) -> None:
-        """Take the message back."""
-        if self._is_mine:
-            self._is_mine = False
+        """Take the message back; another one that has replaced it stays."""
+        mine, self._mine = self._mine, None
+        if mine is not None and self.look() == mine:
             self._path.unlink(missing_ok=True)
 
 

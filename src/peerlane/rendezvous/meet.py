@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from peerlane.errors import BadHandle, Error, Fault, InvalidValue, Unsupported
+from peerlane.errors import BadHandle, Error, Fault, InvalidValue, Unsupported, WaitTimeout
 from peerlane.rendezvous import by_file, by_tcp
 from peerlane.rendezvous.client import Rendezvous
 from peerlane.rendezvous.server import RendezvousServer
@@ -57,12 +57,18 @@ class Meeting:
         Which of the ranks on this machine this one is.
     number : int
         How many meetings of this name there were before, at a rendezvous that serves several.
+    counted : tuple of str
+        By what it was counted; empty if it was not.
+    is_agreed : bool
+        Whether the others may take it for done.
     """
 
     line: Rendezvous
     local_rank: int
     number: int = 0
     owns_line: bool = True
+    counted: tuple[str, ...] = ()
+    is_agreed: bool = False
     server: RendezvousServer | None = None
     place: by_file.Place | None = None
 
@@ -78,7 +84,12 @@ class Meeting:
                 self.server.linger(seconds)
 
     def give_up(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Leave because of an error; an interrupt is no reason that the others would come to fetch."""
+        """Leave because of an error; an interrupt is no reason that the others would come to fetch.
+
+        Where others did not come in time it was no meeting: who calls again meets those that come late.
+        """
+        if isinstance(error, WaitTimeout) and not self.is_agreed and self.counted:
+            _take_back(self.counted, self.number)
         self.close(_LINGER if isinstance(error, Error) else 0.0)
 
 
@@ -147,14 +158,17 @@ def meet(
     return _by_exchange(call, me, how)
 
 
-def _told(environ: Mapping[str, str]) -> _Told | None:
-    """Return what a launcher said of this process, None if there is none."""
+def _told(environ: Mapping[str, str], *, needs_all: bool = True) -> _Told | None:
+    """Return what a launcher said of this process, None if there is none.
+
+    Its ranks need not all be on this machine where others are meant: a program may have groups of some of them.
+    """
     for (rank, size, local_size, local_rank), job in _LAUNCHERS:
         values = [environ.get(each, "") for each in (rank, size)]
         if not all(value.isascii() and value.isdigit() and len(value) < 8 for value in values):
             continue
         here, local = (environ.get(each, "") for each in (local_size, local_rank))
-        if here.isdigit() and int(here) != int(values[1]):
+        if needs_all and here.isdigit() and int(here) != int(values[1]):
             raise Unsupported(
                 f"Group: {local_size} is {here} and {size} is {values[1]}: the ranks are on several machines, and a "
                 "group is of one"
@@ -203,10 +217,17 @@ def _count(*where: str) -> int:
         return _counts[where] - 1
 
 
+def _take_back(where: tuple[str, ...], number: int) -> None:
+    with _lock:
+        if _counts[where] == number + 1:
+            _counts[where] = number
+
+
 def _by_line(line: Rendezvous, name: str, environ: Mapping[str, str]) -> Meeting:
-    told = _told(environ)
-    number = _count(line.address, name, str(line.rank))
-    return Meeting(line, told.local_rank if told else line.rank, number, owns_line=False)
+    told = _told(environ, needs_all=False)
+    where = line.address, name, str(line.rank)
+    local_rank = told.local_rank if told else line.rank
+    return Meeting(line, local_rank, _count(*where), owns_line=False, counted=where)
 
 
 def _by_exchange(call: str, me: _Told, exchange: Exchange) -> Meeting:
@@ -246,16 +267,22 @@ def _by_launcher(call: str, me: _Told, name: str, timeout: float, environ: Mappi
     if me.variable and not elastic and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         address = f"tcp://{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
         return _by_address(call, me, address, timeout)
-    number = _count("", name, str(me.size), str(me.rank))
+    where = "", name, str(me.size), str(me.rank)
+    number = _count(*where)
     place = by_file.Place(me.job if any(me.job) else (), f"{name}\0{me.size}\0{number}", me.variable)
     if me.rank != 0:
-        found = place.read(call, timeout)
-        return Meeting(Rendezvous(_address(call, found), me.rank, me.size), me.local_rank)
+        try:
+            found = place.read(call, timeout)
+        except WaitTimeout:
+            _take_back(where, number)
+            raise
+        line = Rendezvous(_address(call, found), me.rank, me.size)
+        return Meeting(line, me.local_rank, number, counted=where)
     server = RendezvousServer(me.size)
     try:
         place.write(_MAGIC + server.address.encode())
         line = Rendezvous(server.address, 0, me.size)
-        return Meeting(line, me.local_rank, server=server, place=place)
+        return Meeting(line, me.local_rank, number, counted=where, server=server, place=place)
     except BaseException:
         place.close()
         server.close()

@@ -30,7 +30,7 @@ from peerlane.dialects.hcomm._comm import current_context, keep
 from peerlane.dialects.hcomm._enums import EndpointLocType
 from peerlane.dialects.hcomm._regions import Regions
 from peerlane.dialects.hcomm._state import hcomm, thing
-from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice
+from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice, copied
 from peerlane.errors import Error, Fault
 
 _MAGIC = "peerlane memory 1"
@@ -49,6 +49,7 @@ class HcommEndpoint(Thing):
     Attributes
     ----------
     desc : EndpointDesc
+        As it was when the endpoint was made.
     memories : dict
         By handle: tag, memory and what it was exported as.
     imports : dict
@@ -64,7 +65,7 @@ class HcommEndpoint(Thing):
 
     def __init__(self, context: Context, desc: EndpointDesc) -> None:
         super().__init__(context)
-        self.desc = desc
+        self.desc = copied(desc)
         self.memories: dict[int, tuple[str, Buffer, Handle | None]] = {}
         self.imports: dict[bytes, tuple[Buffer, bool]] = {}
         self.own, self.imported = Regions({}), Regions({})

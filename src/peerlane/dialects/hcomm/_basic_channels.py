@@ -16,6 +16,7 @@ from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _meeting
 from peerlane.dialects.hcomm import _structs as structs
+from peerlane.dialects.hcomm._appointments import Appointment
 from peerlane.dialects.hcomm._arguments import (
     Enum,
     Handle,
@@ -54,10 +55,12 @@ class BasicChannel:
     ----------
     channel : HcommChannel
     endpoint : HcommEndpoint
+    appointment : Appointment
+        With the other end.
     """
 
-    def __init__(self, channel: HcommChannel, endpoint: HcommEndpoint) -> None:
-        self.channel, self.endpoint = channel, endpoint
+    def __init__(self, channel: HcommChannel, endpoint: HcommEndpoint, appointment: Appointment) -> None:
+        self.channel, self.endpoint, self.appointment = channel, endpoint, appointment
         self.status = _CONNECTING
         self._meeting: _meeting.Meeting | None = None
         self._is_closed = False
@@ -89,6 +92,7 @@ class BasicChannel:
         with self._lock:
             self._is_closed = True
             meeting = self._meeting
+        self.appointment.give_up()
         self.channel.abandon()
         if meeting is not None:
             with contextlib.suppress(Error):
@@ -198,16 +202,14 @@ def _begin(
     protocol = field(endpoint.desc, "protocol", signed=True)
     channel = HcommChannel(context, None, engine, protocol, endpoint.own, endpoint.imported)
     handle = keep(channel)
-    made = BasicChannel(channel, endpoint)
-    place = f"{key}.{_meeting.next_use(f'{key}.{listens}')}"
+    appointment = Appointment(key, 0 if listens else 1)
+    made = BasicChannel(channel, endpoint, appointment)
     with lock:
         _basic[handle] = made
         endpoint.users += 1
 
     def meet() -> _meeting.Meeting:
-        rank = 0 if listens else 1
-        call = "HcommChannelCreate"
-        return _meeting.by_place(call, place, rank, 2, context.device, settings, hosts=listens)
+        return appointment.meet("HcommChannelCreate", 2, context.device, settings)
 
     threading.Thread(
         target=made.connect, args=(meet, memories, notifies), name="hcomm-channel", daemon=True

@@ -49,7 +49,7 @@ def HcclGetHcclBufferCleared(comm: Handle) -> tuple[int, int]:
 
 @hcomm.call("hcomm.HcclCommMemReg", out=1)
 def HcclCommMemReg(comm: Handle, memTag: CText, mem: Mem) -> int:
-    """Let peers reach device memory by a tag, over channels that are acquired from now on.
+    """Let peers reach device memory by a tag, over channels that are acquired from now on, until it is freed.
 
     Gives: memHandle
     Refuses: 2 NULL, `addr` NULL; 6 the communicator, memory that acl has not given out; 1 tag taken, reserved or not
@@ -59,6 +59,7 @@ def HcclCommMemReg(comm: Handle, memTag: CText, mem: Mem) -> int:
     found = comm_of(comm)
     tag, memory = checked(memTag, mem)
     with found.guard:
+        found.forget_freed()
         if tag in _RESERVED or any(tag == each for each, _ in found.memories.values()):
             what = "is reserved" if tag in _RESERVED else "is taken by other memory of the communicator"
             raise Refusal(PARA, f"the tag {tag!r} {what}", "choose another tag")

@@ -92,6 +92,11 @@ class HcommChannel(Thing):
         return self.is_cpu or self.protocol in _BY_CARD
 
     @property
+    def is_busy(self) -> bool:
+        """Whether an operation is not over that only a fence waits for."""
+        return self._neutral is not None and self._neutral._is_busy()
+
+    @property
     def exec_timeout(self) -> float | None:
         """Seconds that a call may block, None for ever."""
         return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
@@ -194,6 +199,7 @@ def _make(comm: Comm, wanted: dict[tuple[int, int, int], int]) -> None:
     if not wanted:
         return
     comm.hccl_buffer()
+    comm.forget_freed()
     with living(comm):
         made = comm.group.channels(
             [peer for _, peer, _ in wanted],

@@ -122,6 +122,15 @@ class Comm(Thing):
                 self.buffer = made
             return self.buffer
 
+    def forget_freed(self) -> None:
+        """Offer memory that was freed to no more channels; its tags are free again."""
+        with self.guard:
+            freed = [(handle, tag) for handle, (tag, memory) in self.memories.items() if memory.is_closed]
+            for handle, tag in freed:
+                del self.memories[handle]
+                self.regions.remove(tag)
+                self.group.deregister(tag)
+
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """Be busy: a call of this communicator blocks its caller."""
@@ -142,6 +151,9 @@ class Comm(Thing):
         for each in self.threads:
             if each.is_busy:
                 return f"{each} has operations that are not over"
+        for channel in list(self.channels.values()):
+            if channel.is_busy:
+                return f"{channel} has operations that no fence has waited for"
         return ""
 
     def end(self) -> None:
@@ -284,7 +296,9 @@ def refuse_busy(comm: Comm) -> None:
     why = comm.why_busy()
     if why:
         raise Refusal(
-            AGAIN, f"{comm} is busy: {why}", "synchronize the streams of its threads, then destroy it"
+            AGAIN,
+            f"{comm} is busy: {why}",
+            "synchronize the streams of its threads, or fence the channel, then destroy it",
         )
 
 

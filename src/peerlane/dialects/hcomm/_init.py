@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _meeting, _rank_table, _states
+from peerlane.dialects.hcomm._appointments import Appointment
 from peerlane.dialects.hcomm._arguments import (
     CBytes,
     Config,
@@ -40,7 +42,7 @@ from peerlane.dialects.hcomm._grouping import kept
 from peerlane.dialects.hcomm._settings import Settings, settings_of
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._structs import HcclCommConfig
-from peerlane.errors import Error
+from peerlane.errors import Error, WaitTimeout
 
 
 @hcomm.call("hcomm.HcclGetRootInfo", out=1, blank=(b"",))
@@ -73,7 +75,8 @@ def HcclCommInitRootInfo(nRanks: UInt32, rootInfo: CBytes, rank: UInt32) -> int:
 def HcclCommInitRootInfoConfig(nRanks: UInt32, rootInfo: CBytes, rank: UInt32, config: Config) -> int:
     """As ``HcclCommInitRootInfo``, with a configuration.
 
-    Of it hcclBufferSize, hcclCommName and hcclExecTimeOut count; the rest changes nothing here.
+    Of it hcclBufferSize, hcclCommName and hcclExecTimeOut count; size, magicWord and version must be what
+    ``HcclCommConfigInit`` sets; the rest changes nothing here.
 
     Gives: comm
     Refuses: as `HcclCommInitRootInfo`; 1 a value in it
@@ -183,11 +186,10 @@ def _by_table(path: str | None, rank: int, config: HcclCommConfig | None) -> int
             f"this process has made the communicator of rank {rank} of this table already",
             "destroy it before it is made anew, or use HcclCreateSubCommConfig",
         )
-    key = f"{table.digest}.{_meeting.next_use(f'{table.digest}.{rank}')}"
     call, size = "HcclCommInitClusterInfo", len(table.devices)
 
     def meet() -> _meeting.Meeting:
-        return _meeting.by_place(call, key, rank, size, context.device, settings, hosts=rank == 0)
+        return Appointment(table.digest, rank).meet(call, size, context.device, settings)
 
     return _given(call, context, settings, meet, made)
 
@@ -213,12 +215,12 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
         )
     settings = settings_of(None)
     contexts = [_context_of(each) for each in wanted]
-    address, end = _meeting.serve(ndev)
+    server, end = _meeting.serve(ndev)
     key = _meeting.new_root_info()[16:32].hex()
     ends = [end, *(_nothing for _ in wanted[1:])]
     with contextlib.ExitStack() as undo, ThreadPoolExecutor(ndev) as pool:
         futures = [
-            pool.submit(_meeting.meet, address, rank, ndev, key, context.device, settings, ends[rank])
+            pool.submit(_meeting.meet, server.address, rank, ndev, key, context.device, settings, ends[rank])
             for rank, context in enumerate(contexts)
         ]
         meetings = [each.result() for each in futures]
@@ -284,16 +286,38 @@ def HcclCreateSubCommConfig(
 def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Settings) -> _meeting.Meeting:
     """Meet at an address that the first of the ranks tells over the line of the communicator."""
     members = ".".join(map(str, ids)) if len(ids) < 32 else _meeting.digest_of(repr(ids).encode())
-    use = _meeting.next_use(f"{parent.key}.{parent.group.rank}.{number}.{members}")
-    key = _meeting.digest_of(f"{parent.key}.{number}.{members}.{use}".encode())
-    end: _meeting.End = _nothing
+    where, size, device = f"{number}.{members}", len(ids), parent.group.device
     if rank:
-        found = parent.line.get(f"sub/{key}", timeout=settings.connect_timeout)
-        address = found.decode()
-    else:
-        address, end = _meeting.serve(len(ids))
-        parent.line.put(f"sub/{key}", address.encode())
-    return _meeting.meet(address, rank, len(ids), key, parent.group.device, settings, end)
+        key, address = _told(parent, where, settings)
+        return _meeting.meet(address, rank, size, key, device, settings, _nothing)
+    key = _meeting.digest_of(f"{parent.key}.{where}.{_next(parent, where)}".encode())
+    server, end = _meeting.serve(size)
+    parent.line.put(f"sub/{key}", server.address.encode())
+    try:
+        return _meeting.meet(server.address, rank, size, key, device, settings, end)
+    except BaseException:
+        with contextlib.suppress(Error):
+            parent.line.put(f"sub/{key}", b"")  # who comes late waits for the next one
+        raise
+
+
+def _next(parent: Comm, where: str) -> int:
+    return _meeting.next_use(f"{parent.key}.{parent.group.rank}.{where}")
+
+
+def _told(parent: Comm, where: str, settings: Settings) -> tuple[str, str]:
+    """Return the key and the address of the next meeting that the first of the ranks has not given up."""
+    deadline = time.monotonic() + settings.connect_timeout
+    while True:
+        use = _next(parent, where)
+        key = _meeting.digest_of(f"{parent.key}.{where}.{use}".encode())
+        try:
+            found = parent.line.get(f"sub/{key}", timeout=max(0.0, deadline - time.monotonic()))
+        except WaitTimeout:
+            _meeting.take_back(f"{parent.key}.{parent.group.rank}.{where}", use)
+            raise
+        if found:
+            return key, found.decode()
 
 
 @hcomm.call("hcomm.HcclCommDestroy")

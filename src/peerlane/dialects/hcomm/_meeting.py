@@ -1,4 +1,4 @@
-"""How the ranks of a communicator find one another: by root info, or by the rank table that all read."""
+"""How the ranks of a communicator find one another, by root info or at an address that they are told."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BYTES = CONSTANTS["HCCL_ROOT_INFO_BYTES"]
 _LINGER = 5.0
 End: TypeAlias = "Callable[[bool], None]"
 
-#: Root infos that this process made and no communicator has used, and how often a rank table was used.
+#: Root infos that this process made and no communicator has used, and how often others were made of one.
 _roots: dict[bytes, int] = {}
 _used: dict[str, int] = {}
 _taken: set[tuple[bytes, int]] = set()
@@ -84,10 +84,17 @@ def using(token: bytes, rank: int) -> Iterator[None]:
 
 
 def next_use(digest: str) -> int:
-    """Count the communicators that this process made of a rank table: all ranks make them in one order."""
+    """Count what ranks of a communicator make together: all make it in one order."""
     with _lock:
         _used[digest] = _used.get(digest, 0) + 1
         return _used[digest]
+
+
+def take_back(digest: str, use: int) -> None:
+    """Forget a use that came to nothing."""
+    with _lock:
+        if _used.get(digest) == use:
+            _used[digest] = use - 1
 
 
 class Meeting:
@@ -161,10 +168,10 @@ def meet(
     return Meeting(key, line, group, end)
 
 
-def serve(size: int) -> tuple[str, End]:
-    """Serve a rendezvous; return its address, and what ends it."""
+def serve(size: int) -> tuple[RendezvousServer, End]:
+    """Serve a rendezvous; return it, and what ends it."""
     server = RendezvousServer(size)
-    return server.address, lambda met: _stop(server, met)
+    return server, lambda met: _stop(server, met)
 
 
 def _stop(server: RendezvousServer, met: bool) -> None:

@@ -17,6 +17,8 @@ _MOST_NAMED = 8
 class Regions:
     """Memory by address, and the parts of it that were asked for.
 
+    Memory that was freed is in it no more: what lies at its address now is another's.
+
     Parameters
     ----------
     memories : mapping of str to Buffer
@@ -52,11 +54,11 @@ class Regions:
     def part(self, address: int, nbytes: int) -> Buffer | None:
         """Return the bytes at an address, if they lie in one of these memories as a whole."""
         known = self.parts.get((address, nbytes))
-        if known is not None:
+        if known is not None and not known.is_closed:
             return known
         for start, size, _, memory in self._found:
             first = address - start
-            if 0 <= first <= size - nbytes:
+            if 0 <= first <= size - nbytes and not memory.is_closed:
                 if len(self.parts) >= _MOST_KEPT:
                     self.parts.clear()
                 made = self.parts[address, nbytes] = memory[first : first + nbytes]
@@ -67,7 +69,7 @@ class Regions:
         """Return the memory in which the bytes lie as a whole, and their first byte there."""
         for start, size, _, memory in self._found:
             first = address - start
-            if 0 <= first <= size - nbytes:
+            if 0 <= first <= size - nbytes and not memory.is_closed:
                 if len(self.places) >= _MOST_KEPT:
                     self.places.clear()
                 self.places[address, nbytes] = memory, first
@@ -75,7 +77,10 @@ class Regions:
         return None
 
     def __str__(self) -> str:
-        shown = [f"{size:,} bytes at {start:#x} ({tag!r})" for start, size, tag, _ in self._found]
+        shown = [
+            f"{size:,} bytes at {start:#x} ({tag!r}{', freed' if memory.is_closed else ''})"
+            for start, size, tag, memory in self._found
+        ]
         more = f" and {len(shown) - _MOST_NAMED} more" if len(shown) > _MOST_NAMED else ""
         return (", ".join(shown[:_MOST_NAMED]) + more) or "none"
 
@@ -105,19 +110,25 @@ def device_memory(name: str, address: int, nbytes: int) -> Buffer:
     else:
         range_ = machine.reservations.around(address)
         if range_ is None:
+            beyond = address + nbytes - found[1] - found[2]
+            if beyond > 0:
+                raise _too_long(name, address, nbytes, beyond, remedy)
             raise Refusal(NOT_FOUND, f"{name} {address:#x} is memory that acl has not given out", remedy)
         if address + nbytes > range_.start + range_.addresses.size or machine.reservations.is_hole(address):
             raise Refusal(NOT_FOUND, f"{name}: {nbytes:,} bytes at {address:#x} are not mapped", remedy)
         return range_.addresses[address - range_.start : address - range_.start + nbytes]
     first = address - start
     if first + nbytes > memory.size:
-        raise Refusal(
-            NOT_FOUND,
-            f"{name}: {nbytes:,} bytes at {address:#x} end {first + nbytes - memory.size:,} bytes beyond "
-            f"{machine.describe(address)}",
-            remedy,
-        )
+        raise _too_long(name, address, nbytes, first + nbytes - memory.size, remedy)
     return memory[first : first + nbytes]
+
+
+def _too_long(name: str, address: int, nbytes: int, beyond: int, remedy: str) -> Refusal:
+    return Refusal(
+        NOT_FOUND,
+        f"{name}: {nbytes:,} bytes at {address:#x} end {beyond:,} bytes beyond {machine.describe(address)}",
+        remedy,
+    )
 
 
 def unregistered(name: str, address: int, nbytes: int, known: Regions | Iterable[str], whose: str) -> Refusal:

@@ -10,7 +10,7 @@ from peerlane.dialects._call import Refusal
 from peerlane.dialects.hcomm import _arguments as arguments
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._enums import CONSTANTS
-from peerlane.dialects.hcomm._structs import HcclCommConfig
+from peerlane.dialects.hcomm._structs import CONFIG_BYTES, HcclCommConfig
 
 _UNSET = 0xFFFFFFFF
 _MIB = 1 << 20
@@ -52,7 +52,7 @@ def settings_of(config: HcclCommConfig | None) -> Settings:
     seconds = _environment("HCCL_EXEC_TIMEOUT", EXEC_TIMEOUT, 0, 2147483647)
     name = ""
     if config is not None:
-        _refuse_old(config)
+        _refuse_other(config)
         megabytes = _chosen(config, "hcclBufferSize", megabytes, least=1)
         seconds = _chosen(config, "hcclExecTimeOut", seconds, least=0)
         name = _name_in(config)
@@ -96,14 +96,21 @@ def _environment(name: str, default: int, least: int, most: int) -> int:
     return int(text)
 
 
-def _refuse_old(config: HcclCommConfig) -> None:
-    magic = CONSTANTS["HCCL_COMM_CONFIG_MAGIC_WORD"]
-    if config.magicWord != magic:
-        raise Refusal(
-            PARA,
-            f"magicWord of the HcclCommConfig is {config.magicWord!r}, not {magic:#x}",
-            "fill it with HcclCommConfigInit",
-        )
+def _refuse_other(config: HcclCommConfig) -> None:
+    """Refuse what is not of this version: its fields would mean something else."""
+    known = {
+        "magicWord": CONSTANTS["HCCL_COMM_CONFIG_MAGIC_WORD"],
+        "version": CONSTANTS["HCCL_COMM_CONFIG_VERSION"],
+        "size": CONFIG_BYTES,
+    }
+    for name, wanted in known.items():
+        value = getattr(config, name)
+        if value != wanted:
+            raise Refusal(
+                PARA,
+                f"{name} of the HcclCommConfig is {str(value)[:40]!r}, not {wanted} ({wanted:#x})",
+                "fill it with HcclCommConfigInit",
+            )
 
 
 def _chosen(config: HcclCommConfig, name: str, default: int, *, least: int) -> int:

@@ -279,7 +279,7 @@ def HcclTeamWindowRegister(comm: Handle, worldTeam: Handle, localMem: Mem, flag:
     Gives: window
     Refuses: 2 NULL, `addr` NULL; 6 the communicator, the team, memory that acl has not given out; 1 a sub team,
         another communicator's, `flag` but 0, type but DEVICE, `size` 0, memory of another device; 5 memory of several
-        blocks; 20 a host view of it lives; 22 suspended
+        blocks, or of the host; 20 a host view of it lives; 22 suspended
     Basis: D, S; C for 5, 6, 20, 22, and for one size
     """
     found = comm_of(comm)
@@ -297,7 +297,7 @@ def HcclTeamWindowRegister(comm: Handle, worldTeam: Handle, localMem: Mem, flag:
     with found.guard:
         team_of(worldTeam)  # which may have ended meanwhile, with all its windows
         for each in parent.windows:
-            if 0 <= address - each.memory.address <= each.memory.size - size:
+            if each.place(address, size) is not None:
                 return each.handle
         made = TeamWindow(parent, memory(found, "addr", address, size))
         made.offer()

@@ -224,7 +224,8 @@ def HcclThreadAcquireWithStream(comm: Handle, engine: Enum, stream: Handle, noti
     """Return a thread whose operations are queued on a stream of ``acl``; from then on a failure stops that stream.
 
     A second call for the same stream and engine returns the same thread, with as many notifies as the most asked for.
-    Engine CPU: operations run in the caller, after what the stream had before.
+    It ends with its stream, and gives its notifies back.  Engine CPU: it does not; operations run in the caller,
+    after what the stream had before.
 
     Gives: thread
     Refuses: 2 NULL; 6 the communicator, the stream; 1 `notifyNum` above 65,535, a stream of another device, no
@@ -254,6 +255,7 @@ def on_stream(found: Comm, engine: int, stream: int, notifies: int = 0) -> Hcomm
             known.notifies += more
             found.notifies += more
             return known
+        _forget_ended(found)
         refuse_more_notifies(found, notifies)
         made = HcommThread(found.context, found, engine, wrapped.neutral, notifies)
         keep(made)
@@ -264,6 +266,21 @@ def on_stream(found: Comm, engine: int, stream: int, notifies: int = 0) -> Hcomm
         wrapped.neutral.on_error = "stop"  # later tasks must not run (spec hcomm 3.12)
         wrapped.retell = _retold(found)
     return made
+
+
+def _forget_ended(comm: Comm) -> None:
+    """Let go of threads that can do nothing any more: a program makes streams for a while, and destroys them."""
+    ended = [
+        key
+        for key, each in comm.streams.items()
+        if not (each.owns_stream or each.is_cpu) and each.stream is not None and each.stream.is_closed
+    ]
+    for key in ended:
+        thread = comm.streams.pop(key)
+        comm.threads.remove(thread)
+        comm.notifies -= thread.notifies
+        machine.drop(thread, "the end of its stream")
+        thread.end()
 
 
 def stream_of(handle: int) -> AclStream:

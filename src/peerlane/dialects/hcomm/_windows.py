@@ -6,13 +6,13 @@ import contextlib
 import json
 import threading
 
-from peerlane import Buffer, Handle
+from peerlane import Buffer, Handle, Host
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import Handle as Number
 from peerlane.dialects.hcomm._arguments import Pointer, UInt32, UInt64
-from peerlane.dialects.hcomm._codes import NOT_FOUND, PARA
+from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import Comm, comm_of, keep, refuse_suspended
 from peerlane.dialects.hcomm._elements import memory
 from peerlane.dialects.hcomm._state import hcomm, thing
@@ -48,8 +48,21 @@ class Window(Thing):
         self._handle: Handle | None = None
         self._is_over = False
 
+    def place(self, address: int, nbytes: int) -> int | None:
+        """Return the first byte of a range in this rank's part, None where it is not inside, or that was freed."""
+        if self.memory.is_closed:
+            return None
+        first = address - self.memory.address
+        return first if 0 <= first <= self.memory.size - nbytes else None
+
     def offer(self) -> None:
-        """Let the other ranks find this one's memory."""
+        """Let the other ranks find this one's memory: HCCL_E_NOT_SUPPORT for a host's."""
+        if isinstance(self.memory.device, Host):
+            raise Refusal(
+                NOT_SUPPORT,
+                f"{self.memory!r} is memory of the host, which nothing lets other processes reach",
+                "copy it to a device",
+            )
         group = self.comm.group
         pids = {member.pid for member in group.members} - {group.members[group.rank].pid}
         text = ""
@@ -155,7 +168,7 @@ def HcclCommSymWinRegister(comm: Number, addr: Pointer, size: UInt64, flag: UInt
 
     Gives: window
     Refuses: 2 NULL; 6 the communicator, memory that acl has not given out; 1 `size` 0, `flag` above 1, memory of
-        another device; 5 memory of several blocks; 20 a host view of it lives; 22 suspended
+        another device; 5 memory of several blocks, or of the host; 20 a host view of it lives; 22 suspended
     Basis: D; C for the codes
     """
     found = comm_of(comm)
@@ -200,8 +213,8 @@ def HcclCommSymWinGet(comm: Number, ptr: Pointer, size: UInt64) -> tuple[int, in
     found = comm_of(comm)
     with found.guard:
         for each in found.windows:
-            first = ptr - each.memory.address
-            if ptr and 0 <= first <= each.memory.size - size:
+            first = each.place(ptr, size) if ptr else None
+            if first is not None:
                 return each.handle, first
     raise Refusal(
         NOT_FOUND, f"{size:,} bytes at {ptr:#x} lie in no window of {found}", "register them in all ranks"
