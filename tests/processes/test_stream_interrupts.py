@@ -157,6 +157,27 @@ def test_ctrl_c_is_seen_by_a_wait_after_which_something_is_let_go(name: str) -> 
     assert (done.returncode, done.stdout) == (0, "heard\nTrue\n"), done.stdout + done.stderr
 
 
+HOOKS = """
+import sys
+from peerlane import _core
+class Hook:
+    def __call__(self): pass
+    def __del__(self): _core.set_wait_hook(last)
+last = Hook.__call__
+before = sys.getrefcount(last)
+for _ in range(100):
+    _core.set_wait_hook(Hook())
+    _core.set_wait_hook(None)
+_core.set_wait_hook(None)
+print(sys.getrefcount(last) - before)
+"""
+
+
+def test_the_end_of_a_wait_hook_may_set_another() -> None:
+    done = run_python(["-c", HOOKS], timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
 AT_EXIT = """
 import sys, threading, time, peerlane as pl
 d0, d1 = pl.devices()
