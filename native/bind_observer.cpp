@@ -28,8 +28,10 @@ nb::object as_tuple(const Seen& seen) {
 
 // What happened has happened: a hook that raises must not look like a refusal.
 void tell(const nb::object& what) {
+    const nb::object hook = nb::borrow(submitted_hook);
+    if (!hook) return;   // making `what` may have run the program, which took the observer away
     try {
-        nb::borrow(submitted_hook)(what);
+        hook(what);
     } catch (nb::python_error& error) {
         error.discard_as_unraisable("peerlane observer");
     }

@@ -300,6 +300,34 @@ def test_aborts_and_closes_are_told(node: Node, recorder: Recorder) -> None:
     assert sorted(told) == sorted(mine)
 
 
+def test_an_observer_that_goes_while_it_would_be_told_is_not_missed(node: Node) -> None:
+    """Making what is told may collect garbage, and what its end runs takes the observer away."""
+    d0, _ = node()
+    a, b, s = d0.allocate(64), d0.allocate(64), d0.create_stream()
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            pl.set_observer(None)
+
+    before = gc.get_threshold()
+    try:
+        for threshold in range(1, 60):
+            gc.collect()
+            pl.set_observer(Recorder())
+            Garbage()
+            gc.set_threshold(threshold)
+            pl.copy(a, b, stream=s)
+            pl.copy(a, b)
+            gc.set_threshold(100_000)
+    finally:
+        gc.set_threshold(*before)
+        gc.collect()
+        pl.set_observer(None)
+
+
 def test_buffers_begin_and_end_with_their_bytes(node: Node, recorder: Recorder) -> None:
     d0, _ = node()
     a, b = d0.allocate(100), d0.allocate(3 << 20)
