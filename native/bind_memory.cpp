@@ -82,7 +82,7 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
         const auto size = static_cast<Py_ssize_t>(memory.size());
         if (PyBuffer_FillInfo(view, self, host, size, memory.may_view_only(), flags) != 0) return -1;
         pin.memory = nullptr;
-        if (is_observed()) [[unlikely]] or_lose([&] { tell_view(memory, true); });   // the view is there
+        if (is_observed()) [[unlikely]] tell_view(memory, true);
         return 0;
     } catch (const Refusal& refusal) {
         raise_refusal(refusal);
@@ -94,7 +94,7 @@ int get_view(PyObject* self, Py_buffer* view, int flags) {
 
 void release_view(PyObject* self, Py_buffer*) {
     Memory* memory = nb::inst_ptr<Memory>(self);
-    if (is_observed()) [[unlikely]] or_lose([&] { tell_view(*memory, false); });
+    if (is_observed()) [[unlikely]] tell_view(*memory, false);
     memory->unpin_view();
 }
 
