@@ -29,6 +29,7 @@ nb::object as_tuple(const Seen& seen) {
 // What happened has happened, and who was told that it did not would give its pins back once more: nothing is thrown.
 template <class Make>
 void tell(const Make& make) noexcept {
+    const nb::error_scope raised;   // views go while exceptions pass
     try {
         const nb::object what = make();
         const nb::object hook = nb::borrow(submitted_hook);
