@@ -71,6 +71,12 @@ std::optional<uint64_t> number(nb::handle value) {
     return found;
 }
 
+// Seconds, or None for ever.
+bool is_timeout(nb::handle value) {
+    if (PyFloat_CheckExact(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr()) >= 0;
+    return value.is_none() || number(value);
+}
+
 // One of the lines, held: the end may be closed while the GIL is away.
 nb::object line_at(const std::vector<nb::object>& lines, nb::handle index) {
     const auto found = number(index);
@@ -147,8 +153,11 @@ bool serve_notify(ChannelEnd& end, const Arguments& given) {
 }
 
 bool serve_wait(ChannelEnd& end, const Arguments& given) {
-    for (size_t i = 0; i < given.named(); ++i)
-        if (!given.name(i).is(names().timeout) && !(given.name(i).is(names().stream) && given.value(i).is_none())) return false;
+    for (size_t i = 0; i < given.named(); ++i) {
+        const nb::handle name = given.name(i), value = given.value(i);
+        const bool is_right = name.is(names().timeout) ? is_timeout(value) : name.is(names().stream) && value.is_none();
+        if (!is_right) return false;
+    }
     if (given.positional != 2) return false;
     const nb::object line = line_at(end.incoming, given.values[1]);
     return line && beyond_return([&] { return consume_now(held(line), kSpinNs); });   // it may consume, and fail
@@ -176,6 +185,8 @@ PyObject* call_method(PyObject* self, PyObject* const* values, size_t flags, PyO
         // The checked call says why.
     } catch (const std::bad_alloc&) {
         return PyErr_NoMemory();
+    } catch (const std::exception& error) {   // the interpreter calls this, and cannot unwind
+        return PyErr_Format(PyExc_RuntimeError, "%s", error.what());
     }
     return PyObject_Vectorcall(method->otherwise, values, flags, names);
 }
@@ -252,7 +263,7 @@ PyType_Spec method_spec = {
 std::vector<nb::object> lines_of(const nb::list& lines) {
     std::vector<nb::object> found;
     for (const nb::handle each : lines) {
-        if (!nb::isinstance<HeldNotify>(each)) throw nb::type_error("a line is a Notify");
+        if (!as<HeldNotify>(each)) throw nb::type_error("a line is a Notify");
         found.push_back(nb::borrow(each));
     }
     return found;

@@ -22,7 +22,7 @@ constexpr const char* kWhyNames[] = {
     "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks", "pending_writes",
     "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
-    "standstill"};
+    "no_block", "standstill"};
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 
@@ -49,7 +49,15 @@ nb::object as_exception(const Refusal& refusal) {
 
 namespace {
 
-// Wait for the operations that will write what is viewed; false: interrupted.  Gives the pin back when it throws.
+// What a view holds, given back unless the view was made.
+struct ViewPin {
+    Memory* memory;
+    ~ViewPin() {
+        if (memory) memory->unpin_view();
+    }
+};
+
+// Wait for the operations that will write what is viewed; false: interrupted.
 bool settle_for_view(Memory& memory) {
     const bool lists = Scheduler::get().has_lists();
     std::vector<const Extent*> used;
@@ -57,44 +65,31 @@ bool settle_for_view(Memory& memory) {
         const bool has_other_uses = (extent->state.load(std::memory_order_acquire) & Extent::kPins) > 1;
         if (lists || has_other_uses || extent->mapping) used.push_back(extent);
     });
-    try {
-        for (const Extent* extent : used) {
-            const GilReleased gil;
-            if (Scheduler::get().settle_writes(extent, poll_here()) == Outcome::interrupted) return false;
-        }
-    } catch (const Refusal&) {
-        memory.unpin_view();
-        throw;
+    for (const Extent* extent : used) {
+        const GilReleased gil;
+        if (Scheduler::get().settle_writes(extent, poll_here()) == Outcome::interrupted) return false;
     }
     return true;
 }
 
 int get_view(PyObject* self, Py_buffer* view, int flags) {
-    Memory* memory = nb::inst_ptr<Memory>(self);
+    Memory& memory = *nb::inst_ptr<Memory>(self);
     view->obj = nullptr;
     try {
-        char* const host = memory->pin_view();
-        if (!settle_for_view(*memory)) {   // the signal handler's exception is set
-            memory->unpin_view();
-            return -1;
-        }
-        bool read_only;
-        try {
-            read_only = memory->may_view_only();
-        } catch (const Refusal&) {
-            memory->unpin_view();
-            throw;
-        }
-        if (PyBuffer_FillInfo(view, self, host, static_cast<Py_ssize_t>(memory->size()), read_only, flags) != 0) {
-            memory->unpin_view();
-            return -1;
-        }
-        if (is_observed()) [[unlikely]] tell_view(*memory, true);
+        char* const host = memory.pin_view();
+        ViewPin pin{&memory};
+        if (!settle_for_view(memory)) return -1;   // the signal handler's exception is set
+        const auto size = static_cast<Py_ssize_t>(memory.size());
+        if (PyBuffer_FillInfo(view, self, host, size, memory.may_view_only(), flags) != 0) return -1;
+        pin.memory = nullptr;
+        if (is_observed()) [[unlikely]] tell_view(memory, true);
+        return 0;
     } catch (const Refusal& refusal) {
         raise_refusal(refusal);
-        return -1;
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
     }
-    return 0;
+    return -1;
 }
 
 void release_view(PyObject* self, Py_buffer*) {
@@ -245,7 +240,12 @@ void bind_memory(nb::module_& m) {
             "spans",
             [](const Memory& self) {
                 std::vector<Seen::Span> spans;
-                if (self.is_live() && self.view_address()) add_host_span(spans, self.view_address(), self.size(), false);
+                try {   // held: another thread may close it meanwhile
+                    const Operand held("address", self.last_address(), self.size(), self.pin());
+                    if (!held.is_pageable()) add_host_span(spans, held.host(), self.size(), false);
+                } catch (const Refusal&) {
+                    // Nothing of it lives.
+                }
                 nb::list found;
                 for (const auto& span : spans) found.append(nb::make_tuple(span.block, span.offset, span.size, span.written));
                 return found;

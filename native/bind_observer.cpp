@@ -26,12 +26,18 @@ nb::object as_tuple(const Seen& seen) {
                           seen.notify, seen.record);
 }
 
-// What happened has happened: a hook that raises must not look like a refusal.
-void tell(const nb::object& what) {
+// What happened has happened, and who was told that it did not would give its pins back once more: nothing is thrown.
+template <class Make>
+void tell(const Make& make) noexcept {
+    const nb::error_scope raised;   // views go while exceptions pass
     try {
-        nb::borrow(submitted_hook)(what);
+        const nb::object what = make();
+        const nb::object hook = nb::borrow(submitted_hook);
+        if (hook) hook(what);   // `make` may have run the program, which took the observer away
     } catch (nb::python_error& error) {
         error.discard_as_unraisable("peerlane observer");
+    } catch (const std::exception&) {
+        // No memory to tell it with.
     }
 }
 
@@ -39,7 +45,9 @@ void tell(const nb::object& what) {
 
 bool is_observed() { return submitted_hook != nullptr; }
 
-void tell_submitted(const Seen& seen) { tell(as_tuple(seen)); }
+void tell_submitted(const Seen& seen) {
+    tell([&seen] { return as_tuple(seen); });
+}
 
 void tell_submitted(const StreamHandle& stream, const Op& op, const Submitted& done) {
     Seen seen{.order = done.order, .stream = stream.stream->id, .sequence = done.sequence, .kind = op.kind};
@@ -48,10 +56,11 @@ void tell_submitted(const StreamHandle& stream, const Op& op, const Submitted& d
 }
 
 void tell_view(const Memory& memory, bool opened) {
-    Seen seen{.order = Scheduler::get().next_order(), .sequence = memory.id()};
-    if (const char* host = memory.view_address()) add_host_span(seen.spans, host, memory.size(), true);
-    const nb::object told = nb::make_tuple(seen.order, 0, seen.sequence, opened ? "view" : "unview", as_list(seen.spans), 0, 0);
-    tell(told);
+    tell([&memory, opened] {
+        Seen seen{.order = Scheduler::get().next_order(), .sequence = memory.id()};
+        if (const char* host = memory.view_address()) add_host_span(seen.spans, host, memory.size(), true);
+        return nb::make_tuple(seen.order, 0, seen.sequence, opened ? "view" : "unview", as_list(seen.spans), 0, 0);
+    });
 }
 
 void tell_complete(OpKind kind, std::initializer_list<const Operand*> written, std::initializer_list<const Operand*> read) {

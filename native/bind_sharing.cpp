@@ -166,6 +166,7 @@ void bind_sharing(nb::module_& m) {
             Heap& heap = Heap::get();
             const Operand held("address", memory.last_address(), memory.size(), memory.pin());
             const Range& range = held.range();
+            if (!range.extent) throw Refusal{.why = Why::no_block, .address = held.address, .size = held.size};
             if (range.end_offset > range.extent->offset + range.extent->size)
                 throw Refusal{.why = Why::seam, .address = held.address, .size = held.size, .device = range.device};
             uint64_t within;

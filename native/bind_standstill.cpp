@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
 #include "bind_signals.h"
 #include "scheduler.h"
@@ -70,8 +71,8 @@ void bind_standstill(nb::module_& m) {
     m.def(
         "set_wait_hook",
         [](nb::object called) {
-            Py_XDECREF(hook);
-            hook = called.is_none() ? nullptr : called.release().ptr();
+            // The old one goes last: what its end runs may come here again, or look.
+            const nb::object before = nb::steal(std::exchange(hook, called.is_none() ? nullptr : called.release().ptr()));
             has_hook.store(hook != nullptr, std::memory_order_relaxed);
         },
         "called"_a.none(), nb::sig("def set_wait_hook(called: typing.Callable[[], None] | None) -> None"),

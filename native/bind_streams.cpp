@@ -39,8 +39,8 @@ bool waited(const Wait& wait) {
         const GilReleased gil;
         outcome = wait(poll_waiting());
     }
+    if (outcome == Outcome::interrupted) throw nb::python_error();   // the signal handler's exception: code that runs now loses it
     release_kept();
-    if (outcome == Outcome::interrupted) throw nb::python_error();   // the signal handler's exception
     return outcome == Outcome::reached;
 }
 

@@ -31,11 +31,21 @@ uint64_t Completions::push(uint32_t number, bool& wake) {
     return position + 1;
 }
 
-std::optional<uint32_t> Completions::front(uint64_t position) const {
-    const uint64_t found = entry(position).load(std::memory_order_acquire);
-    const uint32_t number = found % kMostNumbers;
-    if (found != packed(position, number)) return std::nullopt;
-    return number;
+std::optional<uint32_t> Completions::front(uint64_t& position) const {
+    while (true) {
+        const uint64_t found = entry(position).load(std::memory_order_acquire);
+        const uint32_t number = found % kMostNumbers;
+        if (found == packed(position, number)) return number;
+        // Who was overtaken by a whole round finds a later turn's entry in this place, and the queue is not empty.
+        const uint64_t now = line().consumed.load(std::memory_order_acquire);
+        if (now == position) return std::nullopt;
+        position = now;
+    }
+}
+
+bool Completions::is_empty() const {
+    uint64_t position = line().consumed.load(std::memory_order_acquire);
+    return !front(position);
 }
 
 std::optional<uint32_t> Completions::pop() {

@@ -25,10 +25,11 @@ class Completions {
     uint64_t push(uint32_t number, bool& wake);
     // The notify that was recorded next, if any was; it is consumed then.
     std::optional<uint32_t> pop();
-    bool is_empty() const { return !front(line().consumed.load(std::memory_order_acquire)); }
+    bool is_empty() const;
 
   private:
-    std::optional<uint32_t> front(uint64_t position) const;
+    // Of the record at `position`, or where others have gone on to meanwhile.
+    std::optional<uint32_t> front(uint64_t& position) const;
     std::atomic<uint64_t>& entry(uint64_t position) const;
     std::atomic<uint64_t>& given() const { return lines_[1].word; }
 

@@ -48,6 +48,7 @@ enum class Why : int {
     partly_overlapping,   // a reduction's operands share bytes and are not the same place; the source is at `base`
     no_whole_elements,    // `size` bytes of elements of `extent_size`
     peer_lost,         // process `id` ended, or no longer serves its handles (`error`: errno, 0 when it ended)
+    no_block,          // what must lie in one block has no bytes, or is not a device's
     standstill,        // all ranks of a group wait, and nothing of them can run: `id` says which time
 };
 

@@ -45,6 +45,7 @@ bool Scheduler::begin_anew() {
     watching_ = false;
     watch_until_ = UINT64_MAX;
     sleepers_.clear();
+    hosts_.clear();   // on stacks of its parent's threads
     bell_node_.reset();
     bell_page_.reset();
     return true;

@@ -4,7 +4,6 @@
 #include <csignal>
 #include <pthread.h>
 #include <sched.h>
-#include <system_error>
 #include <thread>
 
 namespace peerlane {
@@ -53,8 +52,8 @@ void ThreadTeam::run(unsigned helpers, const std::function<void(bool)>& work) {
         wanted_ = helpers;
         try {
             for (; alive_ < helpers; ++alive_) std::thread([this] { serve(); }).detach();
-        } catch (const std::system_error&) {
-            // No thread to be had: the caller and those that are here do it.
+        } catch (const std::exception&) {
+            // No thread to be had, or no memory for it: the caller and those that are here do it.
         }
         wake_.notify_all();
     }

@@ -11,6 +11,7 @@ from peerlane.errors import (
     Busy,
     Error,
     Fault,
+    InvalidValue,
     OutOfMemory,
     PeerLost,
     Unsupported,
@@ -136,6 +137,7 @@ REFUSALS = frozenset(
         "not_mapped",
         "imported",
         "imported_read_only",
+        "no_block",
         "seam",
         "in_use",
         "shared_blocks",
@@ -172,6 +174,11 @@ def explain(why: str, role: str, address: int, size: int, allocation: int, devic
                 f"the {size:,} bytes at {address:#x} belong to another process, which lets this one only read them",
                 fault=Fault.READ_ONLY,
                 device=where,
+            )
+        case "no_block":
+            return InvalidValue(
+                f"the {size:,} bytes at {address:#x} lie in no block that a handle could stand for; export device "
+                "memory, and at least a byte of an address range"
             )
         case "seam":
             return Unsupported(

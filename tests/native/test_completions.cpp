@@ -59,6 +59,31 @@ void at_once(uint32_t each) {
     for (const uint32_t count : counts) CHECK(count == each);
 }
 
+// Who takes only what is there finds it, also when others overtake him by a whole round of the queue.
+void never_in_vain(uint32_t each) {
+    constexpr uint32_t kTakers = 3;
+    Completions queue;
+    std::atomic<int64_t> there{0};
+    std::vector<std::thread> threads;
+    for (uint32_t taker = 0; taker < kTakers; ++taker)
+        threads.emplace_back([&queue, &there, each] {
+            for (uint32_t i = 0; i < each; ++i) {
+                while (there.fetch_sub(1) <= 0) {
+                    there.fetch_add(1);
+                    std::this_thread::yield();
+                }
+                CHECK(queue.pop());
+            }
+        });
+    bool wake;
+    for (uint32_t i = 0; i < kTakers * each; ++i) {
+        while (queue.push(i % 64, wake) == 0) std::this_thread::yield();
+        there.fetch_add(1);
+    }
+    for (auto& thread : threads) thread.join();
+    CHECK(queue.is_empty());
+}
+
 void one_taker(uint32_t each) {
     Completions queue;
     std::thread producer([&queue, each] {
@@ -100,6 +125,7 @@ int main() {
     auto random = seeded("test_completions");
     RUN(order());
     RUN(at_once(static_cast<uint32_t>(scaled(20'000, 1'000'000))));
+    RUN(never_in_vain(static_cast<uint32_t>(scaled(200'000, 5'000'000))));
     RUN(one_taker(static_cast<uint32_t>(scaled(100'000, 5'000'000))));
     RUN(hostile(random));
     return 0;

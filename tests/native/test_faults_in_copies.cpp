@@ -8,7 +8,7 @@
 using namespace peerlane;
 
 // The sanitizer's own memcpy would report the very access that the guard is there to catch.
-extern "C" const char* __asan_default_options() { return "replace_intrin=0"; }
+extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() { return "replace_intrin=0"; }
 
 int main() {
     Heap::get().configure({.window_bytes = kTestWindow});

@@ -2,6 +2,7 @@
 #include <new>
 
 #include "streams.h"
+#include "thread_team.h"
 
 namespace {
 
@@ -166,10 +167,24 @@ void a_million_operations() {
     memory.close();
 }
 
+// No memory for a thread: the caller works alone, and the team is there for the next one.
+void a_team_without_memory() {
+    ThreadTeam& team = ThreadTeam::get();
+    std::atomic<int> runs{0};
+    const std::function<void(bool)> work = [&runs](bool is_caller) { runs += is_caller; };
+    until_none = 0;
+    team.run(3, work);
+    until_none = -1;
+    CHECK(runs == 1);
+    team.run(3, work);
+    CHECK(runs == 2);
+}
+
 }  // namespace
 
 int main() {
     auto random = seeded("test_stream_memory");
+    RUN(a_team_without_memory());   // before it has threads
     open_heap();
     device = new_device();
     under_each_schedule(random, [&] {

@@ -104,6 +104,79 @@ def test_ctrl_c_is_seen_while_a_wait_looks_whether_ranks_are_stuck() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\nsynced\n", "")
 
 
+RELEASED = """
+import signal, sys, threading, time, warnings, peerlane as pl
+from peerlane import _core, callbacks
+warnings.simplefilter("always")
+d = pl.enter_node("devices=1,memory=1GiB")[0]
+s, t, n, m = d.create_stream(), d.create_stream(), d.create_notify(), d.create_notify()
+a, gate, host, told = d.allocate(8), threading.Event(), bytearray(8), []
+def reached(is_so):
+    end = time.monotonic() + 20
+    while not is_so(): assert time.monotonic() < end
+BEFORE
+def release():                              # while the wait goes on, by nobody who lets go of it
+    DURING
+    signal.raise_signal(signal.SIGINT)
+_core.set_wait_hook(release)
+s.wait(n)
+try: s.sync(20)
+except KeyboardInterrupt: print("heard")
+_core.set_wait_hook(None)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    n.record(); s.sync(20)
+print(AFTER)
+"""
+LET_GO = {
+    "a callback that will not run": (
+        "t.wait(m); t.launch_callback(print)",
+        "_core.Stream._cancel(t, False)",
+        "not callbacks._queued",
+    ),
+    "memory that an operation kept": (
+        "t.wait(m); a.copy_from(host, stream=t); held = sys.getrefcount(host)",
+        "m._record(); reached(lambda: t.completed == t.submitted)",
+        "sys.getrefcount(host) < held",
+    ),
+    "the failure of a stream that was dropped": (
+        "u = d.create_stream(); u.launch_callback(gate.wait, 20); t.wait(u.record()); number = t.id\n"
+        "pl.raw.copy(a.address, 4096, 8, stream=t); del t",
+        "gate.set(); reached(lambda: all(number != each[0] for each in _core.waiting()))",
+        "[each.category.__name__ for each in told] == ['ResourceWarning']",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LET_GO)
+def test_ctrl_c_is_seen_by_a_wait_after_which_something_is_let_go(name: str) -> None:
+    before, during, after = LET_GO[name]
+    program = RELEASED.replace("BEFORE", before).replace("DURING", during).replace("AFTER", after)
+    done = run_python(["-c", program], timeout=60)
+    assert (done.returncode, done.stdout) == (0, "heard\nTrue\n"), done.stdout + done.stderr
+
+
+HOOKS = """
+import sys
+from peerlane import _core
+class Hook:
+    def __call__(self): pass
+    def __del__(self): _core.set_wait_hook(last)
+last = Hook.__call__
+before = sys.getrefcount(last)
+for _ in range(100):
+    _core.set_wait_hook(Hook())
+    _core.set_wait_hook(None)
+_core.set_wait_hook(None)
+print(sys.getrefcount(last) - before)
+"""
+
+
+def test_the_end_of_a_wait_hook_may_set_another() -> None:
+    done = run_python(["-c", HOOKS], timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
 AT_EXIT = """
 import sys, threading, time, peerlane as pl
 d0, d1 = pl.devices()

@@ -22,6 +22,16 @@ def _noise(nbytes: int) -> np.ndarray:
     return np.random.default_rng(5).integers(0, 256, nbytes, dtype=np.uint8)
 
 
+def test_no_bytes_lie_in_no_block(node: Node) -> None:
+    (d, *_) = node()
+    with pl.AddressRange(d, 2 * G) as rng:
+        rng.map(pl.Physical(d, G), at=0)
+        for empty in (rng[0:0], rng[G:G], rng[2 * G : 2 * G]):
+            with pytest.raises(pl.InvalidValue, match=r"the 0 bytes at 0x[0-9a-f]+ lie in no block"):
+                empty.export()
+        rng[0:1].export().close()
+
+
 def test_copies_cross_seams(node: Node) -> None:
     d0, d1 = node()
     with pl.AddressRange(d0, 4 * G) as rng:

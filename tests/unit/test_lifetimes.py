@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import threading
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node, filled
 from peerlane import memory
+from peerlane.observers import Recorder
 
 
 def test_views_parts_and_copies_keep_a_host_object(node: Node) -> None:
@@ -159,3 +161,15 @@ def test_an_error_names_the_operand_at_fault(node: Node) -> None:
     gc.collect()
     with pytest.raises(pl.BadAddress, match="freed by garbage collection"):
         pl.raw.copy(d0.allocate(64).address, view.ctypes.data, 64)
+
+
+def test_a_view_that_ends_while_an_exception_passes_leaves_it_alone(node: Node) -> None:
+    buffer = node()[0].allocate(8)
+    pl.set_observer(Recorder())
+    try:
+        with pytest.raises(struct.error, match="requires a buffer of 4 bytes"):
+            struct.unpack("<I", buffer)
+    finally:
+        recorder = pl.set_observer(None)
+    assert isinstance(recorder, Recorder)
+    assert len(recorder.notices("unview")) == 1

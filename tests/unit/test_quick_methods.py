@@ -107,6 +107,27 @@ def test_what_a_call_is_told_is_what_the_checked_method_tells(
                 assert "within 0 s" in str(quick[0]) and "made at test_quick_methods.py" in str(quick[0])
 
 
+def test_a_wait_with_a_timeout_that_is_none_consumes_no_record(node: Node) -> None:
+    node()
+    wrong = ["x", -1, -0.5, float("nan"), True, [], object()]
+    right = [None, 0, 3, 0.0, 2.5, float("inf"), 10**30]
+    with (
+        pl.Group(0, 1, rendezvous=lambda said: [said]) as group,
+        group.channel(0, notifies=2) as channel,
+    ):
+        line = channel._incoming[1]
+        for timeout in wrong:
+            channel.notify(1)
+            with pytest.raises((TypeError, pl.InvalidValue), match="timeout"):
+                channel.wait(1, timeout=timeout)  # type: ignore[arg-type]
+            assert line.recorded != line.consumed, timeout
+            channel.wait(1)
+        for timeout in right:
+            channel.notify(1)
+            channel.wait(1, timeout=timeout)
+            assert line.recorded == line.consumed, timeout
+
+
 @pytest.mark.parametrize("name", ["write", "notify", "wait"])
 def test_a_quick_method_is_shown_as_a_method(name: str) -> None:
     method = getattr(pl.Channel, name)
