@@ -29,7 +29,7 @@ from peerlane.errors import Cancelled, Error, WaitTimeout
 MOST_THREADS = 1024
 _TASKS = Path("/proc/self/task")
 LOOKS_AGAIN = 0.1  # seconds, for whether the thread that is waited for has ended
-_SLICE_SECONDS = 0.2  # of a wait: a signal just before it sleeps does not wake it
+_SLICE_SECONDS = 0.1  # of a wait: a signal just before it sleeps does not wake it
 _MOST_SHOWN = 3  # callbacks that a message names
 
 # By the number of the notify that a stream waits for.
@@ -294,7 +294,7 @@ class Report:
     def process(self, timeout: float | None) -> bool:
         """Run what streams have reached, waiting for the first; False when nothing came in time.
 
-        Called by the thread itself.  Ctrl-C is seen at once.
+        Called by the thread itself.  Ctrl-C is seen within 0.1 s.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while self._subscriptions:

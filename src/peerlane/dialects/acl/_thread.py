@@ -8,7 +8,7 @@ from peerlane.dialects._call import Callback, Object, Refusal, Word, type_name
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl
 
-_SLICE_SECONDS = 0.2  # of a wait: a signal just before it sleeps does not wake it
+_SLICE_SECONDS = 0.1  # of a wait: a signal just before it sleeps does not wake it
 
 _threads: dict[int, threading.Thread] = {}
 
