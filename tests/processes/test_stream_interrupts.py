@@ -149,7 +149,10 @@ LET_GO = {
 
 
 @pytest.mark.parametrize("name", LET_GO)
-def test_ctrl_c_is_seen_by_a_wait_after_which_something_is_let_go(name: str) -> None:
+def test_ctrl_c_is_seen_by_a_wait_after_which_something_is_let_go(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", "eager")  # workers go on while the wait is in its hook
     before, during, after = LET_GO[name]
     program = RELEASED.replace("BEFORE", before).replace("DURING", during).replace("AFTER", after)
     done = run_python(["-c", program], timeout=60)
