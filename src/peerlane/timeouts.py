@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Iterator
 
 from peerlane.errors import InvalidValue
 
 FOREVER = -1.0
+SLICE_SECONDS = 0.1  # of a wait in Python: a signal just before it sleeps does not wake it
 
 
 def checked_timeout(call: str, timeout: float | None) -> float:
@@ -38,3 +41,11 @@ def in_nanoseconds(call: str, timeout: float | None) -> int:
     if seconds < 0 or seconds > 1e9:
         return 0
     return max(1, round(seconds * 1e9))
+
+
+def slices(seconds: float | None) -> Iterator[float]:
+    """Yield how long to sleep, again and again until the time is over: at least once, None for ever."""
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    yield min(max(until - time.monotonic(), 0.0), SLICE_SECONDS)
+    while (left := until - time.monotonic()) > 0:
+        yield min(left, SLICE_SECONDS)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import signal
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
@@ -13,9 +11,9 @@ from typing import Any
 
 from peerlane.cli.launch.processes import signal_name
 from peerlane.errors import Error, Fault, OutOfMemory, PeerLost, WaitTimeout
+from peerlane.timeouts import slices
 
 _END_SECONDS = 5.0
-_SLICE_SECONDS = 0.2  # of a wait: a signal just before it sleeps does not wake it
 
 
 @contextmanager
@@ -107,7 +105,7 @@ class Child:
         """
         answered, answer = False, None
         try:
-            if self._has_answer(timeout):
+            if any(self._pipe.poll(seconds) for seconds in slices(timeout)):
                 answered, answer = True, self._pipe.recv()
         except (EOFError, OSError):
             raise self._lost() from None
@@ -116,13 +114,6 @@ class Child:
         if isinstance(answer, Error):
             raise answer
         return answer
-
-    def _has_answer(self, timeout: float | None) -> bool:
-        until = math.inf if timeout is None else time.monotonic() + timeout
-        while (left := until - time.monotonic()) > 0:
-            if self._pipe.poll(min(left, _SLICE_SECONDS)):
-                return True
-        return self._pipe.poll()
 
     def check(self) -> None:
         """Raise ``PeerLost`` if the process has died."""

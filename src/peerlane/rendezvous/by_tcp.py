@@ -10,13 +10,13 @@ import time
 from urllib.parse import urlsplit
 
 from peerlane.errors import BadHandle, Busy, Error, Fault, InvalidValue, WaitTimeout
+from peerlane.timeouts import SLICE_SECONDS
 
 _HELLO = struct.Struct("<8sII")  # magic, rank, size
 _ANSWER = struct.Struct("<8sI")  # magic, bytes that follow
 _MAGIC = b"PLgroup1"
 _LONGEST = 8192
 _STEP = 0.02  # between two tries to connect
-_SLICE = 0.2  # of a wait: a signal just before it sleeps does not wake it
 _PATIENCE = 5.0  # with one that connected and does not speak
 
 
@@ -59,7 +59,7 @@ def tell(call: str, host: str, port: int, size: int, message: bytes, timeout: fl
                     f"tcp://{host}:{port} within {timeout:g} s",
                     call=call,
                 )
-            listener.settimeout(min(left, _SLICE))
+            listener.settimeout(min(left, SLICE_SECONDS))
             with contextlib.suppress(OSError), listener.accept()[0] as line:
                 _answer(call, line, size, missing, message, min(left, _PATIENCE))
 
@@ -131,7 +131,7 @@ def _received(line: socket.socket, nbytes: int, deadline: float) -> bytes | None
         left = deadline - time.monotonic()
         if left <= 0:
             return None
-        line.settimeout(min(left, _SLICE))
+        line.settimeout(min(left, SLICE_SECONDS))
         try:
             chunk = line.recv(nbytes - len(found))
         except TimeoutError:

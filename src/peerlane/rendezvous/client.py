@@ -13,9 +13,8 @@ from pathlib import Path
 from peerlane.errors import Closed, Error, Fault, InvalidValue, PeerLost, WaitTimeout
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
-from peerlane.timeouts import checked_timeout, in_nanoseconds
+from peerlane.timeouts import SLICE_SECONDS, checked_timeout, in_nanoseconds
 
-_SLICE_SECONDS = 0.1
 #: Called again and again by threads that wait; what it raises ends the wait.
 while_waiting: Callable[[], None] | None = None
 
@@ -326,14 +325,13 @@ class _Line:
             poll.register(self._server, select.POLLIN)
         while True:
             left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-            # In slices: a signal just before it sleeps does not wake it.
-            seconds = _SLICE_SECONDS if left is None else min(_SLICE_SECONDS, left)
+            seconds = SLICE_SECONDS if left is None else min(SLICE_SECONDS, left)
             ready = dict(poll.poll(seconds * 1000))
             if self._socket.fileno() in ready:
                 return
             if ready:
                 raise self._nobody(None)
-            if left is not None and left <= _SLICE_SECONDS:
+            if left is not None and left <= SLICE_SECONDS:
                 break
             if while_waiting is not None:
                 while_waiting()

@@ -7,7 +7,6 @@ recorded when the callback has returned.  So nothing native ever calls Python.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import select
 import sys
@@ -25,11 +24,11 @@ from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import machine, messages, swallow
 from peerlane.errors import Cancelled, Error, WaitTimeout
+from peerlane.timeouts import slices
 
 MOST_THREADS = 1024
 _TASKS = Path("/proc/self/task")
 LOOKS_AGAIN = 0.1  # seconds, for whether the thread that is waited for has ended
-_SLICE_SECONDS = 0.1  # of a wait: a signal just before it sleeps does not wake it
 _MOST_SHOWN = 3  # callbacks that a message names
 
 # By the number of the notify that a stream waits for.
@@ -318,9 +317,7 @@ class Report:
         waited_for = [event for each in self._subscriptions if (event := each.next_event()) is not None]
         for event in waited_for:
             poll.register(event.fileno(), select.POLLIN)
-        until = math.inf if seconds is None else time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and not poll.poll(min(left, _SLICE_SECONDS) * 1000):
-            pass
+        any(poll.poll(each * 1000) for each in slices(seconds))
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)
 

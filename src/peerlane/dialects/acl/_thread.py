@@ -7,8 +7,7 @@ import threading
 from peerlane.dialects._call import Callback, Object, Refusal, Word, type_name
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl
-
-_SLICE_SECONDS = 0.1  # of a wait: a signal just before it sleeps does not wake it
+from peerlane.timeouts import SLICE_SECONDS
 
 _threads: dict[int, threading.Thread] = {}
 
@@ -45,5 +44,5 @@ def stop_thread(tid: Word) -> None:
             "pass what acl.util.start_thread returned, once, from another thread, having told the thread to return",
         )
     while thread.is_alive():
-        thread.join(_SLICE_SECONDS)
+        thread.join(SLICE_SECONDS)
     _threads.pop(tid, None)

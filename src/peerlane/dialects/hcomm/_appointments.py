@@ -59,7 +59,7 @@ class Appointment:
             message = self._read(place, call, deadline)
         finally:
             self._leave()
-        return self._met(os.fsdecode(message), size, device, settings, _nothing)
+        return self._met(os.fsdecode(message), size, device, settings)
 
     def give_up(self) -> None:
         """Come no more: :meth:`meet` fails soon."""
@@ -88,7 +88,12 @@ class Appointment:
             place.close()
 
     def _met(
-        self, address: str, size: int, device: Device, settings: Settings, end: _meeting.End
+        self,
+        address: str,
+        size: int,
+        device: Device,
+        settings: Settings,
+        end: _meeting.End = _meeting.nothing,
     ) -> _meeting.Meeting:
         key = f"{self.key}.{_meeting.digest_of(address.encode(errors='surrogateescape'))[:12]}"
         return _meeting.meet(address, self.rank, size, key, device, settings, end)
@@ -129,7 +134,3 @@ class Appointment:
             if not queue:
                 del _queues[self._where]
             _changed.notify_all()
-
-
-def _nothing(_met: bool) -> None:
-    pass

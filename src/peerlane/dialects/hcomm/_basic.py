@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 import json
 import threading
@@ -30,7 +31,7 @@ from peerlane.dialects.hcomm._comm import current_context, keep
 from peerlane.dialects.hcomm._enums import EndpointLocType
 from peerlane.dialects.hcomm._regions import Regions
 from peerlane.dialects.hcomm._state import hcomm, thing
-from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice, copied
+from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice
 from peerlane.errors import Error, Fault
 
 _MAGIC = "peerlane memory 1"
@@ -65,7 +66,7 @@ class HcommEndpoint(Thing):
 
     def __init__(self, context: Context, desc: EndpointDesc) -> None:
         super().__init__(context)
-        self.desc = copied(desc)
+        self.desc = copy.deepcopy(desc)
         self.memories: dict[int, tuple[str, Buffer, Handle | None]] = {}
         self.imports: dict[bytes, tuple[Buffer, bool]] = {}
         self.own, self.imported = Regions({}), Regions({})

@@ -217,7 +217,7 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
     contexts = [_context_of(each) for each in wanted]
     server, end = _meeting.serve(ndev)
     key = _meeting.new_root_info()[16:32].hex()
-    ends = [end, *(_nothing for _ in wanted[1:])]
+    ends = [end, *(_meeting.nothing for _ in wanted[1:])]
     with contextlib.ExitStack() as undo, ThreadPoolExecutor(ndev) as pool:
         futures = [
             pool.submit(_meeting.meet, server.address, rank, ndev, key, context.device, settings, ends[rank])
@@ -289,7 +289,7 @@ def _of_some(parent: Comm, ids: list[int], number: int, rank: int, settings: Set
     where, size, device = f"{number}.{members}", len(ids), parent.group.device
     if rank:
         key, address = _told(parent, where, settings)
-        return _meeting.meet(address, rank, size, key, device, settings, _nothing)
+        return _meeting.meet(address, rank, size, key, device, settings)
     key = _meeting.digest_of(f"{parent.key}.{where}.{_next(parent, where)}".encode())
     server, end = _meeting.serve(size)
     parent.line.put(f"sub/{key}", server.address.encode())
@@ -343,7 +343,3 @@ def HcclCommDestroy(comm: Handle) -> None:
         end()
     else:
         group.calls.append(("HcclCommDestroy", end))
-
-
-def _nothing(_met: bool) -> None:
-    pass

@@ -137,7 +137,7 @@ def by_place(
         Whether this process serves; the first of its ranks that comes does.
     """
     place = Place([key], "hccl")
-    end: End = _nothing
+    end: End = nothing
     if hosts:
         address, end = _served(key, place, size)
     else:
@@ -145,8 +145,12 @@ def by_place(
     return meet(address, rank, size, key, device, settings, end)
 
 
+def nothing(_met: bool) -> None:
+    """End what another rank of this process serves, or nobody: that is its business."""
+
+
 def meet(
-    address: str, rank: int, size: int, key: str, device: Device, settings: Settings, end: End
+    address: str, rank: int, size: int, key: str, device: Device, settings: Settings, end: End = nothing
 ) -> Meeting:
     """Meet at an address; ``end`` is called when this rank leaves, with whether all had met."""
     with contextlib.ExitStack() as undo:
@@ -187,7 +191,7 @@ def _served(key: str, place: Place, size: int) -> tuple[str, End]:
     with _lock:
         found = _servers.get(key)
         if found is not None:
-            return found[0].address, _nothing
+            return found[0].address, nothing
         server = RendezvousServer(size)
         try:
             place.write(os.fsencode(server.address))
@@ -216,7 +220,3 @@ def forget() -> None:
         _roots.clear()
         _used.clear()
         _taken.clear()
-
-
-def _nothing(_met: bool) -> None:
-    pass

@@ -5,7 +5,6 @@ A union is its members side by side: the one that is meant is read, the others a
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -349,16 +348,6 @@ def fill(struct: Any) -> None:
             fill(getattr(struct, each.name))
         else:
             setattr(struct, each.name, value)  # a pointer, which no program may follow
-
-
-def copied(struct: Any) -> Any:
-    """Return a struct as it is now, with the structs in it: a program uses its own again."""
-    made = copy.copy(struct)
-    for each in fields(made):
-        value = getattr(made, each.name)
-        if hasattr(value, "__dataclass_fields__"):
-            setattr(made, each.name, copied(value))
-    return made
 
 
 def reset(struct: Any) -> None:
