@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -35,14 +36,15 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     pl.leave_node()
 
 
-Fake = Callable[[str, str], None]
+class Fake(Protocol):
+    def __call__(self, name: str, program: str, kind: str | None = None) -> None: ...
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     """Add a rival of a name, whose ranks run a program of the test's."""
 
-    def add(name: str, program: str) -> None:
+    def add(name: str, program: str, kind: str | None = None) -> None:
         python = tmp_path / f"python-of-{name}"
         script = tmp_path / f"{name}.py"
         script.write_text(program)
@@ -53,7 +55,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
         python.chmod(0o700)
         monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", str(python))
         tasks = (rivals.WRITE, rivals.MESSAGE, rivals.ALL_REDUCE)
-        monkeypatch.setitem(rivals.RIVALS, name, rivals.Rival(tasks, (), name))
+        monkeypatch.setitem(rivals.RIVALS, name, rivals.Rival(tasks, (), kind or name))
 
     return add
 
@@ -85,8 +87,8 @@ def test_channels_write_every_figure_they_promise(
     }
     ours = ["peerlane", "peerlane on a stream", "peerlane in a table"]
     assert list(measured) == [
-        (channels.ONE_WAY, "peerlane", channels.LINE),
-        (channels.ONE_WAY, channels.PIPE, channels.LINE),
+        (bars.ONE_WAY, "peerlane", bars.LINE),
+        (bars.ONE_WAY, channels.PIPE, bars.LINE),
         *(("write 8 bytes", name, "ctypes.memmove") for name in ours),
         *((bars.RATE, name, bars.MILLION) for name in ours),
         *((f"write of {size}", "peerlane", "slow") for size in ("8 B", "4 KiB")),
@@ -102,6 +104,25 @@ def test_channels_write_every_figure_they_promise(
     ]  # fmt: skip
     assert result["skipped"] == []
     assert "against other libraries" in capsys.readouterr().out
+
+
+def test_a_notify_is_held_to_the_fastest_mpi_that_is_installed(tmp_path: Path, fake: Fake) -> None:
+    fake("slow", SLOW, "mpi")
+    fake("quick", SLOW.replace("1.0", "0.25"), "mpi")
+    fake("failing", "import sys; sys.exit('no network')", "mpi")
+    result = bench("channel", "8", tmp_path)
+    references = {
+        figure["reference"]: figure
+        for figure in result["figures"]
+        if (figure["case"], figure["contender"]) == (bars.ONE_WAY, "peerlane")
+    }
+    assert set(references) == {bars.LINE, "slow", "quick", bars.FASTEST_MPI}
+    fastest = references[bars.FASTEST_MPI]
+    assert (fastest["reference_seconds"], fastest["kind"]) == (0.25, "speed")
+    bar = next(each for each in result["bars"] if each["reference"] == bars.FASTEST_MPI)
+    assert (bar["id"], bar["must"], bar["met"]) == ("P8", 4.0, "goal")
+    assert bar["ratio"] == fastest["ratio"]
+    assert any("no network" in str(each["why"]) for each in result["skipped"])
 
 
 def test_collectives_write_every_figure_they_promise(tmp_path: Path, fake: Fake) -> None:

@@ -16,6 +16,8 @@ from peerlane.cli.outputs import (
 from peerlane.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from peerlane.cli.bench.measure import Figure, Skip
     from peerlane.cli.bench.plan import Plan
 
@@ -36,12 +38,21 @@ _SUBJECTS = (
     "channel",
     "collective",
 )
+_ALL = "all"
 _ROUNDS = 9
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments to ``parser``."""
-    parser.add_argument("what", choices=(*_SUBJECTS, "all"), help="what to measure")
+    parser.add_argument(
+        "what", nargs="?", choices=(*_SUBJECTS, _ALL), help="what to measure; with --against: all by default"
+    )
+    parser.add_argument(
+        "--against",
+        metavar="PYTHON",
+        help="compare this build with the peerlane that another Python imports; exit code 1 if this one is slower by "
+        "more than a build differs from itself",
+    )
     parser.add_argument(
         "--sizes",
         metavar="LIST",
@@ -60,12 +71,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, show the figures and return 0, also when a bar is missed."""
+    """Measure, show the figures and return 0, also when a bar is missed; 1 if this build is slower than the other."""
     # Here and not above: the other commands need not wait for these imports.
     from peerlane.cli.bench import plan, report, rivals
 
     check_outputs(args)
     _check_combination(args)
+    if args.against is not None:
+        return _run_against(args, results_console(args))
     names, skips = rivals.installed(rivals.parse(args.rivals) if args.rivals is not None else ())
     with show_progress() as progress:
         task = progress.add_task("", total=None)
@@ -85,6 +98,22 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         report.plot(figures, args.plot)
     return 0
+
+
+def _run_against(args: argparse.Namespace, console: Console) -> int:
+    from peerlane.cli.bench import builds, plan, report
+
+    subjects = builds.SUBJECTS if args.what in (None, _ALL) else (args.what,)
+    rounds = plan.checked_rounds(args.rounds)
+    with show_progress() as progress:
+        task = progress.add_task("", total=None)
+        found, skips, where = builds.measure(
+            args.against, subjects, rounds, lambda words: progress.update(task, description=words)
+        )
+    report.draw_comparisons(found, skips, rounds, where, console)
+    if args.json is not None:
+        write_json(args.json, report.comparisons_as_json(found, skips, rounds, where))
+    return 1 if any(each.is_slower for each in found) else 0
 
 
 def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
@@ -120,7 +149,7 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
             "channel": lambda: channels.measure(plan.sized(channels.DEFAULT_SIZES), devices, NODE),
             "collective": lambda: collectives.measure(plan.sized(collectives.DEFAULT_SIZES), devices, NODE),
         }
-        for subject in _SUBJECTS if what == "all" else (what,):
+        for subject in _SUBJECTS if what == _ALL else (what,):
             done, left = measures[subject]()
             figures += done
             skips += left
@@ -130,14 +159,23 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
 
 
 def _check_combination(args: argparse.Namespace) -> None:
-    """Refuse options that would change nothing."""
+    """Refuse options that would change nothing, and a subject that is missing."""
+    from peerlane.cli.bench.builds import SUBJECTS
+
+    if args.what is None and args.against is None:
+        raise InvalidValue(f"say what to measure: {', '.join([*_SUBJECTS, _ALL])}")
     useful = {
-        "--sizes": (args.sizes, ("copy", "channel", "collective", "all")),
-        "--plot": (args.plot, ("copy", "all")),
-        "--with": (args.rivals, ("copy", "call", "all")),
+        "--sizes": (args.sizes, ("copy", "channel", "collective", _ALL)),
+        "--plot": (args.plot, ("copy", _ALL)),
+        "--with": (args.rivals, ("copy", "call", _ALL)),
+        "--against": (args.against, (None, *SUBJECTS, _ALL)),
     }
     for flag, (given, subjects) in useful.items():
         if given is not None and args.what not in subjects:
             raise InvalidValue(
-                f"{flag} means nothing to `bench {args.what}`; valid with {', '.join(subjects)}"
+                f"{flag} means nothing to `bench {args.what}`; valid with {', '.join(filter(None, subjects))}"
+            )
+        if given is not None and args.against is not None and flag != "--against":
+            raise InvalidValue(
+                f"{flag} means nothing beside --against, which has sizes and contenders of its own"
             )

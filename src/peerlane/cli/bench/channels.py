@@ -15,15 +15,19 @@ import numpy as np
 import peerlane as pl
 from peerlane import _core
 from peerlane.cli.bench import channel_sizes
+from peerlane.cli.bench import rival_processes as rivals
 from peerlane.cli.bench.bars import (
+    FASTEST_MPI,
     LEAST_RATES,
+    LINE,
     MILLION,
+    ONE_WAY,
     PEERLANE,
     PEERLANE_IN_TABLE,
     PEERLANE_ON_STREAM,
     RATE,
 )
-from peerlane.cli.bench.measure import SPEED, TIME, Contender, Figure, Skip, figure, interleaved, looped
+from peerlane.cli.bench.measure import SPEED, TIME, Contender, Figure, Skip, best, figure, interleaved, looped
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.rivals import memmove, native_copies
 from peerlane.cli.children import Child, exchange_over, gather_from, interrupts_deferred
@@ -33,11 +37,9 @@ DEFAULT_SIZES = (
     *(8, 64, 512, 4 * UNITS["KiB"], 64 * UNITS["KiB"]),
     *(UNITS["MiB"] * each for each in (1, 16, 64, 256, 1024)),
 )
-ONE_WAY = "8 bytes and a notify, one way"
-LINE = "one cache line, spun on in C"
 PIPE = "multiprocessing pipe"
 
-_ROUNDS = 20_000  # exchanges of one sample
+_ROUNDS = 20_000  # exchanges of one sample, after a quarter as many that do not count, as with the MPIs
 _WRITES = 100_000
 _SECONDS = 60.0
 _LARGE = (64 * UNITS["MiB"], UNITS["GiB"])
@@ -61,15 +63,15 @@ def measure(plan: Plan, devices: Sequence[pl.Device], node: str) -> tuple[list[F
         )
         group.window[:128].fill(0)
         channel = stack.enter_context(group.channel(1, notifies=2))
-        figures = _one_way(plan, child, channel)
+        figures, failed = _one_way(plan, child, channel)
+        skips += failed
         figures += _rates(plan, channel, stack)
         figures += [_bandwidth(plan, channel, nbytes) for nbytes in _LARGE if nbytes in sizes]
         more, left = channel_sizes.measure(dataclasses.replace(plan, sizes=sizes), child, channel)
     return figures + more, skips + left
 
 
-def _one_way(plan: Plan, child: Child, channel: pl.Channel) -> list[Figure]:
-    plan.say(ONE_WAY)
+def _one_way(plan: Plan, child: Child, channel: pl.Channel) -> tuple[list[Figure], list[Skip]]:
     block = channel.group.device.allocate(8)
     begun = [0]
 
@@ -81,7 +83,7 @@ def _one_way(plan: Plan, child: Child, channel: pl.Channel) -> list[Figure]:
 
     def line() -> float:
         seconds = _line(channel, begun[0], _ROUNDS, first=True)
-        begun[0] += _ROUNDS
+        begun[0] += _ROUNDS + _ROUNDS // 4
         return seconds
 
     def ours() -> float:
@@ -94,13 +96,38 @@ def _one_way(plan: Plan, child: Child, channel: pl.Channel) -> list[Figure]:
             child.answer(timeout=_SECONDS)
         return (time.perf_counter() - began) / (_ROUNDS // 5)
 
-    contenders = [
-        Contender(LINE, partial(together, "line", line)),
-        Contender(PEERLANE, partial(together, "ours", ours)),
-        Contender(PIPE, partial(together, "pipe", pipe)),
-    ]
-    samples = interleaved(contenders, plan.rounds)
-    return [figure(samples, ONE_WAY, name, LINE, TIME) for name in (PEERLANE, PIPE)]
+    contenders: dict[str, Callable[[], float]] = {
+        LINE: partial(together, "line", line),
+        PEERLANE: partial(together, "ours", ours),
+        PIPE: partial(together, "pipe", pipe),
+        **{
+            name: partial(_mpi_message, name)
+            for name in rivals.present(rivals.MESSAGE)[0]
+            if rivals.is_mpi(name)
+        },
+    }
+    found, skips = rivals.in_turns(
+        {name: partial(_as_found, sample) for name, sample in contenders.items()},
+        plan.rounds,
+        lambda words: plan.say(f"{ONE_WAY}: {words}"),
+    )
+    samples = {name: tasks[ONE_WAY][0] for name, tasks in found.items()}
+    figures = [figure(samples, ONE_WAY, name, LINE, TIME) for name in (PEERLANE, PIPE)]
+    mpis = [name for name in samples if rivals.is_mpi(name)]
+    figures += [figure(samples, ONE_WAY, PEERLANE, name, SPEED) for name in mpis]
+    if mpis:
+        samples[FASTEST_MPI] = samples[best(samples, mpis)]
+        figures.append(figure(samples, ONE_WAY, PEERLANE, FASTEST_MPI, SPEED))
+    return figures, skips
+
+
+def _as_found(sample: Callable[[], float]) -> rivals.Found:
+    return {ONE_WAY: [sample()]}
+
+
+def _mpi_message(name: str) -> float:
+    """Return the seconds of one way of an MPI's message of 8 bytes, as often as ours."""
+    return rivals.run(name, (rivals.MESSAGE,), 2, [(8, _ROUNDS)])[rivals.MESSAGE][0]
 
 
 def _rates(plan: Plan, channel: pl.Channel, stack: ExitStack) -> list[Figure]:
@@ -161,22 +188,25 @@ def _bandwidth(plan: Plan, channel: pl.Channel, nbytes: int) -> Figure:
 def _line(channel: pl.Channel, begun: int, rounds: int, *, first: bool) -> float:
     pointer = channel.group.device.backend.host_pointer
     mine, theirs = (pointer(each.address, 8) for each in (channel.group.window, channel.window))
-    return _core.time_reference_ping_pong(mine, theirs, begun, rounds, first, _SECONDS)
+    _core.time_reference_ping_pong(mine, theirs, begun, rounds // 4, first, _SECONDS)
+    return _core.time_reference_ping_pong(mine, theirs, begun + rounds // 4, rounds, first, _SECONDS)
 
 
 def _exchange(channel: pl.Channel, block: pl.Buffer, rounds: int, *, first: bool) -> float:
     """Return the seconds of one way: a write with a notify, until the other side has seen both."""
-    write, wait = channel.write, channel.wait
-    began = time.perf_counter()
-    if first:
-        for _ in range(rounds):
-            write(block, at=64, notify=0)
-            wait(0)
-    else:
-        for _ in range(rounds):
-            wait(0)
-            write(block, at=64, notify=0)
-    return (time.perf_counter() - began) / (2 * rounds)
+    seconds, write, wait = 0.0, channel.write, channel.wait
+    for count in (rounds // 4, rounds):
+        began = time.perf_counter()
+        if first:
+            for _ in range(count):
+                write(block, at=64, notify=0)
+                wait(0)
+        else:
+            for _ in range(count):
+                wait(0)
+                write(block, at=64, notify=0)
+        seconds = (time.perf_counter() - began) / (2 * count)
+    return seconds
 
 
 def _serve(node: str, window: int, pipe: Connection[Any, Any]) -> None:

@@ -12,6 +12,7 @@ from rich.text import Text
 from peerlane.cli import machine, plots
 from peerlane.cli.bench import copies
 from peerlane.cli.bench.bars import PEERLANE, judged
+from peerlane.cli.bench.builds import Comparison
 from peerlane.cli.bench.measure import SHARE, SPEED, TIE, Figure, Skip
 from peerlane.cli.bench.rival_processes import RIVALS
 from peerlane.errors import InvalidValue
@@ -62,10 +63,7 @@ def draw(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int, console:
         f"share: of what there is or may be used, less is better; a tie is within {TIE:.0%}",
         soft_wrap=True,
     )
-    if rounds < _ENOUGH_ROUNDS:
-        console.print(f"{rounds} rounds are too few to quote; take {_ENOUGH_ROUNDS} or more", soft_wrap=True)
-    for skip in skips:
-        console.print(Text(f"skipped: {skip.case}: {skip.why}"), soft_wrap=True)
+    _draw_skips(skips, rounds, console)
 
 
 def as_json(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int) -> dict[str, object]:
@@ -91,6 +89,50 @@ def as_json(figures: Sequence[Figure], skips: Sequence[Skip], rounds: int) -> di
     }
 
 
+def draw_comparisons(
+    found: Sequence[Comparison], skips: Sequence[Skip], rounds: int, builds: dict[str, str], console: Console
+) -> None:
+    """Print both builds' cases, those in which this one is slower, and what was skipped."""
+    table = Table(title=f"time of this build / time of the other: median of {rounds} rounds")
+    for heading in ("case", "ratio", "rounds", "bound", "", "one takes", "other"):
+        table.add_column(heading)
+    for each in found:
+        table.add_row(
+            each.case,
+            f"{each.ratio:.2f}",
+            f"{each.low:.2f} to {each.high:.2f}",
+            f"{each.bound:.2f}",
+            Text("slower", style=_COLOURS["missed"]) if each.is_slower else "",
+            _duration(each.seconds),
+            _duration(each.other_seconds),
+        )
+    console.print(table)
+    for name, where in builds.items():
+        console.print(f"{name}: {where}", soft_wrap=True)
+    console.print("bound: what 95 % of the rounds of a build against itself stay within", soft_wrap=True)
+    _draw_skips(skips, rounds, console)
+    slower = [each.case for each in found if each.is_slower]
+    verdict = (
+        f"slower beyond the bound: {', '.join(slower)}"
+        if slower
+        else "not slower beyond the bound in any case"
+    )
+    console.print(verdict, soft_wrap=True)
+
+
+def comparisons_as_json(
+    found: Sequence[Comparison], skips: Sequence[Skip], rounds: int, builds: dict[str, str]
+) -> dict[str, object]:
+    """Return comparisons, what was skipped, the builds and the machine, as plain JSON values."""
+    return {
+        "against": [{**dataclasses.asdict(each), "slower": each.is_slower} for each in found],
+        "skipped": [dataclasses.asdict(skip) for skip in skips],
+        "rounds": rounds,
+        "builds": builds,
+        "environment": machine.environment(),
+    }
+
+
 def plot(figures: Sequence[Figure], path: str) -> None:
     """Draw the speed over the size of ours on both routes, and of the others on a device."""
     series: dict[str, dict[int, float]] = {}
@@ -106,6 +148,13 @@ def plot(figures: Sequence[Figure], path: str) -> None:
             "--plot: every copy was skipped, so there is nothing to draw; give smaller --sizes"
         )
     plots.save_ratios(path, series, "copies: speed relative to the reference of each size")
+
+
+def _draw_skips(skips: Sequence[Skip], rounds: int, console: Console) -> None:
+    if rounds < _ENOUGH_ROUNDS:
+        console.print(f"{rounds} rounds are too few to quote; take {_ENOUGH_ROUNDS} or more", soft_wrap=True)
+    for skip in skips:
+        console.print(Text(f"skipped: {skip.case}: {skip.why}"), soft_wrap=True)
 
 
 def _split(figures: Sequence[Figure]) -> tuple[list[Figure], list[Figure]]:

@@ -90,6 +90,11 @@ def present(*tasks: str) -> tuple[list[str], list[Skip]]:
     ]
 
 
+def is_mpi(name: str) -> bool:
+    """Return whether a contender is an MPI."""
+    return name in RIVALS and RIVALS[name].kind == "mpi"
+
+
 def run(name: str, tasks: Sequence[str], size: int, jobs: Sequence[Job]) -> Found:
     """Return the seconds of one operation of each job, by task that the rival can do, between ``size`` processes.
 
@@ -168,7 +173,7 @@ def _mpi(name: str, size: int, command: list[str]) -> str:
     prefixes = dict.fromkeys(("OPAL_PREFIX", "PMIX_PREFIX", "PRTE_PREFIX"), prefix)
     more = {"MPI4PY_MPIABI": name, "LD_LIBRARY_PATH": str(Path(prefix, "lib")), **prefixes}
     command = [str(python.with_name(launcher)), *options, "-n", str(size), *command]
-    return _outcome(name, [(command, more, ())])
+    return outcome([(command, more, ())])
 
 
 def _by_rank(name: str, size: int, command: list[str]) -> str:
@@ -182,11 +187,17 @@ def _by_rank(name: str, size: int, command: list[str]) -> str:
             pipe = ends[rank % 2].fileno()
             more = {**where, "RANK": str(rank), "PEERLANE_BENCH_PIPE": str(pipe)}
             started.append((command, more, (pipe,)))
-        return _outcome(name, started)
+        return outcome(started)
 
 
-def _outcome(name: str, processes: Sequence[tuple[list[str], dict[str, str], tuple[int, ...]]]) -> str:
-    """Run commands, with more in their environment and descriptors, until all end; return what the first wrote."""
+def outcome(processes: Sequence[tuple[list[str], dict[str, str], tuple[int, ...]]]) -> str:
+    """Run commands, with more in their environment and descriptors, until all end; return what the first wrote.
+
+    Raises
+    ------
+    RivalFailed
+        One ended with an error, or did not end in time; the text has its last words.
+    """
     deadline = time.monotonic() + _SECONDS
     with contextlib.ExitStack() as ended:
         running = [ended.enter_context(_started(*each)) for each in processes]

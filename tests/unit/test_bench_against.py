@@ -1,0 +1,172 @@
+"""``peerlane bench --against``: what counts as slower, and how builds are run; no test depends on a true speed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from peerlane.cli import main
+from peerlane.cli.bench import builds
+
+SCRIPTED = """#!{python}
+import json, pathlib, sys
+calls = pathlib.Path({calls!r})
+number = len(calls.read_text().split()) if calls.exists() else 0
+calls.write_text("x " * (number + 1))
+seconds = {seconds!r}
+taken = {{"case": seconds[number % len(seconds)]}}
+print(json.dumps({{"build": {name!r}, "seconds": taken, "lacking": {lacking!r}}}))
+"""
+
+FIVE_TIMES = """#!/bin/sh
+exec {python} -c '
+import runpy, sys
+import peerlane
+once = peerlane.copy
+peerlane.copy = lambda *ends, **options: [once(*ends, **options) for _ in range(5)]
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+' "$@"
+"""
+
+
+def executable(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def scripted(folder: Path, name: str, seconds: list[float], lacking: dict[str, str] | None = None) -> str:
+    """Return a Python whose processes say one after the other that the case took so long."""
+    calls = str(folder / f"{name}.calls")
+    text = SCRIPTED.format(
+        python=sys.executable, calls=calls, seconds=seconds, name=name, lacking=lacking or {}
+    )
+    return executable(folder / name, text)
+
+
+def run(monkeypatch: pytest.MonkeyPatch, this: str, *arguments: object) -> int:
+    monkeypatch.setattr(builds.sys, "executable", this)
+    return main(["bench", *map(str, arguments)])
+
+
+def test_a_slowdown_within_what_a_build_differs_from_itself_passes() -> None:
+    noisy = [(1.0, 1.1), (1.1, 1.0), (1.0, 1.1)]
+    found = builds.compared("case", [(1.05, 1.15), (1.15, 1.05), (1.05, 1.15)], noisy)
+    assert found.ratio == pytest.approx(1.0477, abs=1e-4)
+    assert found.bound == pytest.approx(1.1)
+    assert not found.is_slower
+
+
+def test_a_slowdown_beyond_what_a_build_differs_from_itself_fails() -> None:
+    quiet = [(1.0, 1.01), (1.01, 1.0), (1.0, 1.01)]
+    found = builds.compared("case", [(1.05, 1.05)] * 3, quiet)
+    assert (found.bound, found.is_slower) == (pytest.approx(1.01), True)
+    assert (found.seconds, found.other_seconds) == (1.05, pytest.approx(1.005))
+
+
+def test_a_faster_build_passes_however_quiet_the_machine_is() -> None:
+    assert not builds.compared("case", [(0.5, 0.5)] * 3, [(1.0, 1.0)] * 3).is_slower
+
+
+def test_one_disturbed_process_does_not_widen_the_bound_to_its_own_time() -> None:
+    own = [(1.0, 1.0)] * 8 + [(1.0, 9.0)]
+    found = builds.compared("case", own, [(1.0, 1.0)] * 9)
+    assert found.ratio == 1.0
+    assert found.bound < 2.5
+
+
+def test_a_slower_build_ends_with_1_and_names_the_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    this = scripted(tmp_path, "this", [2.0, 2.02])
+    other = scripted(tmp_path, "other", [1.0, 1.01])
+    result = tmp_path / "result.json"
+    assert run(monkeypatch, this, "call", "--against", other, "--rounds", 3, "--json", result) == 1
+    assert "slower beyond the bound: case" in capsys.readouterr().out
+    written = json.loads(result.read_text())
+    [case] = written["against"]
+    assert case["slower"] is True
+    assert case["ratio"] == pytest.approx(2.0)
+    assert written["builds"] == {"this build": "this", "the other build": "other"}
+    assert written["rounds"] == 3
+
+
+def test_builds_that_are_alike_end_with_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    this, other = (scripted(tmp_path, name, [1.0, 1.02]) for name in ("this", "other"))
+    assert run(monkeypatch, this, "--against", other, "--rounds", 3) == 0
+    assert "not slower beyond the bound in any case" in capsys.readouterr().out
+
+
+def test_each_round_runs_each_build_in_two_fresh_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    this, other = (scripted(tmp_path, name, [1.0]) for name in ("this", "other"))
+    assert run(monkeypatch, this, "--against", other, "--rounds", 4) == 0
+    assert [len((tmp_path / f"{name}.calls").read_text().split()) for name in ("this", "other")] == [8, 8]
+
+
+def test_what_one_build_cannot_do_is_skipped_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    this = scripted(tmp_path, "this", [1.0])
+    other = scripted(tmp_path, "other", [1.0], {"channel": "AttributeError: no Group"})
+    assert run(monkeypatch, this, "--against", other, "--rounds", 3) == 0
+    assert "skipped: channel: the other build cannot do all of it: AttributeError: no Group" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_python_without_peerlane_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without = executable(tmp_path / "without", f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    assert run(monkeypatch, sys.executable, "call", "--against", without, "--rounds", 3) == 2
+    text = capsys.readouterr().err
+    assert "cannot time peerlane" in text
+    assert "No module named" in text
+
+
+def test_a_python_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "call", "--against", "/nowhere/python", "--rounds", "3"]) == 2
+    assert "/nowhere/python" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "say what to measure"),
+        (["lookup", "--against", sys.executable], "--against means nothing to `bench lookup`"),
+        (["call", "--against", sys.executable, "--with", "numpy"], "--with means nothing beside --against"),
+        (["call", "--against", sys.executable, "--rounds", "2"], "--against needs 3 or more"),
+    ],
+)
+def test_options_that_change_nothing_are_refused(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_build_whose_copies_are_done_five_times_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = executable(tmp_path / "slow", FIVE_TIMES.format(python=sys.executable))
+    result = tmp_path / "result.json"
+    python = sys.executable
+    assert run(monkeypatch, slow, "call", "--against", python, "--rounds", 3, "--json", result) == 1
+    cases = {each["case"]: each for each in json.loads(result.read_text())["against"]}
+    assert cases["call copying 8 bytes, neutral"]["slower"] is True
+    assert set(cases) == {f"call copying 8 bytes, {way}" for way in ("neutral", "raw", "acl", "hip")}
+
+
+def test_every_subject_is_timed(tmp_path: Path) -> None:
+    sample = builds._sample("this build", sys.executable, builds.SUBJECTS)
+    assert sample.lacking == {}
+    assert len(sample.seconds) == 17
+    assert all(seconds > 0 for seconds in sample.seconds.values())
