@@ -20,7 +20,7 @@ SAME_UNDER_ALL := native unit/test_node_config.py unit/test_node_config_fuzz.py 
   dialects/test_hcomm_programs.py dialects/test_hcomm_reference.py processes/test_pytest_hcomm.py \
   dialects/test_hip_rows.py dialects/test_hip_visible_lists.py dialects/test_hip_given_structs.py dialects/test_hcomm_given_structs.py dialects/test_hip_interrupts.py dialects/test_acl_interrupts.py \
   processes/test_pytest_leaks.py processes/test_demo.py processes/test_demo_workers.py processes/test_growth.py processes/test_sharing_faults.py \
-  unit/test_bench.py unit/test_bench_shares.py conformance/test_virtual.py dialects/test_hcomm_table.py
+  unit/test_bench.py unit/test_bench_against.py unit/test_bench_shares.py conformance/test_virtual.py dialects/test_hcomm_table.py
 # Three workers on two cores: most of the time goes by in waiting for other processes.
 # A process that does not hear the time-out of its test (300 s at most) ends with its stacks shown; xdist names the test.
 AT_ONCE := -m pytest -n 3 --dist loadfile -o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true
