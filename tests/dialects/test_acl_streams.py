@@ -143,9 +143,11 @@ def test_time_outs_are_in_milliseconds(acl: ModuleType, message: Callable[[], st
         assert wait() == 507046
         assert 0.03 <= time.monotonic() - start < 5
         assert "was not done after 0.0" in message()
-    assert acl.rt.synchronize_stream_with_timeout(stream, 0) == 507046
-    assert acl.rt.synchronize_stream_with_timeout(stream, -2) == 107000
-    assert acl.rt.synchronize_device_with_timeout(-2) == 107000
+    for timeout in (0, -2, -(1 << 31)):
+        assert acl.rt.synchronize_stream_with_timeout(stream, timeout) == 107000
+        assert f"the timeout is {timeout} ms; valid are -1 and 1 or more" in message()
+        assert acl.rt.synchronize_device_with_timeout(timeout) == 107000
+        assert "pass 1 or more ms, or -1 to wait for ever" in message()
     held.release()
     ok(acl.rt.synchronize_stream_with_timeout(stream, -1))
     ok(acl.rt.synchronize_device_with_timeout(10_000))

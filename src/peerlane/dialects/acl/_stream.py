@@ -326,7 +326,7 @@ def synchronize_stream(stream: Address) -> None:
 def synchronize_stream_with_timeout(stream: Address, timeout: Int32) -> None:
     """As ``synchronize_stream``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.4).
 
-    Refuses: as `synchronize_stream`; 107000 below -1; 507046
+    Refuses: as `synchronize_stream`; 107000 `timeout` 0 or below -1; 507046
     Basis: S
     """
     seconds = in_seconds(timeout)
@@ -347,7 +347,7 @@ def synchronize_device() -> None:
 def synchronize_device_with_timeout(timeout: Int32) -> None:
     """As ``synchronize_device``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.2).
 
-    Refuses: as `synchronize_device`; 107000 below -1; 507046
+    Refuses: as `synchronize_device`; 107000 `timeout` 0 or below -1; 507046
     Basis: S
     """
     seconds = in_seconds(timeout)
@@ -425,11 +425,12 @@ def _refuse_mode(mode: int) -> None:
 
 
 def in_seconds(milliseconds: int) -> float | None:
-    """Return a timeout in seconds, None for ever; 107000 below -1."""
-    if milliseconds < -1:
+    """Return a timeout in seconds, None for ever; 107000 for 0 and below -1."""
+    if milliseconds < -1 or not milliseconds:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"the timeout is {milliseconds} ms",
-            "pass ms from 0 on, or -1 to wait for ever",
+            f"the timeout is {milliseconds} ms; valid are -1 and 1 or more",
+            "pass 1 or more ms, or -1 to wait for ever; acl.rt.stream_query and acl.rt.query_event_status look without "
+            "waiting",
         )
     return None if milliseconds == -1 else milliseconds / 1000
