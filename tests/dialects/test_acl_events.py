@@ -400,7 +400,11 @@ def test_a_device_has_so_many_events(acl: ModuleType, monkeypatch: pytest.Monkey
 
 
 FLAGS = [
-    ("create_event_with_flag", (1, 2, 3, 8, 9, 10, 11, 0x10, 0x20), (0, 4, 0x11, 0x21, 0x30, 0x3B, IPC, 0x41, 0x80)),
+    (
+        "create_event_with_flag",
+        (1, 2, 3, 8, 9, 10, 11, 0x10, 0x20),
+        (0, 4, 0x11, 0x21, 0x30, 0x3B, IPC, 0x41, 0x80),
+    ),
     ("create_event_ex_with_flag", (1, 2, 3, 8, 9, 10, 11), (0, 4, 0x10, 0x11, 0x20, 0x21, 0x41, 0x80)),
 ]
 
@@ -438,7 +442,10 @@ def test_an_event_without_the_sync_flag_is_not_waited_for(
             (acl.rt.reset_event, (event, first), "reset"),
         ):
             assert call(*args) == 207000
-            assert f"was created with flag {flag:#x}, without SYNC (1), and such events are not {what}" in message()
+            assert (
+                f"was created with flag {flag:#x}, without SYNC (1), and such events are not {what}"
+                in message()
+            )
         assert acl.rt.query_event_wait_status(event) == (0, 207000)
         assert acl.get_recent_err_msg()
     assert acl.rt.query_event_status(event) == (1, 0)

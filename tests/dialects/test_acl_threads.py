@@ -65,7 +65,7 @@ def test_a_function_that_does_not_take_the_argument(
     acl: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for function, given in ((lambda: None, [1]), (lambda _: None, None)):
-        with pytest.raises(RuntimeError, match="^exception=TypeError,msg=thread call failed;$"):
+        with pytest.raises(RuntimeError, match=r"^exception=TypeError,msg=thread call failed;$"):
             acl.util.stop_thread(ok(acl.util.start_thread(function, given)))
         assert "positional argument" in capsys.readouterr().err
 

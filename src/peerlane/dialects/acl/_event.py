@@ -54,9 +54,7 @@ class AclEvent(Thing):
 
     name = "event"
 
-    def __init__(
-        self, context: Context, flag: int, *, is_ex: bool = False, is_plain: bool = False
-    ) -> None:
+    def __init__(self, context: Context, flag: int, *, is_ex: bool = False, is_plain: bool = False) -> None:
         super().__init__(context)
         self.neutral = context.device.create_event()
         self.flag = flag
@@ -170,9 +168,9 @@ def create_event() -> int:
 def create_event_with_flag(flag: UInt32) -> int:
     """Create an event with the uses that its flags name (spec acl 2.5; hicann/runtime, api_error.cc).
 
-    With 1, streams wait for it and it can be reset; a wait before its record waits for the record.  With 8, its record
-    has a time.  With 2, it is only queried.  0x20 stands alone: only streams record it and wait for it.  0x10 stands
-    alone: no stream of the host records it.
+    With 1, streams wait for it and it can be reset; a wait before its record waits for the record.  With 8, its
+    record has a time.  With 2, it is only queried.  0x20 stands alone: only streams record it and wait for it.  0x10
+    stands alone: no stream of the host records it.
 
     Gives: event
     Refuses: as `create_event`; 107000 flag
@@ -402,7 +400,7 @@ def _refuse_device_only(event: AclEvent) -> None:
     if event.flag == _DEVICE_ONLY:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"event {event.handle:#x} was created with flag 0x10 (DEVICE_USE_ONLY), so no stream of the host takes it",
+            f"event {event.handle:#x} was created with flag 0x10 (DEVICE_USE_ONLY), so no stream takes it",
             "use an event with flag 1",
         )
 
@@ -411,8 +409,8 @@ def _refuse_unawaited(event: AclEvent, what: str) -> None:
     if not event.flag & _AWAITED:
         raise Refusal(
             Code.RT_FEATURE_NOT_SUPPORT,
-            f"event {event.handle:#x} was created with flag {event.flag:#x}, without SYNC (1), and such events are not "
-            f"{what}",
+            f"event {event.handle:#x} was created with flag {event.flag:#x}, without SYNC (1), and such events are "
+            f"not {what}",
             f"create it with flag {event.flag | _SYNC:#x}",
         )
 

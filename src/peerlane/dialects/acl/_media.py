@@ -22,7 +22,7 @@ def dvpp_malloc(size: Word) -> int:
 def dvpp_free(dev_ptr: Address) -> None:
     """Free what ``dvpp_malloc`` returned.
 
-    Refuses: as `free`
+    Refuses: as `free`; 107000 also what was freed
     Basis: D; C for the codes
     """
     free_device(dev_ptr, "acl.media.dvpp_free")

@@ -430,7 +430,6 @@ def in_seconds(milliseconds: int) -> float | None:
         raise Refusal(
             Code.RT_PARAM_INVALID,
             f"the timeout is {milliseconds} ms; valid are -1 and 1 or more",
-            "pass 1 or more ms, or -1 to wait for ever; acl.rt.stream_query and acl.rt.query_event_status look without "
-            "waiting",
+            "pass 1 or more ms, or -1 to wait for ever; acl.rt.stream_query and acl.rt.query_event_status do not wait",
         )
     return None if milliseconds == -1 else milliseconds / 1000
