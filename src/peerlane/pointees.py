@@ -50,7 +50,7 @@ def is_mapped(address: int) -> bool:
 
 
 def rights(address: int, size: int = 1) -> list[str]:
-    """Return the rights of each mapping that a range of the host meets, as ``"r-xp"``; none where they are not known."""
+    """Return the rights of each mapping that a range of the host meets, as ``"r-xp"``; none if nobody tells them."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     except OSError:

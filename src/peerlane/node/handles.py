@@ -221,9 +221,9 @@ def _check_node(fields: HandleFields, config: NodeConfig) -> None:
         return
     if fields.node is None:
         raise BadHandle(
-            f"{encode_int(fields):#x} is no handle of node {config.name!r}, in which this process is: the highest 8 bits "
-            f"of the node's handles are {node_tag(ours):#04x}, and of this number {fields.tag:#04x}; pass what the "
-            "exporter gave, unchanged, and give both processes the same PEERLANE_NODE",
+            f"{encode_int(fields):#x} is no handle of node {config.name!r}, in which this process is: the highest 8 "
+            f"bits of the node's handles are {node_tag(ours):#04x}, and of this number {fields.tag:#04x}; pass what "
+            "the exporter gave, unchanged, and give both processes the same PEERLANE_NODE",
             fault=Fault.NODE_MISMATCH,
         )
     raise BadHandle(

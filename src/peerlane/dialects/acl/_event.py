@@ -8,7 +8,7 @@ from collections import deque
 from typing import NoReturn
 
 from peerlane import Notify, Stream
-from peerlane.dialects._call import Address, Int32, Refusal, UInt32
+from peerlane.dialects._call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -377,6 +377,30 @@ def set_op_wait_timeout(timeout: UInt32) -> None:
     """
     machine.context()
     machine.op_wait_timeout = timeout or None
+
+
+def _set_execute_timeout(timeout: UInt32) -> None:
+    """Set for how many seconds an operator may run: there are none here, so this changes nothing (spec acl 4).
+
+    Basis: S
+    """
+
+
+for _name in (
+    "set_op_execute_time_out",
+    "set_op_execute_timeout",
+):  # the binding's name, and what programs call it
+    acl.call(f"acl.rt.{_name}")(_set_execute_timeout)
+
+
+@acl.call("acl.rt.set_op_execute_timeout_v2", out=1)
+def set_op_execute_timeout_v2(timeout: Word) -> int:
+    """Set for how many us an operator may run; return how many it is then, which are as many as were asked for.
+
+    Gives: us
+    Basis: S; C for the value
+    """
+    return timeout
 
 
 def _known(handle: int) -> AclEvent:

@@ -72,7 +72,7 @@ def malloc_with_cfg(size: Word, policy: Int32, cfg: Dict) -> int:
         `ValueError` for `cfg`
     Basis: S; C for 107000
     """
-    return _configured(size, policy, cfg, "acl.rt.malloc_with_cfg")
+    return allocate_configured(size, policy, cfg, "acl.rt.malloc_with_cfg")
 
 
 @acl.call("acl.rt.malloc_for_task_scheduler", out=1)
@@ -83,7 +83,7 @@ def malloc_for_task_scheduler(size: Word, policy: Int32, cfg: Dict) -> int:
     Refuses: as `malloc_with_cfg`
     Basis: S; C for 107000
     """
-    return _configured(size, policy, cfg, "acl.rt.malloc_for_task_scheduler")
+    return allocate_configured(size, policy, cfg, "acl.rt.malloc_for_task_scheduler")
 
 
 @acl.call("acl.rt.malloc_host_with_cfg", out=1)
@@ -194,7 +194,8 @@ def free_device(dev_ptr: int, call: str) -> None:
     _free(dev_ptr, call, host=False)
 
 
-def _configured(size: int, policy: int, cfg: dict[Any, Any], call: str) -> int:
+def allocate_configured(size: int, policy: int, cfg: dict[Any, Any], call: str) -> int:
+    """Allocate device memory for a call with ``cfg``; refuses as ``acl.rt.malloc_with_cfg``."""
     attributes = read_attributes(call, cfg)
     _refuse_size(size)
     refuse_attributes(attributes, machine.context().device.ordinal)

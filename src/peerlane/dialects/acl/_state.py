@@ -26,11 +26,11 @@ from peerlane.pointees import Pointee
 _LIKE_AN_ADDRESS = 1 << 32
 # Arguments that are no addresses, though they are parsed as such.
 _NUMBERS = frozenset(
-    ["stream", "event", "notify", "context", "data_buffer", "handle", "start", "end", "info"]
+    ["stream", "event", "notify", "context", "data_buffer", "tensor_desc", "handle", "start", "end", "info"]
 )
 _UNDOES = re.compile(
     r"acl\.(rt\.(free|destroy|reset|synchronize|unmap|release|unsubscribe)\w*|rt\.(set_device|set_context|ipc_mem_close"
-    r"|host_unregister|stream_abort|device_disable_peer_access)|finalize\w*|media\.dvpp_free|destroy_data_buffer)"
+    r"|host_unregister|stream_abort|device_disable_peer_access)|finalize\w*|media\.dvpp_free|destroy_data_buffer|destroy_tensor_desc)"
 )
 _FULL = re.compile(r"cannot allocate ([\d,]+) bytes: ([\d,]+) of its ([\d,]+) bytes are free")
 _FREED_KEPT = 65_536
@@ -98,8 +98,8 @@ class AclMachine(Machine):
     Attributes
     ----------
     freed : dict
-        By address: the allocation that the program freed there; the oldest first, and only those that ``malloc`` did not
-        give out again.
+        By address: the allocation that the program freed there, the oldest first; without the addresses that
+        ``malloc`` gave out again.
     op_wait_timeout : float or None
         Seconds that a stream waits for an event; None is for ever.
     registrations : Registrations
@@ -140,6 +140,10 @@ class AclMachine(Machine):
                 if len(self.freed) > _FREED_KEPT:
                     self.freed.popitem(last=False)
         return super().free(address, host=host, call=call, stream=stream)
+
+    def is_set(self, device: Device) -> bool:
+        """Tell whether the device's own context is alive."""
+        return device.ordinal in self._primary
 
     def process(self) -> Context:
         """Return what things belong to that the last reset of a device does not end."""
