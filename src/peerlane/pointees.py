@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from peerlane import _core, memory
@@ -46,3 +47,18 @@ def look(address: int) -> Pointee:
 def is_mapped(address: int) -> bool:
     """Tell whether the host can read the byte at an address, without following a wild pointer."""
     return _core.is_readable(address)
+
+
+def rights(address: int, size: int = 1) -> list[str]:
+    """Return the rights of each mapping that a range of the host meets, as ``"r-xp"``; none if nobody tells them."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        extent, right = line.split(maxsplit=2)[:2]
+        first, _, last = extent.partition("-")
+        if int(first, 16) < address + size and address < int(last, 16):
+            found.append(right)
+    return found

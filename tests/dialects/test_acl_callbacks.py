@@ -403,24 +403,3 @@ def test_nothing_is_kept_of_a_callback(acl: ModuleType) -> None:
     ok(acl.rt.process_report(10_000))
     ok(acl.rt.synchronize_stream(stream))
     assert gone() is None
-
-
-def test_threads_of_util(acl: ModuleType, message: Callable[[], str]) -> None:
-    given: list[Any] = []
-    go = threading.Event()
-
-    def work(args: list[Any]) -> None:
-        given.append((args, threading.get_ident(), acl.util.stop_thread(threading.get_ident())))
-        go.wait(20)
-
-    thread, ret = acl.util.start_thread(work, [1, "two"])
-    assert ret == 0 and type(thread) is int
-    go.set()
-    ok(acl.util.stop_thread(thread))
-    assert given == [([1, "two"], thread, 100000)]
-    assert acl.util.stop_thread(thread) == 100000
-    assert "no thread of acl.util.start_thread" in message()
-    with pytest.raises(ValueError, match="needs a list"):
-        acl.util.start_thread(work, (1,))
-    with pytest.raises(TypeError, match=r"^acl\.util\.start_thread args parse failed$"):
-        acl.util.start_thread(None, [])

@@ -50,4 +50,4 @@ def test_other_names_are_no_attributes(acl: ModuleType, name: str, wrong: str) -
 @pytest.mark.timeout(60)
 def test_a_program_imports_them_in_every_way() -> None:
     done = run_python(["-c", f"import peerlane.dialects as d\nd.install('acl')\n{PROGRAM}"], timeout=40)
-    assert done.stdout.splitlines() == ["200001 200001 (0, 100000) True", "False"], done
+    assert done.stdout.splitlines() == ["(0, 200001) 200001 (0, 100000) True", "False"], done

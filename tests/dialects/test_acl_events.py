@@ -200,7 +200,9 @@ def test_time_outs(acl: ModuleType, message: Callable[[], str]) -> None:
     assert acl.rt.synchronize_event_with_timeout(event, 30) == 507047
     assert 0.03 <= time.monotonic() - start < 5
     assert "acl.rt.synchronize_event_with_timeout returned 507047" in message()
-    assert acl.rt.synchronize_event_with_timeout(event, -2) == 107000
+    for timeout in (0, -2):
+        assert acl.rt.synchronize_event_with_timeout(event, timeout) == 107000
+        assert f"the timeout is {timeout} ms; valid are -1 and 1 or more" in message()
     held.release()
     ok(acl.rt.synchronize_event_with_timeout(event, -1))
 
@@ -397,9 +399,96 @@ def test_a_device_has_so_many_events(acl: ModuleType, monkeypatch: pytest.Monkey
     ok(acl.rt.create_event_ex_with_flag(1))
 
 
-@pytest.mark.parametrize("name", ["create_event_with_flag", "create_event_ex_with_flag"])
-def test_flags(name: str, acl: ModuleType) -> None:
-    for flag in (1, 2, 8, 0x10, 0x20, 0x3B):
+FLAGS = [
+    (
+        "create_event_with_flag",
+        (1, 2, 3, 8, 9, 10, 11, 0x10, 0x20),
+        (0, 4, 0x11, 0x21, 0x30, 0x3B, IPC, 0x41, 0x80),
+    ),
+    ("create_event_ex_with_flag", (1, 2, 3, 8, 9, 10, 11), (0, 4, 0x10, 0x11, 0x20, 0x21, 0x41, 0x80)),
+]
+
+
+@pytest.mark.parametrize(("name", "valid", "invalid"), FLAGS, ids=[name for name, *_ in FLAGS])
+def test_flags(name: str, valid: tuple[int, ...], invalid: tuple[int, ...], acl: ModuleType) -> None:
+    for flag in valid:
         ok(getattr(acl.rt, name)(flag))
-    for flag, code in ((0, 107000), (4, 107000), (0x80, 107000), (IPC, 207000)):
-        assert getattr(acl.rt, name)(flag) == (0, code)
+    for flag in invalid:
+        assert getattr(acl.rt, name)(flag) == (0, 107000), flag
+        text = acl.get_recent_err_msg()
+        assert f"flag is {flag:#x}; valid are combinations of 1, 2 and 8" in text
+        assert ("or 0x10 or 0x20 alone" in text) is (name == "create_event_with_flag")
+
+
+def test_an_ex_event_between_processes_is_not_supported(acl: ModuleType, message: Callable[[], str]) -> None:
+    assert acl.rt.create_event_ex_with_flag(IPC) == (0, 207000)
+    assert "flag is 0x40, IPC" in message()
+
+
+@pytest.mark.parametrize("name", ["create_event_with_flag", "create_event_ex_with_flag"])
+@pytest.mark.parametrize("flag", [2, TIME_LINE, TIME_LINE | 2])
+def test_an_event_without_the_sync_flag_is_not_waited_for(
+    name: str, flag: int, acl: ModuleType, message: Callable[[], str]
+) -> None:
+    first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
+    event = ok(getattr(acl.rt, name)(flag))
+    for recorded in (False, True):
+        if recorded:
+            ok(acl.rt.record_event(event, first))
+            ok(acl.rt.synchronize_event(event))
+        for call, args, what in (
+            (acl.rt.stream_wait_event, (second, event), "waited for by streams"),
+            (acl.rt.stream_wait_event, (0, event), "waited for by streams"),
+            (acl.rt.reset_event, (event, first), "reset"),
+        ):
+            assert call(*args) == 207000
+            assert (
+                f"was created with flag {flag:#x}, without SYNC (1), and such events are not {what}"
+                in message()
+            )
+        assert acl.rt.query_event_wait_status(event) == (0, 207000)
+        assert acl.get_recent_err_msg()
+    assert acl.rt.query_event_status(event) == (1, 0)
+    ok(acl.rt.synchronize_device())
+
+
+def test_an_event_of_the_device_only(acl: ModuleType, message: Callable[[], str]) -> None:
+    stream, event = ok(acl.rt.create_stream()), ok(acl.rt.create_event_with_flag(0x10))
+    for call, args in (
+        (acl.rt.record_event, (event, stream)),
+        (acl.rt.record_event, (event, 0)),
+        (acl.rt.reset_event, (event, stream)),
+        (acl.rt.stream_wait_event, (stream, event)),
+    ):
+        assert call(*args) == 107000
+        assert "was created with flag 0x10 (DEVICE_USE_ONLY)" in message()
+    assert acl.rt.query_event_status(event) == (0, 0)
+    assert ok(acl.rt.get_event_id(event)) > 0
+    ok(acl.rt.destroy_event(event))
+
+
+def test_an_external_event_orders_streams_and_tells_nothing(acl: ModuleType) -> None:
+    first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
+    event, source, target = ok(acl.rt.create_event_with_flag(0x20)), filled(acl, 64, 0), filled(acl, 64, 9)
+    held = Held(acl, first)
+    ok(acl.rt.memset_async(source, 64, 3, 64, first))
+    ok(acl.rt.record_event(event, first))
+    ok(acl.rt.stream_wait_event(second, event))
+    ok(acl.rt.memcpy_async(target, 64, source, 64, 3, second))
+    other = ok(acl.rt.create_event())
+    for result in (
+        acl.rt.query_event(event),
+        acl.rt.query_event_status(event),
+        acl.rt.query_event_wait_status(event),
+        acl.rt.event_elapsed_time(event, other),
+        acl.rt.event_elapsed_time(other, event),
+        acl.rt.event_get_timestamp(event),
+        (0, acl.rt.synchronize_event(event)),
+        (0, acl.rt.synchronize_event_with_timeout(event, 5)),
+    ):
+        assert result == (0, 207000)
+    held.release()
+    ok(acl.rt.synchronize_stream(second))
+    assert content(acl, target, 64) == bytes([3]) * 64
+    ok(acl.rt.reset_event(event, first))
+    ok(acl.rt.synchronize_device())

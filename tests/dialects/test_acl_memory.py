@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import peerlane
+from helpers.acl_calls import in_thread
 
 Message = Callable[[], str]
 
@@ -98,7 +99,6 @@ def test_freed_memory_is_named(acl: ModuleType, message: Message) -> None:
     pointer = new(acl, bytes(8))
     assert acl.rt.free(pointer) == 0
     for call in (
-        lambda: acl.rt.free(pointer),
         lambda: acl.rt.memset(pointer, 8, 0, 8),
         lambda: acl.rt.memcpy(pointer, 8, address(bytearray(8)), 8, 1),
         lambda: acl.rt.memcpy(address(bytearray(8)), 8, pointer, 8, 2),
@@ -110,6 +110,59 @@ def test_freed_memory_is_named(acl: ModuleType, message: Message) -> None:
     host, _ = acl.rt.malloc_host(8)
     assert [acl.rt.free_host(host), acl.rt.free_host(host)] == [0, 107000]
     assert "freed by acl.rt.free_host at test_acl_memory.py:" in message()
+
+
+def test_freeing_again_is_no_failure(acl: ModuleType) -> None:
+    pointers = [new(acl, bytes(64)) for _ in range(3)]
+    big = acl.rt.malloc(8 << 20, 0)[0]
+    image = acl.media.dvpp_malloc(64)[0]
+    before = acl.rt.get_mem_info(1)
+    for pointer in (*pointers, big):
+        assert acl.rt.free(pointer) == 0
+    assert acl.media.dvpp_free(image) == 0
+    for pointer in (*pointers, big, image, *pointers):
+        assert acl.rt.free(pointer) == 0
+        assert in_thread(acl.rt.free, pointer) == 0
+    assert acl.get_recent_err_msg() is None
+    assert acl.rt.get_last_error(0) == 0
+    assert acl.rt.get_mem_info(1)[0] >= before[0] + (8 << 20)
+
+
+def test_freeing_again_frees_what_lives_there_now(acl: ModuleType) -> None:
+    first, size = acl.rt.malloc(2 << 20, 0)[0], 2 << 20
+    assert acl.rt.free(first) == 0
+    others = [acl.rt.malloc(size, 0)[0] for _ in range(4)]
+    held = acl.rt.get_mem_info(1)[0]
+    assert acl.rt.free(first) == 0
+    assert acl.rt.get_mem_info(1)[0] == held + (size if first in others else 0)
+    for other in others:
+        assert acl.rt.free(other) == 0
+        assert acl.rt.free(other) == 0
+
+
+def test_freeing_again_is_a_failure_of_other_addresses(acl: ModuleType, message: Message) -> None:
+    pointer, kept = new(acl, bytes(256)), new(acl, bytes(256))
+    assert acl.rt.free(pointer) == 0
+    for wrong, words in ((pointer + 64, "freed by acl.rt.free"), (kept + 64, "bytes inside allocation")):
+        assert acl.rt.free(wrong) == 107000
+        assert words in message()
+    assert acl.media.dvpp_free(pointer) == 107000
+    assert "freed by acl.rt.free" in message()
+    assert acl.rt.free_host(pointer) == 107000
+    assert message()
+    assert acl.rt.free(kept) == 0
+    assert acl.rt.reset_device(0) == 0 and acl.rt.set_device(0) == 0
+    lost = new(acl, bytes(64))
+    assert acl.rt.reset_device(0) == 0
+    assert acl.rt.free(lost) == 107000
+    assert "the last reset of virtual:0" in message()
+
+
+def test_what_was_freed_belongs_to_its_node(acl: ModuleType, enter: Callable[[str], ModuleType]) -> None:
+    pointer = new(acl, bytes(64))
+    assert acl.rt.free(pointer) == 0
+    again = enter("devices=1,memory=64MiB")
+    assert again.rt.free(pointer) == 107000
 
 
 def test_only_what_malloc_returned_can_be_freed(acl: ModuleType, message: Message) -> None:
@@ -144,12 +197,12 @@ def test_freeing_needs_no_device(acl: ModuleType) -> None:
         assert pool.submit(acl.rt.free_host, host).result(timeout=20) == 0
 
 
-def test_one_of_many_frees_wins(acl: ModuleType) -> None:
+def test_many_frees_of_one_address_free_it_once(acl: ModuleType) -> None:
     for _ in range(20):
         pointer = new(acl, bytes(8))
         with ThreadPoolExecutor(4) as pool:
             codes = sorted(pool.map(acl.rt.free, [pointer] * 4, timeout=20))
-        assert codes == [0, 107000, 107000, 107000]
+        assert codes == [0, 0, 0, 0]
 
 
 def test_out_of_memory_leaves_nothing_behind(acl: ModuleType, message: Message) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -69,6 +71,63 @@ def test_memset_takes_registered_memory_only_while_it_is(acl: ModuleType, pages:
     ok(acl.rt.host_unregister(pages.address))
     assert acl.rt.memset(pages.address, 8, 1, 8) == 107000
     assert pages.bytes[: PAGE + 1] == bytes([1]) * PAGE + b"\0"
+
+
+@pytest.fixture
+def file_of_pages(tmp_path: Path) -> Path:
+    path = tmp_path / "pages"
+    path.write_bytes(bytes(range(256)) * (2 * PAGE // 256))
+    return path
+
+
+@pytest.mark.parametrize("call", ["host_register", "host_register_v2"])
+def test_memory_that_may_not_be_written_is_not_registered(
+    acl: ModuleType, file_of_pages: Path, call: str
+) -> None:
+    register = getattr(acl.rt, call)
+    with file_of_pages.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 2 * PAGE, access=mmap.ACCESS_READ)
+    start = as_buffer(mapped).address
+    for at, size in ((start, 2 * PAGE), (start, 1), (start + PAGE, PAGE)):
+        result = register(at, size, MAPPED if call.endswith("v2") else 0)
+        assert (result[-1] if isinstance(result, tuple) else result) == 507899
+        assert "with rights r--" in acl.get_recent_err_msg()
+    assert ok(acl.rt.pointer_get_attributes(start))["location"]["type"] == 2
+    assert acl.rt.host_unregister(start) == 507911
+
+
+def test_a_range_that_meets_a_mapping_to_be_read_is_not_registered(acl: ModuleType, pages: Pages) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    protect = (ctypes.c_void_p(pages.address + 2 * PAGE), ctypes.c_size_t(PAGE))
+    assert libc.mprotect(*protect, mmap.PROT_READ) == 0
+    try:
+        assert acl.rt.host_register(pages.address, 4 * PAGE, 0) == (0, 507899)
+        ok(acl.rt.host_register(pages.address, 2 * PAGE, 0))
+        ok(acl.rt.host_register(pages.address + 3 * PAGE, PAGE, 0))
+    finally:
+        assert libc.mprotect(*protect, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+    ok(acl.rt.host_register(pages.address + 2 * PAGE, PAGE, 0))
+
+
+@pytest.mark.parametrize("access", [mmap.ACCESS_WRITE, mmap.ACCESS_COPY])
+def test_a_file_that_is_mapped_to_be_written_is_registered(
+    acl: ModuleType, file_of_pages: Path, access: int
+) -> None:
+    with file_of_pages.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 2 * PAGE, access=access)
+    start = as_buffer(mapped).address
+    assert ok(acl.rt.host_register(start, 2 * PAGE, 0)) == start
+    ok(acl.rt.host_unregister(start))
+
+
+def test_where_the_system_does_not_tell_rights_memory_is_registered(
+    acl: ModuleType, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hidden(*_: object, **__: object) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "read_text", hidden)
+    ok(acl.rt.host_register(pages.address, PAGE, 0))
 
 
 @pytest.mark.parametrize(("start", "size"), [(1, 1), (0, 1), (2, 8), (0, 3 * PAGE), (1, PAGE)])

@@ -208,6 +208,20 @@ def test_unknown_numbers(acl: ModuleType, peer: AclPeer) -> None:
         assert peer("rt.mem_import_from_shareable_handle", shareable, device) == (0, 107001)
 
 
+@pytest.mark.parametrize("number", [1, 12345, (1 << 28) - 1])
+def test_a_number_that_is_no_handle_is_called_so(enter: Callable[[str], ModuleType], number: int) -> None:
+    acl = enter("name=acl-tagged,devices=1,memory=64MiB")  # its handles begin with another tag than 0
+    ok(acl.rt.set_device(0))
+    for result in (
+        acl.rt.mem_import_from_shareable_handle(number, 0),
+        (0, acl.rt.mem_set_pid_to_shareable_handle(number, [1])),
+    ):
+        assert result == (0, 107017)
+    for text in acl.get_recent_err_msg().split("EE1001")[1:] or [""]:
+        assert f"{number:#x} is no handle of node 'acl-tagged'" in text
+        assert "belongs to another node" not in text
+
+
 def test_importing_again_gives_the_same_handle(acl: ModuleType, peer: AclPeer) -> None:
     handle, shareable = exported(acl, to=peer)
     ok(acl.rt.memset(mapped(acl, handle), GRANULE, 4, GRANULE))

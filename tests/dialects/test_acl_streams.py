@@ -143,9 +143,11 @@ def test_time_outs_are_in_milliseconds(acl: ModuleType, message: Callable[[], st
         assert wait() == 507046
         assert 0.03 <= time.monotonic() - start < 5
         assert "was not done after 0.0" in message()
-    assert acl.rt.synchronize_stream_with_timeout(stream, 0) == 507046
-    assert acl.rt.synchronize_stream_with_timeout(stream, -2) == 107000
-    assert acl.rt.synchronize_device_with_timeout(-2) == 107000
+    for timeout in (0, -2, -(1 << 31)):
+        assert acl.rt.synchronize_stream_with_timeout(stream, timeout) == 107000
+        assert f"the timeout is {timeout} ms; valid are -1 and 1 or more" in message()
+        assert acl.rt.synchronize_device_with_timeout(timeout) == 107000
+        assert "pass 1 ms or more, or -1 to wait for ever" in message()
     held.release()
     ok(acl.rt.synchronize_stream_with_timeout(stream, -1))
     ok(acl.rt.synchronize_device_with_timeout(10_000))
@@ -416,3 +418,56 @@ def test_thousands_of_idle_streams(acl: ModuleType) -> None:
     assert threading.active_count() == before
     for stream in streams:
         ok(acl.rt.destroy_stream(stream))
+
+
+def test_the_work_of_a_device_is_aborted(acl: ModuleType, message: Callable[[], str]) -> None:
+    streams = [ok(acl.rt.create_stream()) for _ in range(2)]
+    ok(acl.rt.set_device(1))
+    other = ok(acl.rt.create_stream())
+    kept, target = Held(acl, other), filled(acl, 64, 1)
+    ok(acl.rt.memset_async(target, 64, 2, 64, other))
+    ok(acl.rt.set_device(0))
+    for stream in streams:
+        Held(acl, stream)
+    ok(in_thread(acl.rt.device_task_abort, 0, 10_000))  # its own thread has no device
+    for stream in streams:
+        assert acl.rt.synchronize_stream(stream) == 107023
+        assert message()
+    ok(acl.rt.device_task_abort(0, 0))
+    near = filled(acl, 64, 0)
+    ok(acl.rt.memset_async(near, 64, 5, 64, streams[0]))
+    ok(acl.rt.synchronize_stream(streams[0]))
+    assert content(acl, near, 64) == bytes([5]) * 64
+    ok(acl.rt.set_device(1))
+    kept.release()
+    ok(acl.rt.synchronize_stream(other))
+    assert content(acl, target, 64) == bytes([2]) * 64
+
+
+def test_what_is_no_device_to_abort(acl: ModuleType, enter: Callable[[str], ModuleType]) -> None:
+    for device in (-1, 2):
+        assert acl.rt.device_task_abort(device, 0) == 107001
+    assert acl.rt.device_task_abort(0, 36 * 60 * 1000 + 1) == 107000
+    assert "36 minutes" in acl.get_recent_err_msg()
+    older = enter("profile=ascend-310p,memory=64MiB")
+    assert older.rt.device_task_abort(0, 0) == 207000
+
+
+def test_the_priorities_of_streams(acl: ModuleType) -> None:
+    least, greatest, ret = acl.rt.device_get_stream_priority_range()
+    assert (least, greatest, ret) == (7, 0, 0)
+    for priority in (least, greatest):
+        ok(acl.rt.create_stream_with_config(priority, 0))
+
+
+def test_whether_a_device_has_a_context_of_its_own(acl: ModuleType) -> None:
+    assert acl.rt.get_primary_ctx_state(0) == (1, 0, 0)
+    assert acl.rt.get_primary_ctx_state(1) == (0, 0, 0)
+    ok(acl.rt.create_context(1))
+    assert acl.rt.get_primary_ctx_state(1) == (0, 0, 0)
+    ok(acl.rt.set_device(1))
+    assert acl.rt.get_primary_ctx_state(1) == (1, 0, 0)
+    ok(acl.rt.reset_device(1))
+    assert acl.rt.get_primary_ctx_state(1) == (0, 0, 0)
+    for device in (-1, 2):
+        assert acl.rt.get_primary_ctx_state(device) == (0, 0, 107001)

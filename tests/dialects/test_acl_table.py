@@ -81,7 +81,10 @@ def with_code(call: Declared) -> bool:
     return not call.facts.get("Gives", "").startswith("bare")
 
 
-@pytest.mark.parametrize("name", [name for name, call in TABLE.items() if call.parameters])
+OWN_TEXTS = {"acl.util.start_thread"}  # the binding leaves CPython's own text there
+
+
+@pytest.mark.parametrize("name", [n for n, call in TABLE.items() if call.parameters and n not in OWN_TEXTS])
 def test_what_is_no_argument(acl: ModuleType, name: str) -> None:
     call, declared = call_of(name), TABLE[name]
     most = len(declared.parameters)

@@ -276,6 +276,11 @@ class Convention:
         Told each :class:`Failure`, before the call returns.
     late : callable
         Given the name of a call that failed when the process was ending: its code.  Nobody is left to report to.
+
+    Attributes
+    ----------
+    refused : dict
+        By module: the names of those that :meth:`refusing` makes, which are not in the table.
     """
 
     def __init__(
@@ -295,6 +300,7 @@ class Convention:
         self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
         self._table: dict[str, Declared] = {}
         self._parameters: dict[str, _Parameters] = {}
+        self.refused: dict[str, Iterable[str]] = {}
 
     def functions(self, module: str) -> Mapping[str, Callable[..., Any]]:
         """Return the declared calls of one of the vendor's modules, by their names there."""
@@ -388,13 +394,18 @@ class Convention:
 
         return declare
 
-    def refusing(self, name: str, refusal: Refusal) -> Callable[..., int]:
-        """Return a call that takes anything and refuses, with its code alone; it is not in the table."""
+    def refusing(
+        self, name: str, refusal: Refusal, answer: Callable[[int], object] = lambda code: code
+    ) -> Callable[..., Any]:
+        """Return a call that takes anything and refuses; it is not in the table.
 
-        def wrapper(*args: object) -> int:
+        ``answer`` makes what it returns, of the code.
+        """
+
+        def wrapper(*args: object) -> object:
             given = tuple((f"argument {number}", value, None) for number, value in enumerate(args, 1))
             self._report(Failure(name, refusal.code, str(refusal), refusal.remedy, given))
-            return refusal.code
+            return answer(refusal.code)
 
         wrapper.__doc__ = str(refusal)
         wrapper.__name__ = wrapper.__qualname__ = name.rpartition(".")[2]

@@ -47,8 +47,11 @@ def stubs(convention: Convention, refusing: Iterable[str]) -> Mapping[str, str]:
     for call in sorted(convention.table.values(), key=lambda call: call.name):
         module, _, name = call.name.rpartition(".")
         modules.setdefault(module, []).append(f"def {name}({_parameters(call)}) -> {call.returns}: ...\n")
+    for module, names in convention.refused.items():
+        own = modules.setdefault(module, [])
+        own += [f"def {name}(*args: Any) -> Any: ...\n" for name in names]
     for module in refusing:
-        modules.setdefault(module, []).append("def __getattr__(name: str) -> Callable[..., int]: ...\n")
+        modules.setdefault(module, []).append("def __getattr__(name: str) -> Callable[..., Any]: ...\n")
     children: dict[str, str] = dict.fromkeys(modules, "")
     for module in sorted(modules):
         parent, _, name = module.rpartition(".")

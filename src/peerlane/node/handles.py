@@ -219,10 +219,15 @@ def _check_node(fields: HandleFields, config: NodeConfig) -> None:
     ours = node_hash(config)
     if is_of(fields, ours):
         return
-    theirs = f"tag {fields.tag:#04x}" if fields.node is None else f"{fields.node:#018x}"
-    mine = f"tag {node_tag(ours):#04x}" if fields.node is None else f"{ours:#018x}"
+    if fields.node is None:
+        raise BadHandle(
+            f"{encode_int(fields):#x} is no handle of node {config.name!r}, in which this process is: the highest 8 "
+            f"bits of the node's handles are {node_tag(ours):#04x}, and of this number {fields.tag:#04x}; pass what "
+            "the exporter gave, unchanged, and give both processes the same PEERLANE_NODE",
+            fault=Fault.NODE_MISMATCH,
+        )
     raise BadHandle(
-        f"this handle belongs to another node ({theirs}); this process is in node {config.name!r} ({mine}): "
-        "give both processes the same PEERLANE_NODE",
+        f"this handle belongs to another node ({fields.node:#018x}); this process is in node {config.name!r} "
+        f"({ours:#018x}): give both processes the same PEERLANE_NODE",
         fault=Fault.NODE_MISMATCH,
     )

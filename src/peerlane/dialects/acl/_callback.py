@@ -95,8 +95,6 @@ def process_report(timeout: Int32) -> None:
     Refuses: 107000 for 0 and below -1; 107012; 507012
     Basis: S
     """
-    if not timeout:
-        raise Refusal(Code.RT_PARAM_INVALID, "the timeout is 0", "pass ms from 1 on, or -1 to wait for ever")
     seconds = in_seconds(timeout)
     machine.check_fork()
     thread = threading.get_ident()

@@ -94,3 +94,14 @@ def _context_of(handle: int) -> Context:
         return found
     refusal = machine.unknown(handle, Context.name)
     raise Refusal(Code.RT_CONTEXT_NULL, str(refusal), refusal.remedy)
+
+
+@acl.call("acl.rt.get_primary_ctx_state", out=2)
+def get_primary_ctx_state(device_id: Int32) -> tuple[int, int]:
+    """Tell whether this process has a device's own context, the one of ``set_device``, and its flags, which are 0.
+
+    Gives: 0 or 1, 0
+    Refuses: 107001
+    Basis: S, R
+    """
+    return int(machine.is_set(machine.device(device_id))), 0

@@ -1,10 +1,13 @@
-"""The modules of pyACL that compute: any call there refuses, and says what peerlane is for."""
+"""The calls of pyACL that compute: each refuses in its own shape, and says what peerlane is for."""
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._codes import Code
+from peerlane.dialects.acl._refused import ONLY_THE_CODE, REFUSED, answer
 from peerlane.dialects.acl._state import acl
 
 _CALL = re.compile("[a-z][a-z0-9_]*")
@@ -18,25 +21,37 @@ MODULES: Mapping[str, str] = {
     "acl.op": "compiles and runs operators",
     "acl.prof": "measures what runs on hardware",
 }
+_OTHERS = {"acl": "is about tensors of operators", "acl.rt": "is about kernels, and the cores that run them"}
+
+acl.refused.update(REFUSED)
 
 
-def calls_of(module: str) -> Callable[[str], Callable[..., int]]:
-    """Return the ``__getattr__`` of a module: a call for any lower-case name, no attribute for another."""
-    made: dict[str, Callable[..., int]] = {}
+def calls_of(module: str) -> Callable[[str], Callable[..., Any]]:
+    """Return the ``__getattr__`` of a module: a call that refuses, or AttributeError.
 
-    def __getattr__(name: str) -> Callable[..., int]:
-        if not _CALL.fullmatch(name):
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    A module that computes has one for any lower-case name, the others for those of the vendor's binding.
+    """
+    made: dict[str, Callable[..., Any]] = {}
+    shapes, missing = REFUSED[module], acl.missing(module)
+
+    def __getattr__(name: str) -> Callable[..., Any]:
+        if name not in shapes and not (module in MODULES and _CALL.fullmatch(name)):
+            missing(name)
         if name not in made:
             made[name] = acl.refusing(
                 f"{module}.{name}",
                 Refusal(
                     Code.API_NOT_SUPPORT,
-                    f"{module} {MODULES[module]}, and a virtual device computes nothing: peerlane is for the memory "
-                    "of devices, the copies between them and what orders those",
+                    f"{_subject(module, name)}, and a virtual device computes nothing: peerlane is for the memory of "
+                    "devices, the copies between them and what orders those",
                     "run this part on hardware, or replace it in the test; docs/reference/acl.md lists what works",
                 ),
+                partial(answer, shapes.get(name, ONLY_THE_CODE)),
             )
         return made[name]
 
     return __getattr__
+
+
+def _subject(module: str, name: str) -> str:
+    return f"{module} {MODULES[module]}" if module in MODULES else f"{module}.{name} {_OTHERS[module]}"

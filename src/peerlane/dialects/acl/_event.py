@@ -8,7 +8,7 @@ from collections import deque
 from typing import NoReturn
 
 from peerlane import Notify, Stream
-from peerlane.dialects._call import Address, Int32, Refusal, UInt32
+from peerlane.dialects._call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -17,8 +17,10 @@ from peerlane.dialects.acl._waits import Patience, explain_wait, in_own_numbers,
 from peerlane.errors import Busy, Error, Fault, WaitTimeout
 
 MOST_EVENTS = 65_536
-_TIME_LINE, _IPC = 0x08, 0x40
-_FLAGS = 0x01 | 0x02 | _TIME_LINE | 0x10 | 0x20 | _IPC
+_SYNC, _PROGRESS, _TIME_LINE, _DEVICE_ONLY, _EXTERNAL, _IPC = 0x01, 0x02, 0x08, 0x10, 0x20, 0x40
+_COMBINED = _SYNC | _PROGRESS | _TIME_LINE
+_AWAITED = _SYNC | _EXTERNAL  # streams wait for events that have one of these
+_ALONE = (_DEVICE_ONLY, _EXTERNAL)
 _NOT_RECORDED, _RECORDED = 0, 1
 _COMPLETE, _NOT_READY = 0, 1
 _KEPT_WAITS = 64
@@ -33,8 +35,7 @@ class AclEvent(Thing):
     neutral : peerlane.Event
         Its last record.
     id : int
-    has_timeline : bool
-        Whether its record has a time.
+    flag : int
     is_ex, is_plain : bool
         Made by ``create_event_ex_with_flag``, by ``create_event``.
     """
@@ -44,7 +45,7 @@ class AclEvent(Thing):
         "_early_recorded",
         "_lock",
         "_waits",
-        "has_timeline",
+        "flag",
         "id",
         "is_ex",
         "is_plain",
@@ -53,12 +54,10 @@ class AclEvent(Thing):
 
     name = "event"
 
-    def __init__(
-        self, context: Context, *, has_timeline: bool, is_ex: bool = False, is_plain: bool = False
-    ) -> None:
+    def __init__(self, context: Context, flag: int, *, is_ex: bool = False, is_plain: bool = False) -> None:
         super().__init__(context)
         self.neutral = context.device.create_event()
-        self.has_timeline = has_timeline
+        self.flag = flag
         self.is_ex = is_ex
         self.is_plain = is_plain
         self.id = next(_ids)
@@ -123,19 +122,20 @@ def _is_over(stream: Stream, operation: int) -> bool:
 
 
 def _create(flag: int, *, is_ex: bool) -> int:
-    if not flag or flag & ~_FLAGS:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
-            f"flag is {flag:#x}; valid are combinations of 1, 2, 8, 0x10 and 0x20",
-            "pass 1 to order streams, 8 to take times, 9 for both",
-        )
-    if flag & _IPC:
+    if is_ex and flag == _IPC:
         raise Refusal(
             Code.RT_FEATURE_NOT_SUPPORT,
-            f"flag is {flag:#x}, with IPC 0x40, and events are not shared between processes here",
-            "leave the flag out",
+            f"flag is {flag:#x}, IPC, and events are not shared between processes here",
+            "order processes by notifies: acl.rt.notify_get_export_key",
         )
-    return _give(AclEvent(machine.context(), has_timeline=bool(flag & _TIME_LINE), is_ex=is_ex))
+    if not (flag and not flag & ~_COMBINED) and (is_ex or flag not in _ALONE):
+        alone = "" if is_ex else ", or 0x10 or 0x20 alone"
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"flag is {flag:#x}; valid are combinations of 1, 2 and 8{alone}",
+            "pass 1 to order streams, 8 to take times, 9 for both",
+        )
+    return _give(AclEvent(machine.context(), flag, is_ex=is_ex))
 
 
 def _give(event: AclEvent) -> int:
@@ -161,16 +161,20 @@ def create_event() -> int:
     Refuses: 107002; 207007 too many
     Basis: S; C for the number
     """
-    return _give(AclEvent(machine.context(), has_timeline=True, is_plain=True))
+    return _give(AclEvent(machine.context(), _COMBINED, is_plain=True))
 
 
 @acl.call("acl.rt.create_event_with_flag", out=1)
 def create_event_with_flag(flag: UInt32) -> int:
-    """Create an event that can be reset; a wait before its record waits for the record (spec acl 2.5).
+    """Create an event with the uses that its flags name (spec acl 2.5; hicann/runtime, api_error.cc).
+
+    With 1, streams wait for it and it can be reset; a wait before its record waits for the record.  With 8, its
+    record has a time.  With 2, it is only queried.  0x20 stands alone: only streams record it and wait for it.  0x10
+    stands alone: no stream of the host records it.
 
     Gives: event
-    Refuses: as `create_event`; 107000 flag; 207000 IPC
-    Basis: S; C for the flag's codes
+    Refuses: as `create_event`; 107000 flag
+    Basis: S
     """
     return _create(flag, is_ex=False)
 
@@ -179,9 +183,11 @@ def create_event_with_flag(flag: UInt32) -> int:
 def create_event_ex_with_flag(flag: UInt32) -> int:
     """Create an event that is complete until it is recorded, and may be recorded again (spec acl 2.5).
 
+    Flags as those of ``create_event_with_flag``, without 0x10 and 0x20.
+
     Gives: event
-    Refuses: as `create_event_with_flag`
-    Basis: S; C for the flag's codes
+    Refuses: as `create_event`; 107000 flag; 207000 0x40 (IPC) alone
+    Basis: S; C for IPC
     """
     return _create(flag, is_ex=True)
 
@@ -200,10 +206,11 @@ def destroy_event(event: Address) -> None:
 def record_event(event: Address, stream: Address) -> None:
     """Record: the event is complete when all that was submitted to the stream so far is over (spec acl 2.5).
 
-    Refuses: 100000; 107002; 107000 event, stream; 107003 either of another context
+    Refuses: 100000; 107002; 107000 event, stream, an event of flag 0x10; 107003 either of another context
     Basis: S
     """
     found = _of_this_context(event)
+    _refuse_device_only(found)
     found.record(stream_of(stream).neutral)
 
 
@@ -211,10 +218,12 @@ def record_event(event: Address, stream: Address) -> None:
 def reset_event(event: Address, stream: Address) -> None:
     """Be as if it was never recorded; only for events of ``create_event_with_flag`` (spec acl 2.5).
 
-    Refuses: as `record_event`; 207000 not of `create_event_with_flag`
-    Basis: S; C for 207000
+    Refuses: as `record_event`; 207000 not of `create_event_with_flag`, or without flag 1
+    Basis: S; C for 207000 by the maker
     """
     found = _of_this_context(event)
+    _refuse_device_only(found)
+    _refuse_unawaited(found, "reset")
     if found.is_plain:
         _refuse_kind(found, "create_event", "reset")
     _refuse_ex(found, "reset")
@@ -226,10 +235,10 @@ def query_event(event: Address) -> int:
     """Return 0 if it is complete, 1 if not (spec acl 2.5); ``query_event_status`` says it the other way round.
 
     Gives: 0 complete, 1 not
-    Refuses: 100000; 107002; 107000; 207000 an ex event
-    Basis: S; C for 207000
+    Refuses: 100000; 107002; 107000; 207000 an ex event, flag 0x20
+    Basis: S
     """
-    found = _known(event)
+    found = _observed(event)
     _refuse_ex(found, "queried with acl.rt.query_event")
     return _COMPLETE if found.is_done else _NOT_READY
 
@@ -239,10 +248,10 @@ def query_event_status(event: Address) -> int:
     """Return 1 if it is complete, 0 if not (spec acl 2.5); ``query_event`` says it the other way round.
 
     Gives: **1** complete, 0 not
-    Refuses: 100000; 107002; 107000
+    Refuses: 100000; 107002; 107000; 207000 flag 0x20
     Basis: S
     """
-    return _RECORDED if _known(event).is_done else _NOT_RECORDED
+    return _RECORDED if _observed(event).is_done else _NOT_RECORDED
 
 
 @acl.call("acl.rt.query_event_wait_status", out=1)
@@ -250,11 +259,12 @@ def query_event_wait_status(event: Address) -> int:
     """Return 0 if no stream waits for it any more, else 1 (spec acl 2.5).
 
     Gives: 0 complete, 1 not
-    Refuses: 100000; 107002; 107000; 207000 an ex event
-    Basis: S; C for 207000
+    Refuses: 100000; 107002; 107000; 207000 an ex event, flag 0x20, without flag 1
+    Basis: S, D
     """
-    found = _known(event)
+    found = _observed(event)
     _refuse_ex(found, "queried with acl.rt.query_event_wait_status")
+    _refuse_unawaited(found, "queried with acl.rt.query_event_wait_status")
     return _NOT_READY if found.is_waited_for else _COMPLETE
 
 
@@ -262,8 +272,8 @@ def query_event_wait_status(event: Address) -> int:
 def synchronize_event(event: Address) -> None:
     """Wait until it is complete (spec acl 2.5); 107000 if it was never recorded.
 
-    Refuses: 100000; 107002; 107000 no event, not recorded; 107023 aborted; 507047 waits for a callback of an ended
-        thread
+    Refuses: 100000; 107002; 107000 no event, not recorded; 107023 aborted; 207000 flag 0x20; 507047 waits for a
+        callback of an ended thread
     Basis: S; C for not recorded, 507047
     """
     _wait(event, None)
@@ -273,14 +283,14 @@ def synchronize_event(event: Address) -> None:
 def synchronize_event_with_timeout(event: Address, timeout: Int32) -> None:
     """As ``synchronize_event``; ``timeout`` in ms, -1 for ever; 507047 when it is over (spec acl 2.5).
 
-    Refuses: as `synchronize_event`; 107000 below -1; 507047
+    Refuses: as `synchronize_event`; 107000 `timeout` 0 or below -1; 507047
     Basis: S
     """
     _wait(event, in_seconds(timeout))
 
 
 def _wait(handle: int, timeout: float | None) -> None:
-    found = _known(handle)
+    found = _observed(handle)
     if found.is_ex and not found.neutral.is_recorded:
         return
     try:
@@ -298,10 +308,12 @@ def event_elapsed_time(start: Address, end: Address) -> float:
     507000 if one was not recorded; 107006 if one is not complete, or has no time line.
 
     Gives: ms, a float
-    Refuses: 100000; 107002; 107000; 507000 not recorded; 107006 not complete, no time line; 107023 aborted
+    Refuses: 100000; 107002; 107000; 207000 flag 0x20; 507000 not recorded; 107006 not complete, no time line; 107023
+        aborted
     Basis: S
     """
-    return (_time_ns(_known(end)) - _time_ns(_known(start))) / 1e6
+    last, first = _observed(end), _observed(start)
+    return (_time_ns(last) - _time_ns(first)) / 1e6
 
 
 @acl.call("acl.rt.event_get_timestamp", out=1)
@@ -312,7 +324,7 @@ def event_get_timestamp(event: Address) -> int:
     Refuses: as `event_elapsed_time`
     Basis: D; C for its codes
     """
-    return _time_ns(_known(event)) // 1000
+    return _time_ns(_observed(event)) // 1000
 
 
 @acl.call("acl.rt.get_event_id", out=1)
@@ -343,11 +355,15 @@ def stream_wait_event(stream: Address, event: Address) -> None:
 
     The stream comes first here.  107000 for an event of ``create_event`` that was never recorded.
 
-    Refuses: 100000; 107002; 107000 event, stream, a plain event never recorded; 107003 the stream
+    Refuses: 100000; 107002; 107000 event, stream, a plain event never recorded, an event of flag 0x10; 107003 the
+        stream; 207000 an event without flag 1
     Basis: S
     """
     waiting = stream_of(stream)
-    _known(event).let_wait(waiting.neutral, machine.op_wait_timeout)
+    found = _known(event)
+    _refuse_device_only(found)
+    _refuse_unawaited(found, "waited for by streams")
+    found.let_wait(waiting.neutral, machine.op_wait_timeout)
 
 
 @acl.call("acl.rt.set_op_wait_timeout")
@@ -363,9 +379,64 @@ def set_op_wait_timeout(timeout: UInt32) -> None:
     machine.op_wait_timeout = timeout or None
 
 
+def _set_execute_timeout(timeout: UInt32) -> None:
+    """Set for how many seconds an operator may run: there are none here, so this changes nothing (spec acl 4).
+
+    Basis: S
+    """
+
+
+for _name in (
+    "set_op_execute_time_out",
+    "set_op_execute_timeout",
+):  # the binding's name, and what programs call it
+    acl.call(f"acl.rt.{_name}")(_set_execute_timeout)
+
+
+@acl.call("acl.rt.set_op_execute_timeout_v2", out=1)
+def set_op_execute_timeout_v2(timeout: Word) -> int:
+    """Set for how many us an operator may run; return how many it is then, which are as many as were asked for.
+
+    Gives: us
+    Basis: S; C for the value
+    """
+    return timeout
+
+
 def _known(handle: int) -> AclEvent:
     machine.context()
     return machine.thing(handle, AclEvent)
+
+
+def _observed(handle: int) -> AclEvent:
+    """Return an event whose state a program may ask for: 207000 for one that only orders streams."""
+    found = _known(handle)
+    if found.flag == _EXTERNAL:
+        raise Refusal(
+            Code.RT_FEATURE_NOT_SUPPORT,
+            f"event {handle:#x} was created with flag 0x20 (EXTERNAL), which only streams record and wait for",
+            "use an event with flag 1",
+        )
+    return found
+
+
+def _refuse_device_only(event: AclEvent) -> None:
+    if event.flag == _DEVICE_ONLY:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"event {event.handle:#x} was created with flag 0x10 (DEVICE_USE_ONLY), so no stream takes it",
+            "use an event with flag 1",
+        )
+
+
+def _refuse_unawaited(event: AclEvent, what: str) -> None:
+    if not event.flag & _AWAITED:
+        raise Refusal(
+            Code.RT_FEATURE_NOT_SUPPORT,
+            f"event {event.handle:#x} was created with flag {event.flag:#x}, without SYNC (1), and such events are "
+            f"not {what}",
+            f"create it with flag {event.flag | _SYNC:#x}",
+        )
 
 
 def _of_this_context(handle: int) -> AclEvent:
@@ -376,7 +447,7 @@ def _of_this_context(handle: int) -> AclEvent:
 
 
 def _time_ns(event: AclEvent) -> int:
-    if not event.has_timeline:
+    if not event.flag & _TIME_LINE:
         raise Refusal(
             Code.RT_EVENT_TIMESTAMP_INVALID,
             f"event {event.handle:#x} was created without the flag TIME_LINE (8), so it has no time",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from peerlane.dialects._call import Address, Word
-from peerlane.dialects.acl._memory import allocate, free_device
+from peerlane.dialects._call import Address, Dict, Int32, Word
+from peerlane.dialects.acl._memory import allocate, allocate_configured, free_device
 from peerlane.dialects.acl._state import acl
 
 
@@ -18,11 +18,22 @@ def dvpp_malloc(size: Word) -> int:
     return allocate(size, policy=0)
 
 
+@acl.call("acl.media.dvpp_malloc_with_cfg", out=1)
+def dvpp_malloc_with_cfg(size: Word, policy: Int32, cfg: Dict) -> int:
+    """Allocate as ``acl.rt.malloc_with_cfg``.
+
+    Gives: pointer
+    Refuses: as `malloc_with_cfg`
+    Basis: S; C for the codes
+    """
+    return allocate_configured(size, policy, cfg, "acl.media.dvpp_malloc_with_cfg")
+
+
 @acl.call("acl.media.dvpp_free")
 def dvpp_free(dev_ptr: Address) -> None:
     """Free what ``dvpp_malloc`` returned.
 
-    Refuses: as `free`
+    Refuses: as `free`; 107000 also what was freed
     Basis: D; C for the codes
     """
     free_device(dev_ptr, "acl.media.dvpp_free")

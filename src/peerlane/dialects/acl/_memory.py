@@ -72,7 +72,7 @@ def malloc_with_cfg(size: Word, policy: Int32, cfg: Dict) -> int:
         `ValueError` for `cfg`
     Basis: S; C for 107000
     """
-    return _configured(size, policy, cfg, "acl.rt.malloc_with_cfg")
+    return allocate_configured(size, policy, cfg, "acl.rt.malloc_with_cfg")
 
 
 @acl.call("acl.rt.malloc_for_task_scheduler", out=1)
@@ -83,7 +83,7 @@ def malloc_for_task_scheduler(size: Word, policy: Int32, cfg: Dict) -> int:
     Refuses: as `malloc_with_cfg`
     Basis: S; C for 107000
     """
-    return _configured(size, policy, cfg, "acl.rt.malloc_for_task_scheduler")
+    return allocate_configured(size, policy, cfg, "acl.rt.malloc_for_task_scheduler")
 
 
 @acl.call("acl.rt.malloc_host_with_cfg", out=1)
@@ -117,17 +117,19 @@ def malloc_host(size: Word) -> int:
 def free(dev_ptr: Address) -> None:
     """Free what ``malloc`` and its like returned, from any thread, with or without a device (spec acl 2.7).
 
-    Refuses: 100000 NULL; 107000 anything that `malloc` did not return, or freed
-    Basis: S, X
+    Freeing it again does nothing and is no failure, as reported twice of a 910C.
+
+    Refuses: 100000 NULL; 107000 anything that `malloc` did not return
+    Basis: S, X; R for what was freed before
     """
-    free_device(dev_ptr, "acl.rt.free")
+    _free(dev_ptr, "acl.rt.free", host=False, may_repeat=True)
 
 
 @acl.call("acl.rt.free_host")
 def free_host(host_ptr: Address) -> None:
     """Free what ``malloc_host`` returned (spec acl 2.7).
 
-    Refuses: as `free`
+    Refuses: as `free`; 107000 also what was freed
     Basis: S, X
     """
     _free(host_ptr, "acl.rt.free_host", host=True)
@@ -192,7 +194,8 @@ def free_device(dev_ptr: int, call: str) -> None:
     _free(dev_ptr, call, host=False)
 
 
-def _configured(size: int, policy: int, cfg: dict[Any, Any], call: str) -> int:
+def allocate_configured(size: int, policy: int, cfg: dict[Any, Any], call: str) -> int:
+    """Allocate device memory for a call with ``cfg``; refuses as ``acl.rt.malloc_with_cfg``."""
     attributes = read_attributes(call, cfg)
     _refuse_size(size)
     refuse_attributes(attributes, machine.context().device.ordinal)
@@ -235,13 +238,24 @@ def _refuse_enormous(size: int, where: str, total: int) -> None:
         )
 
 
-def _free(address: int, call: str, *, host: bool) -> None:
+def _free(address: int, call: str, *, host: bool, may_repeat: bool = False) -> None:
     if not address:
         raise Refusal(
             Code.INVALID_PARAM, "the pointer is NULL (0)", f"pass only what acl.rt.{_maker(host)} gave"
         )
-    if not machine.free(address, host=host, call=call):
+    if not machine.free(address, host=host, call=call) and not (may_repeat and _was_freed(address)):
         _refuse_foreign(address, host=host)
+
+
+def _was_freed(address: int) -> bool:
+    """Tell whether the program freed exactly this address, and nothing lives there now."""
+    allocation = machine.freed.get(address)
+    if allocation is None:
+        return False
+    try:
+        return raw.locate(address).allocation == allocation  # another thread is about to end it
+    except Error:
+        return not machine.reservations.is_hole(address)
 
 
 def _maker(host: bool) -> str:

@@ -9,7 +9,7 @@ from peerlane.dialects._call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._state import HostMemory, acl, machine
-from peerlane.pointees import is_mapped
+from peerlane.pointees import is_mapped, rights
 
 _PAGE = 4096
 _IO_MEMORY, _READ_ONLY = 0x4, 0x8
@@ -25,8 +25,8 @@ def host_register(ptr: Address, size: Word, type: Int32) -> int:
     The vendor's documentation forbids copies with the pointer that it returns [D]; here it is the host's own.
 
     Gives: pointer
-    Refuses: 100000 NULL, size 0; 207000 type not 0; 107002; 107000 not all host memory; 507899 no multiple of 4 KiB;
-        507910 registered already
+    Refuses: 100000 NULL, size 0; 207000 type not 0; 107002; 107000 not all host memory; 507899 no multiple of 4 KiB,
+        a mapping that is only to be read; 507910 registered already
     Basis: S, R; C for 107000 and the pointer
     """
     refuse_null(ptr=ptr)
@@ -123,6 +123,7 @@ def _register(ptr: int, size: int, *, is_mapped: bool) -> None:
             f"register whole pages: allocate with mmap, or round ptr down and its end up to {_PAGE:,} bytes",
         )
     _refuse_no_host(ptr, size)
+    _refuse_read_only(ptr, size)
     with machine.lock:
         other = machine.registrations.overlapping(ptr, size)
         if other is not None:
@@ -144,6 +145,16 @@ def _refuse_no_host(ptr: int, size: int) -> None:
     else:
         cause = f"{size:,} bytes from {ptr:#x} on reach beyond the address space"
     raise Refusal(Code.RT_PARAM_INVALID, cause, "pass host memory that lives, and its size")
+
+
+def _refuse_read_only(ptr: int, size: int) -> None:
+    closed = next((each for each in rights(ptr, size) if "w" not in each), None)
+    if closed is not None:
+        raise Refusal(
+            Code.RT_DRV_INTERNAL_ERROR,
+            f"not all of the {size:,} bytes at {ptr:#x} may be written: the system maps them with rights {closed}",
+            "register memory that may be read and written; map a file with ACCESS_WRITE or ACCESS_COPY",
+        )
 
 
 def _refuse_empty(size: int) -> None:

@@ -97,7 +97,7 @@ def mem_import_from_shareable_handle(shareable_handle: Word, device_id: Int32) -
     except BadHandle as error:
         if error.fault is not Fault.NODE_MISMATCH:
             raise
-        raise Refusal(Code.RT_INVALID_HANDLE, str(error), REMEDIES[error.fault]) from None
+        raise Refusal(Code.RT_INVALID_HANDLE, str(error), REMEDIES[Fault.BAD_HANDLE]) from None
     with machine.lock:
         known = _once_more(key)  # another thread may have been quicker
         if known is not None:

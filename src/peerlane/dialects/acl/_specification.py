@@ -22,6 +22,7 @@ _ATTRIBUTES = (
 )
 _NOT_SUPPORTED = frozenset({202, 203, 204})  # by the vendor either
 _FEATURES = frozenset({1, 21})
+_LEAST_PRIORITY, _GREATEST_PRIORITY = 7, 0
 _STATUS_NORMAL, _STATUS_UNKNOWN = 0, 0xFFFF
 _LINKS = {
     "X": 0,
@@ -100,6 +101,16 @@ def get_device_capability(device_id: Int32, feature: UInt32) -> int:
     if feature not in _FEATURES:
         raise Refusal(Code.RT_PARAM_INVALID, f"there is no feature {feature}", "pass 1 or 21")
     return 0
+
+
+@acl.call("acl.rt.device_get_stream_priority_range", out=2)
+def device_get_stream_priority_range() -> tuple[int, int]:
+    """Return the least and the greatest priority of streams (spec acl 2.4).
+
+    Gives: 7, 0
+    Basis: S, R
+    """
+    return _LEAST_PRIORITY, _GREATEST_PRIORITY
 
 
 @acl.call("acl.rt.query_device_status", out=1, blank=(_STATUS_UNKNOWN,))

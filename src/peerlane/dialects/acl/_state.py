@@ -6,12 +6,13 @@ import os
 import re
 import reprlib
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from peerlane import Buffer, Device, Handle, callbacks, sites
+from peerlane import Buffer, Device, Handle, Stream, callbacks, sites
 from peerlane.dialects._call import Convention, Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing, with_article
 from peerlane.dialects._message import Message
@@ -25,13 +26,14 @@ from peerlane.pointees import Pointee
 _LIKE_AN_ADDRESS = 1 << 32
 # Arguments that are no addresses, though they are parsed as such.
 _NUMBERS = frozenset(
-    ["stream", "event", "notify", "context", "data_buffer", "handle", "start", "end", "info"]
+    ["stream", "event", "notify", "context", "data_buffer", "tensor_desc", "handle", "start", "end", "info"]
 )
 _UNDOES = re.compile(
     r"acl\.(rt\.(free|destroy|reset|synchronize|unmap|release|unsubscribe)\w*|rt\.(set_device|set_context|ipc_mem_close"
-    r"|host_unregister|stream_abort|device_disable_peer_access)|finalize\w*|media\.dvpp_free|destroy_data_buffer)"
+    r"|host_unregister|stream_abort|device_disable_peer_access)|finalize\w*|media\.dvpp_free|destroy_data_buffer|destroy_tensor_desc)"
 )
 _FULL = re.compile(r"cannot allocate ([\d,]+) bytes: ([\d,]+) of its ([\d,]+) bytes are free")
+_FREED_KEPT = 65_536
 _LARGEST = UNITS["TiB"]  # no device has that much
 _Kind = TypeVar("_Kind", bound=Thing)
 
@@ -95,6 +97,9 @@ class AclMachine(Machine):
 
     Attributes
     ----------
+    freed : dict
+        By address: the allocation that the program freed there, the oldest first; without the addresses that
+        ``malloc`` gave out again.
     op_wait_timeout : float or None
         Seconds that a stream waits for an event; None is for ever.
     registrations : Registrations
@@ -113,12 +118,32 @@ class AclMachine(Machine):
         """Drop all that belongs to the node."""
         super().forget()
         self.peer_references: dict[tuple[int, int], int] = {}
+        self.freed: OrderedDict[int, int] = OrderedDict()
         self.op_wait_timeout: float | None = None
         self.registrations = Registrations[HostMemory]()
         self.reports: dict[int, Any] = {}
         self.reservations = Reservations()
         self.shared = Shared()
         self._process: Context | None = None
+
+    def enter(self, context: Context, buffer: Buffer, *, peer: bool) -> int | None:
+        """Give out a buffer by its address, which is no freed one any more."""
+        self.freed.pop(buffer.address, None)
+        return super().enter(context, buffer, peer=peer)
+
+    def free(self, address: int, *, host: bool, call: str, stream: Stream | None = None) -> bool:
+        """Free what was allocated at exactly this address; device memory is noted as freed before it is."""
+        with self.lock:
+            buffer = None if host else self.owned(address, host=False)
+            if buffer is not None:
+                self.freed[address] = buffer.id
+                if len(self.freed) > _FREED_KEPT:
+                    self.freed.popitem(last=False)
+        return super().free(address, host=host, call=call, stream=stream)
+
+    def is_set(self, device: Device) -> bool:
+        """Tell whether the device's own context is alive."""
+        return device.ordinal in self._primary
 
     def process(self) -> Context:
         """Return what things belong to that the last reset of a device does not end."""

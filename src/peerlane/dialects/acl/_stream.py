@@ -11,6 +11,7 @@ from peerlane.dialects._call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._report import Subscription
+from peerlane.dialects.acl._specification import refuse_older_chip
 from peerlane.dialects.acl._state import acl, just_ended, machine
 from peerlane.dialects.acl._waits import (
     Patience,
@@ -24,6 +25,7 @@ from peerlane.errors import Error, Fault, WaitTimeout
 _FLAGS = 1 | 2 | 4 | 8
 _PRIORITIES = range(8)
 PRIORITY = 5  # the number of the attribute
+_LONGEST_ABORT = 36 * 60 * 1000
 _MODES = {0: "continue", 1: "stop"}
 _READY, _NOT_READY = 0, 1
 
@@ -326,7 +328,7 @@ def synchronize_stream(stream: Address) -> None:
 def synchronize_stream_with_timeout(stream: Address, timeout: Int32) -> None:
     """As ``synchronize_stream``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.4).
 
-    Refuses: as `synchronize_stream`; 107000 below -1; 507046
+    Refuses: as `synchronize_stream`; 107000 `timeout` 0 or below -1; 507046
     Basis: S
     """
     seconds = in_seconds(timeout)
@@ -347,7 +349,7 @@ def synchronize_device() -> None:
 def synchronize_device_with_timeout(timeout: Int32) -> None:
     """As ``synchronize_device``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.2).
 
-    Refuses: as `synchronize_device`; 107000 below -1; 507046
+    Refuses: as `synchronize_device`; 107000 `timeout` 0 or below -1; 507046
     Basis: S
     """
     seconds = in_seconds(timeout)
@@ -373,6 +375,41 @@ def stream_abort(stream: Address) -> None:
     Basis: D
     """
     stream_of(stream).abort()
+
+
+@acl.call("acl.rt.device_task_abort")
+def device_task_abort(device_id: Int32, timeout: UInt32) -> None:
+    """Abort every stream of this process on a device as ``stream_abort`` does, and wait until what runs has ended.
+
+    ``timeout`` in ms, 0 for ever.
+
+    Refuses: 107001; 107000 `timeout` over 36 minutes; 207000 the 310 family; 507046
+    Basis: S, D; C for 507046
+    """
+    device = machine.device(device_id)
+    refuse_older_chip(device, "aborts its work")
+    if timeout > _LONGEST_ABORT:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"the timeout is {timeout} ms",
+            f"pass at most {_LONGEST_ABORT:,} ms (36 minutes), or 0 to wait for ever",
+        )
+    streams = machine.things_on(device, AclStream)
+    for stream in streams:
+        stream.abort()
+    until = time.monotonic() + timeout / 1000 if timeout else None
+    for stream in streams:
+        try:
+            last = stream.neutral.record()  # over when all that was before it has ended
+            last.sync(None if until is None else max(0.0, until - time.monotonic()))
+        except WaitTimeout:
+            raise Refusal(
+                Code.RT_STREAM_SYNC_TIMEOUT,
+                f"{stream} was aborted, and what ran on it has not ended after {timeout} ms",
+                "wait longer",
+            ) from None
+        except Error:  # another thread ends it, or it keeps a failure: nothing of it runs any more
+            continue
 
 
 @acl.call("acl.rt.stream_get_id", out=1)
@@ -425,11 +462,11 @@ def _refuse_mode(mode: int) -> None:
 
 
 def in_seconds(milliseconds: int) -> float | None:
-    """Return a timeout in seconds, None for ever; 107000 below -1."""
-    if milliseconds < -1:
+    """Return a timeout in seconds, None for ever; 107000 for 0 and below -1."""
+    if milliseconds < -1 or not milliseconds:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"the timeout is {milliseconds} ms",
-            "pass ms from 0 on, or -1 to wait for ever",
+            f"the timeout is {milliseconds} ms; valid are -1 and 1 or more",
+            "pass 1 ms or more, or -1 to wait for ever; acl.rt.stream_query and acl.rt.query_event_status only look",
         )
     return None if milliseconds == -1 else milliseconds / 1000

@@ -16,6 +16,7 @@ _VERSION = (1, 17, 0)
 _LARGEST_FILE = 10 << 20
 _CANN = "9.0.0"
 _PACKAGES, _CANN_ATTRIBUTES = range(2), range(3)
+_PACKAGE_NAMES = ("cann", "runtime")
 
 
 @dataclass
@@ -131,6 +132,23 @@ def _cann_version(version: str) -> dict[str, str]:
         "patch_version": "",
         "reserved": "",
     }
+
+
+@acl.call("acl.get_version_str", out=1, blank=("",))
+def get_version_str(pkg_name: Text) -> str:
+    """Return the version of a package as a text: that of ``get_cann_version``, for "cann" and "runtime".
+
+    Gives: `9.0.0`
+    Refuses: 100000 other packages, which are not here
+    Basis: S; C for the values and 100000
+    """
+    if pkg_name not in _PACKAGE_NAMES:
+        raise Refusal(
+            Code.INVALID_PARAM,
+            f"there is no package {pkg_name!r} here",
+            f"pass one of {', '.join(_PACKAGE_NAMES)}",
+        )
+    return _CANN
 
 
 @acl.call("acl.get_cann_attribute_list", out=2, blank=lambda: ([], 0))

@@ -2,47 +2,89 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from typing import Any
 
-from peerlane.dialects._call import Callback, Object, Refusal, Word, type_name
+from peerlane.dialects._call import Object, Refusal, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl
 from peerlane.timeouts import SLICE_SECONDS
 
-_threads: dict[int, threading.Thread] = {}
+_START = "acl.util.start_thread"
 
 
-@acl.call("acl.util.start_thread", out=1)
-def start_thread(fn: Callback, args_list: Object) -> int:
-    """Start a thread that calls ``fn(args_list)``; its number is good for ``subscribe_report`` (spec acl 2.10).
+class _Started(threading.Thread):
+    """A thread of ``start_thread``; ``raised`` names the type of what its function raised."""
+
+    def __init__(self, function: Any, arguments: tuple[object, ...]) -> None:
+        super().__init__(name=_START, daemon=True)
+        self._call: tuple[Any, tuple[object, ...]] | None = (function, arguments)
+        self.raised = ""
+
+    def run(self) -> None:
+        assert self._call is not None
+        function, arguments = self._call
+        self._call = None  # nothing of the program's lives on with the number
+        try:
+            function(*arguments)
+        except BaseException as raised:  # noqa: BLE001 - stop_thread tells of it, SystemExit too
+            self.raised = type(raised).__name__
+            sys.__excepthook__(type(raised), raised, raised.__traceback__)
+
+
+_threads: dict[int, _Started] = {}
+
+
+def _start_thread(thr_func: Object, args_list: Object) -> int:
+    """Start a thread that calls ``thr_func(args_list)``, or ``thr_func()`` for None (spec acl 2.10).
+
+    Its number is good for ``subscribe_report``.
 
     Gives: thread
-    Refuses: `ValueError` no list; `TypeError` not callable
-    Basis: S; C for `ValueError`
+    Refuses: `TypeError` not two arguments, not callable
+    Basis: S
     """
-    if not isinstance(args_list, list):
-        raise ValueError(f"acl.util.start_thread: needs a list, not {type_name(args_list)}")
-    thread = threading.Thread(target=fn, args=(args_list,), name="acl.util.start_thread", daemon=True)
+    if not callable(thr_func):
+        raise TypeError("parameter must be callable")
+    thread = _Started(thr_func, () if args_list is None else (args_list,))
     thread.start()
     assert thread.ident is not None
     _threads[thread.ident] = thread
     return thread.ident
 
 
+_declared = acl.call(_START, out=1)(_start_thread)
+
+
+def _counted(*args: object) -> Any:
+    if len(args) != 2:  # the binding leaves CPython's own text here
+        raise TypeError(f"function takes exactly 2 arguments ({len(args)} given)")
+    return _declared(*args)
+
+
+acl.serve(_START, _counted, _start_thread)
+
+
 @acl.call("acl.util.stop_thread")
 def stop_thread(tid: Word) -> None:
     """Wait until a thread of ``start_thread`` has returned by itself (spec acl 2.10).
 
-    Refuses: 100000 no such thread
-    Basis: C
+    ``RuntimeError`` if its function raised; the traceback is on stderr by then.
+
+    Refuses: 100000 no such thread; `RuntimeError` its function raised
+    Basis: S; C for 100000
     """
     thread = _threads.get(tid)
     if thread is None or thread is threading.current_thread():
         raise Refusal(
             Code.INVALID_PARAM,
-            f"{tid} is this thread" if thread is not None else f"{tid} is no thread of acl.util.start_thread",
-            "pass what acl.util.start_thread returned, once, from another thread, having told the thread to return",
+            f"{tid} is this thread" if thread is not None else f"{tid} is no thread of {_START}",
+            f"pass what {_START} returned, once, from another thread, having told the thread to return",
         )
     while thread.is_alive():
         thread.join(SLICE_SECONDS)
-    _threads.pop(tid, None)
+    if _threads.get(tid) is thread:  # its number may be that of a new thread by now
+        del _threads[tid]
+    if thread.raised:
+        raise RuntimeError(f"exception={thread.raised},msg=thread call failed;")

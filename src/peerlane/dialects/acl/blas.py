@@ -1,4 +1,4 @@
-"""``acl.blas``: matrices.  Every call refuses: see ``docs/reference/acl.md``."""
+"""``acl.blas``: matrices.  Every call refuses, in its own shape: see ``docs/reference/acl.md``."""
 
 from peerlane.dialects.acl._elsewhere import calls_of as _calls_of
 from peerlane.dialects.acl._state import acl as _acl

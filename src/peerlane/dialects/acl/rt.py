@@ -19,8 +19,9 @@ from peerlane.dialects.acl import _specification as _specification
 from peerlane.dialects.acl import _stream as _stream
 from peerlane.dialects.acl import _value as _value
 from peerlane.dialects.acl import _virtual as _virtual
+from peerlane.dialects.acl._elsewhere import calls_of as _calls_of
 from peerlane.dialects.acl._state import acl as _acl
 
 globals().update(_acl.functions("acl.rt"))
-__getattr__ = _acl.missing("acl.rt")
+__getattr__ = _calls_of("acl.rt")
 __dir__ = _acl.names("acl.rt")

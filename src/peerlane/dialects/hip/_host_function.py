@@ -6,13 +6,13 @@ They run on one thread of their own, one after the other.
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 from typing import Any
 
 from peerlane.dialects.hip._convention import SUCCESS, refusal
 from peerlane.dialects.hip._pointers import Pointer, address_of
 from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._stream import meaning, refuse_flags, stream_of, submits
+from peerlane.pointees import rights
 
 _HostFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Function: Any = _HostFn.__mro__[1]  # of every ctypes function
@@ -77,9 +77,4 @@ def _code_of(name: str, given: Any) -> tuple[int, object]:
 
 
 def _is_code(address: int) -> bool:
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        extent, rights = line.split(maxsplit=2)[:2]
-        first, _, last = extent.partition("-")
-        if int(first, 16) <= address < int(last, 16):
-            return "x" in rights
-    return False
+    return any("x" in each for each in rights(address))

@@ -1,0 +1,92 @@
+"""``acl.util``: threads that run a function of the program, as the vendor's binding starts and joins them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from helpers.acl_calls import ok
+
+pytestmark = pytest.mark.timeout(60)
+RAISED = [ValueError("no such frame"), SystemExit(3), KeyboardInterrupt(), StopIteration()]
+
+
+def test_a_thread_calls_its_function_and_is_joined(acl: ModuleType, message: Callable[[], str]) -> None:
+    given: list[Any] = []
+    go = threading.Event()
+
+    def work(args: list[Any]) -> None:
+        given.append((args, threading.get_ident(), acl.util.stop_thread(threading.get_ident())))
+        go.wait(20)
+
+    thread, ret = acl.util.start_thread(work, [1, "two"])
+    assert ret == 0 and type(thread) is int
+    go.set()
+    ok(acl.util.stop_thread(thread))
+    assert given == [([1, "two"], thread, 100000)]
+    assert acl.util.stop_thread(thread) == 100000
+    assert "no thread of acl.util.start_thread" in message()
+
+
+@pytest.mark.parametrize("given", [[], [1, [2]], (1,), {"a": 1}, "text", 7, 0, False, object])
+def test_the_argument_may_be_any_object(given: Any, acl: ModuleType) -> None:
+    seen: list[tuple[Any, ...]] = []
+    ok(acl.util.stop_thread(ok(acl.util.start_thread(lambda *args: seen.append(args), given))))
+    assert len(seen) == 1 and len(seen[0]) == 1 and seen[0][0] is given
+
+
+def test_none_is_no_argument(acl: ModuleType) -> None:
+    seen: list[tuple[Any, ...]] = []
+    ok(acl.util.stop_thread(ok(acl.util.start_thread(lambda *args: seen.append(args), None))))
+    assert seen == [()]
+
+
+@pytest.mark.parametrize("error", RAISED, ids=[type(each).__name__ for each in RAISED])
+def test_stop_thread_raises_when_the_function_did(
+    error: BaseException, acl: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(_: object) -> None:
+        raise error
+
+    thread = ok(acl.util.start_thread(work, []))
+    with pytest.raises(RuntimeError) as raised:
+        acl.util.stop_thread(thread)
+    assert str(raised.value) == f"exception={type(error).__name__},msg=thread call failed;"
+    told = capsys.readouterr().err
+    assert "in work" in told and type(error).__name__ in told
+    assert acl.util.stop_thread(thread) == 100000  # it was told once
+
+
+def test_a_function_that_does_not_take_the_argument(
+    acl: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for function, given in ((lambda: None, [1]), (lambda _: None, None)):
+        with pytest.raises(RuntimeError, match=r"^exception=TypeError,msg=thread call failed;$"):
+            acl.util.stop_thread(ok(acl.util.start_thread(function, given)))
+        assert "positional argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("args", [(), (print,), (print, [], 1), (print, [], 1, 2)])
+def test_two_arguments_are_needed(args: tuple[Any, ...], acl: ModuleType) -> None:
+    with pytest.raises(TypeError) as raised:
+        acl.util.start_thread(*args)
+    assert str(raised.value) == f"function takes exactly 2 arguments ({len(args)} given)"
+    with pytest.raises(TypeError, match="keyword"):
+        acl.util.start_thread(thr_func=print, args_list=[])
+
+
+@pytest.mark.parametrize("function", [None, 1, "print", []])
+def test_the_function_must_be_callable(function: Any, acl: ModuleType) -> None:
+    with pytest.raises(TypeError) as raised:
+        acl.util.start_thread(function, [])
+    assert str(raised.value) == "parameter must be callable"
+
+
+def test_what_is_no_number_of_a_thread(acl: ModuleType) -> None:
+    for args in ((), ("1",), (None,), (1.0,), (1, 2)):
+        with pytest.raises(TypeError, match=r"^acl\.util\.stop_thread args parse failed$"):
+            acl.util.stop_thread(*args)
