@@ -8,7 +8,7 @@ import reprlib
 import sys
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
@@ -46,9 +46,16 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class HostMemory(Registration):
-    """What hipHostRegister was given."""
+    """What hipHostRegister was given.
+
+    Attributes
+    ----------
+    users : set of int
+        The devices whose streams were given words of it to write or to wait for, by number.
+    """
 
     made: Made
+    users: set[int] = field(default_factory=set, compare=False)
 
 
 class HipMachine(Machine):
