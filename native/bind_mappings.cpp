@@ -89,7 +89,7 @@ void bind_mappings(nb::module_& m) {
                 Heap::get().map(*self.place, at, &use.block, others, accesses(named), limit);
             },
             "at"_a, "block"_a, "others"_a, "named"_a, "limit"_a,
-            "Rights: 1 read, 2 write; those of devices not named are `others`.  Addresses from `limit` bytes on are out of bounds.")
+            "Rights: 1 read, 2 write; those of devices not named are `others`.  Of the block its first `limit` bytes are mapped; those behind are out of bounds.")
         .def(
             "unmap", [](PlaceHandle& self, uint64_t at) { Heap::get().unmap(*self.place, at); }, "at"_a,
             nb::call_guard<GilReleased>(), "End the mapping that starts at `at`; it stays until its last use ends.")

@@ -279,10 +279,10 @@ void bind_submissions(nb::module_& m) {
     m.def(
         "submit_wait_value",
         [](const StreamHandle& stream, uint64_t address, uint64_t value, uint64_t mask, int compare, unsigned width,
-           uint64_t timeout_ns) {
+           uint64_t timeout_ns, bool pageable) {
             Heap::get().check_usable();
             Operand target("address", address, width);
-            if (target.is_pageable()) throw Refusal{.why = Why::unknown_address, .role = "address", .address = address, .size = width};
+            if (target.is_pageable() && !pageable) throw Refusal{.why = Why::unknown_address, .role = "address", .address = address, .size = width};
             auto wanted = std::make_unique<ValueWait>();
             wanted->value = value;
             wanted->mask = mask;
@@ -294,8 +294,8 @@ void bind_submissions(nb::module_& m) {
             target.hand_over();
             wanted.release();
         },
-        "stream"_a, "address"_a, "value"_a, "mask"_a, "compare"_a, "width"_a, "timeout_ns"_a,
-        "`compare`: 0 at least, 1 equal, 2 and, 3 nor, 4 since.");
+        "stream"_a, "address"_a, "value"_a, "mask"_a, "compare"_a, "width"_a, "timeout_ns"_a, "pageable"_a,
+        "`compare`: 0 at least, 1 equal, 2 and, 3 nor, 4 since.  `pageable`: whether the word may be the caller's to keep.");
     m.def(
         "copy_batch",
         [](const StreamHandle* stream, nb::list dsts, nb::list srcs) {

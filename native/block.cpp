@@ -182,11 +182,12 @@ void close_all_descriptors() {
     descriptors().clear();
 }
 
-void map_block(const Block* block, void* at, bool inherited_by_fork) {
+void map_block(const Block* block, void* at, bool inherited_by_fork, uint64_t most) {
+    const uint64_t size = std::min(block->size, most);
     const int rights = block->read_only ? PROT_READ : PROT_READ | PROT_WRITE;
-    void* got = mmap(at, block->size, rights, MAP_SHARED | MAP_FIXED, block->fd, 0);
-    if (got == MAP_FAILED) throw Refusal{.why = Why::system_memory, .size = block->size, .error = errno};
-    if (!inherited_by_fork) madvise(at, block->size, MADV_DONTFORK);
+    void* got = mmap(at, size, rights, MAP_SHARED | MAP_FIXED, block->fd, 0);
+    if (got == MAP_FAILED) throw Refusal{.why = Why::system_memory, .size = size, .error = errno};
+    if (!inherited_by_fork) madvise(at, size, MADV_DONTFORK);
 }
 
 bool map_part(const Block* block, void* at, uint64_t within, uint64_t size) {

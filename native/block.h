@@ -82,8 +82,8 @@ void draw_block_ids();          // others than the parent's
 // False when it is as high as this process may have it.
 bool raise_descriptor_limit();
 
-// Map the whole block at exactly `at`, or put the inaccessible reservation back.
-void map_block(const Block* block, void* at, bool inherited_by_fork);
+// Map the block, at most its first bytes, at exactly `at`, or put the inaccessible reservation back.
+void map_block(const Block* block, void* at, bool inherited_by_fork, uint64_t most = UINT64_MAX);
 // The part of it from `within` on; false: it could not be mapped.
 bool map_part(const Block* block, void* at, uint64_t within, uint64_t size);
 // `kept`: others have the bytes, now or later.

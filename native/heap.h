@@ -127,7 +127,7 @@ class Heap {
     bool grow(Place& place, uint64_t span);   // false: what lies behind it is in use
     void release(Place& place);               // and what is mapped there, each after its last pin; idempotent
     // Throws Refusal; holds the block until the last unpin.  Devices not named have the rights `others`.
-    // Addresses from `limit` bytes on are out of bounds, though the whole block is mapped.
+    // Of the block its first `limit` bytes are mapped, rounded up to granules; those from `limit` on are out of bounds.
     Extent* map(Place& place, uint64_t at, Block* block, unsigned others = 3, const std::vector<Access>& named = {},
                 uint64_t limit = UINT64_MAX);
     void unmap(Place& place, uint64_t at);    // what was mapped at exactly `at`

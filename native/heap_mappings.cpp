@@ -35,6 +35,12 @@ std::unique_ptr<Mapping> new_mapping(uint64_t reservation, uint32_t devices, uns
         if (access.device < devices) set_rights(*mapping, access);
     return mapping;
 }
+
+// What is mapped of a block when addresses from `limit` bytes on are out of bounds.
+uint64_t span_of(const Block* block, uint64_t limit) {
+    return limit < block->size ? std::min(round_up(limit, kGranule), block->size) : block->size;
+}
+uint64_t span_of(const Extent* mapped) { return span_of(mapped->block, mapped->size); }
 }  // namespace
 
 PlacePtr Heap::reserve(uint64_t span, uint64_t alignment, uint32_t number, uint64_t wanted) {
@@ -110,19 +116,20 @@ Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, cons
     const uint64_t base = address_of(place), span = place.span.load(std::memory_order_relaxed);
     if (place.closed) throw Refusal{.why = Why::closed, .device = place.device};
     if (!device(block->device).open) throw Refusal{.why = Why::closed, .device = block->device};
-    if (at > span || block->size > span - at || at % kGranule != 0)
-        throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = base + at, .size = block->size,
+    const uint64_t wanted = span_of(block, limit);
+    if (at > span || wanted > span - at || at % kGranule != 0)
+        throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = base + at, .size = wanted,
                       .base = base, .extent_size = span, .device = place.device};
     const uint64_t offset = place.offset + at;
-    for (uint64_t granule = offset; granule < offset + block->size; granule += kGranule)
-        if (space_.peek(granule)) throw Refusal{.why = Why::overlap, .address = base + at, .size = block->size};
+    for (uint64_t granule = offset; granule < offset + wanted; granule += kGranule)
+        if (space_.peek(granule)) throw Refusal{.why = Why::overlap, .address = base + at, .size = wanted};
     auto mapping = new_mapping(place.id, device_count_, others, named);
     Extent* extent = new_extent();
     try {
-        map_block(block, space_.shadow(offset), false);
+        map_block(block, space_.shadow(offset), false, wanted);
         regions_[offset] = {extent, nullptr};
     } catch (...) {
-        unmap_range(space_.shadow(offset), block->size, true);
+        unmap_range(space_.shadow(offset), wanted, true);
         spare_extents_.push_back(extent);
         throw;
     }
@@ -138,7 +145,7 @@ Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, cons
     extent->id.store(next_id_.fetch_add(1), std::memory_order_relaxed);
     ++device(block->device).live;
     ++place.mapped;
-    space_.set(offset, block->size, extent);
+    space_.set(offset, wanted, extent);
     extent->revive();
     return extent;
 }
@@ -172,7 +179,7 @@ void Heap::set_access(Place& place, uint64_t at, uint64_t size, Access access) {
     std::vector<Mapping*> found;
     for (uint64_t reached = at; reached < at + size;) {
         const Extent* extent = mapped_at(place, reached);
-        reached += extent->block->size;
+        reached += span_of(extent);
         if (reached > at + size || (access.device >= extent->mapping->devices && access.device != Access::kAll))
             throw Refusal{.why = Why::not_mapped, .role = "address", .address = address_of(place) + at + size,
                           .device = place.device};
@@ -195,8 +202,9 @@ void Heap::reclaim_mapping(Extent* extent) {
     const uint64_t offset = extent->offset;
     Block* block = extent->block;
     const auto place = std::prev(places_.upper_bound(offset));
-    unmap_range(space_.shadow(offset), block->size, true);
-    space_.clear(offset, block->size);
+    const uint64_t span = span_of(extent);
+    unmap_range(space_.shadow(offset), span, true);
+    space_.clear(offset, span);
     regions_.erase(offset);
     delete extent->mapping;
     extent->mapping = nullptr;

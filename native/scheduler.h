@@ -169,6 +169,7 @@ class Scheduler {
     void start_wait(Stream& stream, Op& op);
     void start_notify(Stream& stream, Op& op);
     void start_wait_notify(Stream& stream, Op& op);
+    void start_wait_value(Stream& stream, const Op& op);
     void cancel_head(Lock& lock, Stream& stream);
     // The head, while it holds its pins; or any.
     void fail(Stream& stream, const Op& op, const Refusal& refusal, FailurePtr cause = nullptr);
@@ -300,8 +301,9 @@ class Scheduler {
     std::atomic<uint64_t> order_{1};
 };
 
-// Whether the word that an operation waits for holds what is wanted.
-bool has_value(const Op& op);
+// What the word that an operation waits for holds; `gone`, with the reason, is only host memory that nobody pinned.
+enum class Word { as_wanted, other, gone };
+Word look_at_word(const Op& op, Refusal& why);
 
 // What an operation touches, by block, and what it records or waits for.
 void add_spans(std::vector<Seen::Span>& spans, const Op& op);

@@ -133,7 +133,7 @@ bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
             start_wait_notify(stream, op);
             break;
         case OpKind::wait_value:
-            if (!has_value(op)) park(stream, Park::value, static_cast<const ValueWait*>(op.extra)->timeout_ns);
+            start_wait_value(stream, op);
             break;
         default:
             try {
@@ -343,6 +343,13 @@ void Scheduler::start_wait_notify(Stream& stream, Op& op) {
         }
     if (other) fail(stream, op, out_of_order(*op.notify, *other));
     if (op.notify->has_failed()) fail(stream, op, {.why = Why::cancelled, .device = stream.device});
+}
+
+void Scheduler::start_wait_value(Stream& stream, const Op& op) {
+    Refusal why{};
+    const Word word = look_at_word(op, why);
+    if (word == Word::other) park(stream, Park::value, static_cast<const ValueWait*>(op.extra)->timeout_ns);
+    if (word == Word::gone) fail(stream, op, why);
 }
 
 }  // namespace peerlane

@@ -246,16 +246,22 @@ void Scheduler::look_at_lines() {
         }
 }
 
-bool has_value(const Op& op) {
+Word look_at_word(const Op& op, Refusal& why) {
     const auto& wanted = static_cast<const ValueWait&>(*op.extra);
     uint64_t word = 0;
     FaultGuard guard;
     const bool wide = op.width == 8;
-    // No page: what does not hold anything does not hold what is wanted.
-    return guarded(guard, [&] {
-               word = wide ? std::atomic_ref(*reinterpret_cast<uint64_t*>(op.dst)).load(std::memory_order_acquire)
-                           : std::atomic_ref(*reinterpret_cast<uint32_t*>(op.dst)).load(std::memory_order_acquire);
-           }) && wanted.is_satisfied(word, op.width);
+    if (!op.dst_extent) rearm_fault_handlers();
+    const bool is_there = guarded(guard, [&] {
+        word = wide ? std::atomic_ref(*reinterpret_cast<uint64_t*>(op.dst)).load(std::memory_order_acquire)
+                    : std::atomic_ref(*reinterpret_cast<uint32_t*>(op.dst)).load(std::memory_order_acquire);
+    });
+    if (is_there) return wanted.is_satisfied(word, op.width) ? Word::as_wanted : Word::other;
+    // Memory that is pinned is there: without a page it does not hold anything yet.
+    if (op.dst_extent) return Word::other;
+    const Side side = side_at("address", op.dst, op.size);
+    why = explain_fault(guard, &side, 1);
+    return Word::gone;
 }
 
 // Nobody rings for plain memory: look, less and less often while nothing changes.
@@ -264,7 +270,8 @@ uint64_t Scheduler::look_at_values() {
     bool changed = false;
     for (Stream* stream = parked_on_values_.first; stream;) {
         Stream* const next = stream->park_next;
-        if (has_value(stream->queue.front())) {
+        Refusal why{};
+        if (look_at_word(stream->queue.front(), why) != Word::other) {
             changed = true;
             unpark(*stream);
             make_ready(*stream);   // it looks again

@@ -244,7 +244,7 @@ class Place:
 
     def map(self, at: int, block: Block, others: int, named: Sequence[tuple[int, int]], limit: int) -> None:
         """
-        Rights: 1 read, 2 write; those of devices not named are `others`.  Addresses from `limit` bytes on are out of bounds.
+        Rights: 1 read, 2 write; those of devices not named are `others`.  Of the block its first `limit` bytes are mapped; those behind are out of bounds.
         """
 
     def unmap(self, at: int) -> None:
@@ -603,8 +603,10 @@ def submit_reduce_at(stream: Stream, dst: int, src: int, count: int, number: int
 
 def submit_write_value(stream: Stream, address: int, value: int, width: int) -> None: ...
 
-def submit_wait_value(stream: Stream, address: int, value: int, mask: int, compare: int, width: int, timeout_ns: int) -> None:
-    """`compare`: 0 at least, 1 equal, 2 and, 3 nor, 4 since."""
+def submit_wait_value(stream: Stream, address: int, value: int, mask: int, compare: int, width: int, timeout_ns: int, pageable: bool) -> None:
+    """
+    `compare`: 0 at least, 1 equal, 2 and, 3 nor, 4 since.  `pageable`: whether the word may be the caller's to keep.
+    """
 
 def copy_batch(stream: Stream | None, dsts: list[Any], srcs: list[Any]) -> None:
     """

@@ -90,8 +90,10 @@ class AddressRange:
         """What is mapped: (offset, bytes) of each block, lowest first."""
         return tuple(sorted(self._mapped.items()))
 
-    def map(self, physical: Physical, at: int = 0, *, access: Access | None = None) -> None:
-        """Map a whole block at an offset; usable on return.
+    def map(
+        self, physical: Physical, at: int = 0, *, access: Access | None = None, size: int | None = None
+    ) -> None:
+        """Map a block at an offset, the whole of it or its beginning; usable on return.
 
         The mapping holds the block: closing ``physical`` does not end it.
 
@@ -105,11 +107,13 @@ class AddressRange:
             Who may do what: ``"none"``, ``"r"`` or ``"rw"`` for each device; devices not named have none.  A str
             is for all devices.  By default the device the block is on, the one it was opened for and the range's own
             have ``"rw"`` (``"r"`` if it is read-only).
+        size : int, optional
+            How many bytes of the block, from its first on: a multiple of ``Device.granularity``.  By default all.
 
         Raises
         ------
         InvalidValue, BadAddress
-            It does not fit there (``OUT_OF_BOUNDS``).
+            It does not fit there, or ``size`` is more than the block has (``OUT_OF_BOUNDS``).
         Busy
             Something is mapped there, or a view still holds what was.
         AccessDenied
@@ -120,19 +124,34 @@ class AddressRange:
             raise TypeError(
                 f"AddressRange.map: what is mapped must be a Physical, not {type(physical).__name__}"
             )
-        self._map(physical, at, access, physical.size)
+        self._map(physical, at, access, physical.size if size is None else self._checked_part(physical, size))
+
+    def _checked_part(self, physical: Physical, size: int) -> int:
+        call = "AddressRange.map"
+        size = checked_size(size, call)
+        if not 0 < size <= physical.size or size % self.device.granularity:
+            raise InvalidValue(
+                f"{call}: size is {size:,}; a part of {physical!r} is a multiple of {self.device.granularity:,} and "
+                f"at most {physical.size:,} bytes",
+                fault=Fault.OUT_OF_BOUNDS,
+                call=call,
+            )
+        return size
 
     def _map(self, physical: Physical, at: int, access: Access | None, limit: int) -> None:
-        # Addresses from `limit` bytes on are out of bounds.
+        # Addresses from `limit` bytes on are out of bounds; what is mapped ends with their granule.
         call = "AddressRange.map"
         block = physical._open(call)
         place = self._open(call)
         self.device._checked(physical.device, call)
         at = self._checked_offset(call, at)
-        if at % self.device.granularity or at + physical.size > self.size:
+        granularity = self.device.granularity
+        span = min(-(-limit // granularity) * granularity, physical.size)
+        if at % granularity or at + span > self.size:
+            part = "" if span == physical.size else f"{span:,} bytes of "
             raise BadAddress(
-                f"{call}: {physical!r} does not fit at offset {at:,} of {self!r}; an offset is a multiple of "
-                f"{self.device.granularity:,}, and the whole block must lie inside",
+                f"{call}: {part}{physical!r} does not fit at offset {at:,} of {self!r}; an offset is a multiple of "
+                f"{granularity:,}, and what is mapped must lie inside",
                 fault=Fault.OUT_OF_BOUNDS,
                 call=call,
                 device=self.device.name,
@@ -148,9 +167,9 @@ class AddressRange:
         place.map(at, block, others, named, limit)
         if block.is_read_only:
             self._read_only.add(at)
-        self._mapped[at] = physical.size
+        self._mapped[at] = span
         if origins.active:
-            origins.mapped(place.id, at, physical)
+            origins.mapped(place.id, at, physical, span)
 
     def unmap(self, at: int = 0, size: int | None = None) -> None:
         """End mappings; what runs or is queued, and live views, keep the bytes until they end.

@@ -189,10 +189,10 @@ def buffer_made(buffer: Buffer) -> None:
     _buffers[buffer.id] = None if _is_for_dialect() else weakref.ref(buffer)
 
 
-def mapped(place: int, at: int, physical: Physical) -> None:
-    """Note that a range has a block's bytes at an offset, and the caller's place."""
+def mapped(place: int, at: int, physical: Physical, size: int) -> None:
+    """Note that a range has bytes of a block at an offset, and the caller's place."""
     where, site = physical.device.name, sites.call_site()
-    _mapped[place, at] = _Mapped(weakref.ref(physical), physical.id, physical.size, where, site)
+    _mapped[place, at] = _Mapped(weakref.ref(physical), physical.id, size, where, site)
 
 
 def unmapped(place: int, at: int) -> None:

@@ -33,8 +33,11 @@ def look(address: int) -> Pointee:
     try:
         found = _core.locate(address)
     except Error as error:
-        is_freed = error.fault is Fault.FREED_ADDRESS
-        return Pointee(address, "freed memory" if is_freed else "nothing is allocated there")
+        if error.fault is Fault.FREED_ADDRESS:
+            return Pointee(address, "freed memory")
+        if error._missing == address:
+            return Pointee(address, "reserved, and nothing is mapped there")
+        return Pointee(address, "nothing is allocated there")
     if found is None:
         return Pointee(address, "pageable host memory" if is_mapped(address) else "nothing is mapped there")
     _, base, size, allocation = found

@@ -222,6 +222,7 @@ def wait_value(
     mask: int | None = None,
     width: int = 8,
     timeout: float | None = None,
+    pageable: bool = False,
 ) -> None:
     """Let what is submitted from now on wait until a word of memory holds what is wanted.
 
@@ -230,7 +231,7 @@ def wait_value(
     Parameters
     ----------
     address : int
-        Of device or pinned memory, a multiple of ``width``.
+        Of device or pinned memory, a multiple of ``width``; with ``pageable`` also of other host memory.
     value, mask : int
         Of ``width`` bytes; by default all bits count.
     stream : Stream
@@ -244,11 +245,14 @@ def wait_value(
     timeout : float, optional
         Seconds from when the stream comes to it; beyond it the wait fails with ``WaitTimeout``, at the next
         synchronization.
+    pageable : bool
+        The caller keeps the word until the wait is over: it may lie in pageable host memory.
 
     Raises
     ------
     BadAddress, Closed, InvalidValue, TypeError
-        As :func:`write_value`; pageable host memory.  Nothing was queued.
+        As :func:`write_value`; pageable host memory without ``pageable``.  Nothing was queued.  A word of pageable
+        memory that cannot be read is ``HOST_FAULT`` at the synchronization.
     """
     address, value, width = _checked_word("raw.wait_value", stream, address, value, width)
     bits = (1 << 8 * width) - 1
@@ -260,14 +264,14 @@ def wait_value(
     deadline = in_nanoseconds("raw.wait_value", timeout)
     try:
         _core.submit_wait_value(
-            stream, address, value, chosen & bits, _COMPARES.index(compare), width, deadline
+            stream, address, value, chosen & bits, _COMPARES.index(compare), width, deadline, pageable
         )
     except BadAddress as error:
         if error.fault is Fault.NULL_ADDRESS or _core.locate(address) is not None:
             raise
         raise BadAddress(
-            f"raw.wait_value: {address:#x} is pageable host memory, which no stream can watch; allocate the word "
-            "with Host().allocate or on a device",
+            f"raw.wait_value: {address:#x} is pageable host memory, which no stream keeps; allocate the word "
+            "with Host().allocate or on a device, or pass pageable=True and keep it until the wait is over",
             fault=Fault.UNKNOWN_ADDRESS,
             call="raw.wait_value",
         ) from None

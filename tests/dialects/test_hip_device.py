@@ -7,10 +7,13 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
+import peerlane
 from peerlane.dialects.hip import explain
 
+TWO = "devices=2,memory=64MiB"
 Enter = Callable[..., ModuleType]
 
 
@@ -204,3 +207,65 @@ def test_or_what_is_documented(hip_on: Enter) -> None:
     hip.hipMemsetAsync(memory, 7, 1 << 20, stream)
     assert hip.hipCtxSynchronize() == (hip.hipError_t.hipSuccess,)
     assert code(hip.hipStreamQuery(stream)) == "hipSuccess"
+
+
+def test_the_length_of_a_bus_id(hip: ModuleType) -> None:
+    whole = str(hip.hipDeviceGetPCIBusId(13, 1)[1])
+    assert len(whole) == 12
+    assert hip.hipDeviceGetByPCIBusId(whole.encode())[1] == 1
+    for short in (12, 1, 0, -1):
+        assert hip.hipDeviceGetPCIBusId(short, 1) == (hip.hipError_t.hipErrorInvalidValue, None)
+
+
+@pytest.mark.parametrize("flags", [0, 1, 2, 4, 9, 0x1C])
+def test_flags_set_by_the_first_call_of_a_process_are_kept(hip_on: Enter, flags: int) -> None:
+    hip = hip_on(TWO)
+    assert code(hip.hipSetDeviceFlags(flags)) == "hipSuccess"
+    assert hip.hipGetDeviceFlags()[1] == flags & 7
+
+
+def test_what_the_first_call_of_a_process_writes_is_kept(hip_on: Enter) -> None:
+    hip = hip_on(TWO)
+    numbers = np.zeros(8)
+    assert code(hip.hipHostRegister(numbers, 64, 0)) == "hipSuccess"
+    assert code(hip.hipHostUnregister(numbers)) == "hipSuccess"
+    hip = hip_on(TWO)
+    assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipSuccess"
+    assert code(hip.hipDeviceEnablePeerAccess(1, 0)) == "hipErrorPeerAccessAlreadyEnabled"
+
+
+def test_the_current_device_is_that_of_the_node_which_is_entered(hip: ModuleType) -> None:
+    assert code(hip.hipSetDevice(1)) == "hipSuccess"
+    peerlane.leave_node()
+    peerlane.enter_node("devices=2")
+    assert hip.hipGetDevice()[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "args"),
+    [
+        ("hipInit", (0,)),
+        ("hipFree", (None,)),
+        ("hipHostFree", (None,)),
+        ("hipStreamGetFlags", (None,)),
+        ("hipPointerGetAttributes", (None,)),
+        ("hipDeviceGetStreamPriorityRange", ()),
+        ("hipSetDeviceFlags", (99,)),
+        ("hipDeviceCanAccessPeer", (9, 9)),
+        ("hipGetDevice", ()),
+        ("hipMalloc", (0,)),
+        ("hipMemcpy", (None, None, 0, "kind")),
+        ("hipStreamSynchronize", (None,)),
+        ("hipEventDestroy", (None,)),
+    ],
+)
+def test_without_a_device_every_call_says_so(
+    hip_on: Enter, monkeypatch: pytest.MonkeyPatch, call: str, args: tuple[Any, ...]
+) -> None:
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "-1")
+    hip = hip_on(TWO)
+    given = [hip.hipMemcpyKind.hipMemcpyDefault if each == "kind" else each for each in args]
+    for _ in range(2):
+        assert code(getattr(hip, call)(*given)) == "hipErrorNoDevice"
+    assert hip.hipRuntimeGetVersion() == (hip.hipError_t.hipSuccess, hip.hipDriverGetVersion()[1])
+    assert hip.hipGetErrorName(hip.hipError_t.hipErrorNoDevice)[0] is hip.hipError_t.hipSuccess

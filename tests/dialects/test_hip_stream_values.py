@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers.hip_calls import AND, EQ, GTE, NOR, code, content, done, holding
@@ -229,3 +232,110 @@ def test_attach_memory(hip: ModuleType, stream: int | None) -> None:
     single = code(hip.hipStreamAttachMemAsync(stream, memory, 0, 4))
     assert single == ("hipSuccess" if stream else "hipErrorInvalidValue")
     assert code(hip.hipStreamAttachMemAsync(MADE_UP, memory, 0, 1)) == "hipErrorContextIsDestroyed"
+
+
+class Registered:
+    """A page of ordinary memory that HIP knows, and what it holds."""
+
+    def __init__(self, hip: ModuleType) -> None:
+        self.memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+        self.words = np.frombuffer(self.memory, np.uint64)
+        self.address = self.words.ctypes.data
+        done(hip.hipHostRegister(self.address, self.words.nbytes, 0))
+
+    def at(self, hip: ModuleType, form: str) -> Any:
+        return self.address if form == "host" else done(hip.hipHostGetDevicePointer(self.address, 0))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("form", ["host", "device"])
+def test_words_of_registered_memory(hip: ModuleType, width: int, form: str) -> None:
+    known, stream = Registered(hip), done(hip.hipStreamCreate())
+    word = int(known.at(hip, form)) + 16
+    value = 0xF1F2F3F4F5F6F7F8 % (1 << width)
+    done(write(hip, width)(stream, word, value, 0))
+    done(hip.hipStreamSynchronize(stream))
+    assert known.words[:4].tolist() == [0, 0, value, 0]
+    done(wait(hip, width)(stream, word, value - 1, EQ, (1 << width) - 1))
+    done(write(hip, width)(stream, word + 8, 7, 0))
+    assert code(hip.hipStreamQuery(stream)) == "hipErrorNotReady"
+    known.words[2] = value - 1
+    done(hip.hipStreamSynchronize(stream))
+    assert known.words[3] == 7
+    done(hip.hipHostUnregister(known.address))
+
+
+@pytest.mark.parametrize(("compare", "mask", "value", "held", "passing"), COMPARED)
+def test_each_comparison_of_a_registered_word(
+    hip: ModuleType, compare: int, mask: int | None, value: int, held: int, passing: int
+) -> None:
+    known, stream = Registered(hip), done(hip.hipStreamCreate())
+    known.words[0] = held
+    done(wait(hip, 32)(stream, known.address, value, compare, 0xFFFFFFFF if mask is None else mask))
+    assert code(hip.hipStreamQuery(stream)) == "hipErrorNotReady"
+    known.words[0] = passing
+    done(hip.hipStreamSynchronize(stream))
+    done(hip.hipHostUnregister(known.address))
+
+
+def test_a_batch_of_registered_words(hip: ModuleType) -> None:
+    known, stream = Registered(hip), done(hip.hipStreamCreate())
+    batch = operations(
+        (WRITE64, known.address, (1 << 64) - 1, 0),
+        (WAIT32, known.address + 4, 0xFFFFFFFF, EQ),
+        (WRITE32, known.address + 8, 5, 0),
+        (WAIT64, known.address + 8, 5, GTE),
+    )
+    done(hip.hipStreamBatchMemOp(stream, len(batch), batch, 0))
+    done(hip.hipStreamSynchronize(stream))
+    assert known.words[:2].tolist() == [(1 << 64) - 1, 5]
+    bad = operations((WRITE32, known.address, 0, 0), (WRITE32, known.address + known.words.nbytes, 0, 0))
+    assert code(hip.hipStreamBatchMemOp(stream, 2, bad, 0)) == "hipErrorInvalidValue"
+    done(hip.hipStreamSynchronize(stream))
+    assert known.words[0] == (1 << 64) - 1
+    done(hip.hipHostUnregister(known.address))
+
+
+def test_words_are_of_the_registration_and_whole(hip: ModuleType) -> None:
+    numbers = np.zeros(4, np.uint64)
+    address, stream = numbers.ctypes.data, done(hip.hipStreamCreate())
+    done(hip.hipHostRegister(address + 8, 12, 0))
+    for width, at in ((64, 0), (32, 4), (64, 16), (32, 20), (32, 10), (64, 12)):
+        assert code(write(hip, width)(stream, address + at, 1, 0)) == "hipErrorInvalidValue"
+        assert code(wait(hip, width)(stream, address + at, 0, GTE, 1)) == "hipErrorInvalidValue"
+    for width, at in ((64, 8), (32, 16)):
+        done(write(hip, width)(stream, address + at, 3, 0))
+    done(hip.hipHostUnregister(address + 8))
+    assert numbers.tolist() == [0, 3, 3, 0]
+    for width in WIDTHS:
+        assert code(write(hip, width)(stream, address + 8, 1, 0)) == "hipErrorInvalidValue"
+        assert code(wait(hip, width)(stream, address + 8, 0, GTE, 1)) == "hipErrorInvalidValue"
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_memory_stays_registered_until_no_stream_waits_for_a_word_of_it(hip: ModuleType, device: int) -> None:
+    known = Registered(hip)
+    done(hip.hipSetDevice(device))
+    stream = done(hip.hipStreamCreateWithFlags(1))
+    done(wait(hip, 64)(stream, known.address, 1, EQ, (1 << 64) - 1))
+    done(write(hip, 64)(stream, known.address + 8, 2, 0))
+    ended: list[str] = []
+    other = threading.Thread(target=lambda: ended.append(code(hip.hipHostUnregister(known.address))))
+    other.start()
+    other.join(0.3)
+    assert not ended
+    known.words[0] = 1
+    other.join(20)
+    assert ended == ["hipSuccess"]
+    assert known.words[1] == 2
+    assert code(hip.hipHostUnregister(known.address)) == "hipErrorHostMemoryNotRegistered"
+
+
+def test_a_registered_word_that_is_gone_ends_its_wait(hip: ModuleType) -> None:
+    known, stream = Registered(hip), done(hip.hipStreamCreate())
+    done(wait(hip, 64)(stream, known.address, 1, EQ, (1 << 64) - 1))
+    assert code(hip.hipStreamQuery(stream)) == "hipErrorNotReady"
+    del known.words
+    known.memory.close()
+    assert code(hip.hipStreamSynchronize(stream)) == "hipErrorIllegalAddress"
+    done(hip.hipHostUnregister(known.address))

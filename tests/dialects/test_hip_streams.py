@@ -437,3 +437,11 @@ def test_nothing_is_captured(hip: ModuleType, call: str) -> None:
     if call == "hipStreamBeginCapture":
         words.append(hip.hipStreamCaptureMode.hipStreamCaptureModeGlobal)
     assert code(getattr(hip, call)(*words)) == "hipErrorNotSupported"
+
+
+@pytest.mark.parametrize("stream", [4096, (1 << 64) - 1])
+def test_memory_in_the_order_of_what_is_no_stream(hip: ModuleType, stream: int) -> None:
+    pool = hip.hipDeviceGetDefaultMemPool(0)[1]
+    assert hip.hipMallocAsync(64, stream) == (hip.hipError_t.hipErrorInvalidHandle, None)
+    assert hip.hipMallocFromPoolAsync(64, pool, stream) == (hip.hipError_t.hipErrorInvalidHandle, None)
+    assert hip.hipFreeAsync(hip.hipMalloc(64)[1], stream) == (hip.hipError_t.hipErrorInvalidHandle,)

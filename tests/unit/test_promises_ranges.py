@@ -91,7 +91,16 @@ def test_map_does_not_fit(node: Node) -> None:
             rng.map(block, at=unfit)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="Physical"):
         rng.map(device.allocate(G))  # type: ignore[arg-type]
+    for size in (3 * G, G + 4096, 1, -G, 1 << 63):
+        with pytest.raises(pl.InvalidValue):
+            rng.map(block, size=size)
+    with pytest.raises(TypeError):
+        rng.map(block, size=2.0 * G)  # type: ignore[arg-type]
+    with pytest.raises(pl.BadAddress):
+        rng.map(block, at=2 * G, size=G)
     assert rng.mappings == ()
+    rng.map(block, at=G, size=G)
+    assert rng.mappings == ((G, G),)
 
 
 def test_map_twice(node: Node) -> None:

@@ -138,3 +138,21 @@ def test_wait_value_in_time(node: Node) -> None:
     assert time.monotonic() - start < 0.5
     assert (a.view() == 0).all()
     stream.close()
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_wait_value_pageable(node: Node, width: int) -> None:
+    d0, _ = node()
+    host = np.zeros(2, np.uint64)
+    with d0.create_stream() as s:
+        pl.raw.wait_value(host.ctypes.data + 8, 7, stream=s, width=width, pageable=True)
+        assert not s.is_done
+        host[1] = 7
+        s.sync(timeout=PATIENCE)
+        pl.raw.wait_value(0x1000, 7, stream=s, width=width, pageable=True)
+        with pytest.raises(pl.BadAddress, match="0x1000") as gone:
+            s.sync(timeout=PATIENCE)
+        assert gone.value.fault is Fault.HOST_FAULT
+        for never in (0, d0.allocate(8).address + (1 << 40)):
+            with pytest.raises(pl.BadAddress):
+                pl.raw.wait_value(never, 7, stream=s, width=width, pageable=True)

@@ -45,6 +45,11 @@ class Registrations(Generic[_Kind]):
             self._starts.remove(start)
         return found
 
+    def clear(self) -> None:
+        """Take out all."""
+        self._starts.clear()
+        self._by_start.clear()
+
     def around(self, address: int, nbytes: int = 1) -> _Kind | None:
         """Return the one that all of these bytes are inside of."""
         found = self._before(address)

@@ -26,6 +26,14 @@ class Reservation:
     start: int
     mapped: dict[int, Any] = field(default_factory=dict)
 
+    def mapping_around(self, address: int) -> int | None:
+        """Return where the mapping begins that this address is inside of; None where nothing is mapped."""
+        at = address - self.start
+        for offset, nbytes in self.addresses.mappings:
+            if offset <= at < offset + nbytes:
+                return self.start + offset
+        return None
+
 
 class Reservations:
     """All reservations of the process, found by any address inside."""
@@ -59,6 +67,4 @@ class Reservations:
     def is_hole(self, address: int) -> bool:
         """Tell whether this is a reserved address where nothing is mapped."""
         found = self.around(address)
-        return found is not None and not any(
-            start <= address < start + physical.neutral.size for start, physical in list(found.mapped.items())
-        )
+        return found is not None and found.mapping_around(address) is None

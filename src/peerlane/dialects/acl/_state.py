@@ -21,7 +21,6 @@ from peerlane.dialects._reservations import Reservations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.errors import Error, Fault
 from peerlane.node.sizes import UNITS, format_size
-from peerlane.pointees import Pointee
 
 _LIKE_AN_ADDRESS = 1 << 32
 # Arguments that are no addresses, though they are parsed as such.
@@ -177,12 +176,6 @@ class AclMachine(Machine):
         else:
             cause = f"acl.rt gave out no {name} with the number {handle:#x}"
         return Refusal(Code.RT_PARAM_INVALID, cause, remedy)
-
-    def look(self, address: int) -> Pointee:
-        """Return what an address points at now, the words for it to be made later."""
-        if self.reservations.is_hole(address):
-            return Pointee(address, "reserved, and nothing is mapped there")
-        return super().look(address)
 
     def remedy_beyond(self, end: int) -> str:
         """Return what to do when memory ends at ``end``, and more was asked for."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects._call import Refusal
-from peerlane.dialects.hip._context import context_handle
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._places import Place, known, place_of, refuse_null
@@ -23,7 +22,6 @@ _PREFIX = "HIP_POINTER_ATTRIBUTE_"
 _WORD, _INT, _BOOL = "<Q", "<i", "<B"
 #: How the value of each attribute lies in the memory that the program passes.
 _FORMATS = {
-    "CONTEXT": _WORD,
     "MEMORY_TYPE": "<I",
     "DEVICE_POINTER": _WORD,
     "HOST_POINTER": _WORD,
@@ -114,12 +112,12 @@ def type_of(place: Place) -> Any:
 def hipPointerGetAttribute(data: int, attribute: Any, ptr: int) -> None:
     """Write one attribute of an address to ``data``, with as many bytes as the attribute has.
 
-    Pointers, the context and the start are 8 bytes, ordinal, type, ids and flags 4, yes or no 1.  BUFFER_ID and
+    Pointers and the start are 8 bytes, ordinal, type, ids and flags 4, yes or no 1.  BUFFER_ID and
     RANGE_SIZE keep the lower 32 bits, as the vendor's runtime does.  MEMORY_TYPE of ordinary memory of the host is
     unregistered, 0; with ``host_attributes=document`` it is refused.
 
     Refuses: hipErrorInvalidValue NULL, what memory does not have, and then writes 0 (DEVICE_ORDINAL -2);
-        hipErrorNotSupported P2P_TOKENS, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE, MEMPOOL_HANDLE
+        hipErrorNotSupported CONTEXT, P2P_TOKENS, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE, MEMPOOL_HANDLE
     Basis: D
     """
     refuse_null(ptr=ptr, data=data)
@@ -195,7 +193,6 @@ def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
 
 def _value(name: str, ptr: int, place: Place) -> int | None:
     values: dict[str, Callable[[], int | None]] = {
-        "CONTEXT": lambda: context_handle(place.ordinal),
         "MEMORY_TYPE": lambda: int(type_of(place)),
         "DEVICE_POINTER": lambda: ptr,
         "HOST_POINTER": lambda: None if place.is_device else ptr,

@@ -11,8 +11,9 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from peerlane import Device
 from peerlane.dialects._call import Declared, Failure, Refusal
 from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import FAULTS, REMEDIES
@@ -43,6 +44,21 @@ class LastError(threading.local):
 
     code = SUCCESS
     newest = SUCCESS
+
+
+class Seen(Protocol):
+    """What the calls see of the machine.
+
+    Attributes
+    ----------
+    is_shown : bool
+        Whether a visible device was found.
+    """
+
+    is_shown: bool
+
+    def shown(self) -> tuple[Device, ...]:
+        """Return the visible devices, at least one, and note that: hipErrorNoDevice."""
 
 
 class Stopped(Refusal):
@@ -91,6 +107,7 @@ class Calls:
         Returns the cause of an error and what to do about it, in HIP's terms.
     report : callable
         Told each :class:`Failure`, before the call returns; hipErrorNotReady is none.
+    machine : Seen
 
     Attributes
     ----------
@@ -102,8 +119,10 @@ class Calls:
         *,
         explain: Callable[[Error], tuple[str, str]],
         report: Callable[[Failure], None],
+        machine: Seen,
     ) -> None:
         self._explain = explain
+        self._machine = machine
         self._report = report
         self._functions: dict[str, Callable[..., Any]] = {}
         self._bodies: dict[str, Callable[..., Any]] = {}
@@ -136,7 +155,9 @@ class Calls:
         self.last = LastError()
         self._told.clear()
 
-    def call(self, name: str, *, keeps_last: bool = False) -> Callable[[_Body], Callable[..., Any]]:
+    def call(
+        self, name: str, *, keeps_last: bool = False, needs_device: bool = True
+    ) -> Callable[[_Body], Callable[..., Any]]:
         """Declare a call of the vendor's table.
 
         The body has the parameters of the table, by their names.  It gets pointers, streams and events as addresses
@@ -149,13 +170,16 @@ class Calls:
             ``"hipMalloc"``.
         keeps_last : bool
             It tells the last error and does not set it.
+        needs_device : bool
+            Without a visible device it is hipErrorNoDevice, whatever the arguments.
         """
         shape = _arguments.shape_of(name)
 
         def declare(body: _Body) -> Callable[..., Any]:
             self.document(name, body)
             self._bodies[name] = body
-            return self.serve(name, self._answering(name, shape, body, keeps_last=keeps_last), body)
+            answering = self._answering(name, shape, body, keeps_last=keeps_last, needs_device=needs_device)
+            return self.serve(name, answering, body)
 
         return declare
 
@@ -191,9 +215,16 @@ class Calls:
         return declare
 
     def _answering(
-        self, name: str, shape: _arguments.Shape, body: Callable[..., Any], *, keeps_last: bool = False
+        self,
+        name: str,
+        shape: _arguments.Shape,
+        body: Callable[..., Any],
+        *,
+        keeps_last: bool = False,
+        needs_device: bool = True,
     ) -> Callable[..., Any]:
         readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
+        machine = self._machine
 
         def wrapper(*args: Any, **given: Any) -> Any:
             target = None
@@ -205,6 +236,8 @@ class Calls:
             values: Sequence[object] = args
             try:
                 values = [read(each) for read, each in zip(readers, args, strict=True)]
+                if needs_device and not machine.is_shown:
+                    machine.shown()
                 if target is not None and not int(target):
                     raise refusal("hipErrorInvalidValue", "what to fill is NULL", "pass a struct")
                 result = body(*values)

@@ -11,12 +11,14 @@ from peerlane.dialects.hip._results import put, struct, text
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._visible import uuid_of
 
+_FLAGS, _SCHEDULE = 0x1F, 0x7  # of hipSetDeviceFlags: all that there are, and those that are told
+_length = len  # a parameter of the calls is called so
 _VERSION = 71_526_333  # of the runtime that the table of facts is of: HIP_VERSION
 
 
 @calls.call("hipInit")
 def hipInit(flags: int) -> None:
-    """Do nothing: the first call that needs the devices finds them (spec hip 3.7).
+    """Do nothing but see whether there is a device: the first call does that anyway (spec hip 3.7).
 
     Refuses: hipErrorInvalidValue flags
     Basis: S
@@ -119,21 +121,27 @@ def hipDeviceGetName(len: int, device: int) -> object:
     Basis: S
     """
     found = device_of(device)
-    _refuse_no_room(len)
+    if len <= 0:
+        raise refusal("hipErrorInvalidValue", f"there is room for {len} characters", "pass 64 or more")
     return text(found.info.name[: len - 1])
 
 
 @calls.call("hipDeviceGetPCIBusId")
 def hipDeviceGetPCIBusId(len: int, device: int) -> object:
-    """Return where a device sits, ``0000:01:00.0``, at most ``len`` - 1 characters of it.
+    """Return where a device sits, ``0000:01:00.0``.
 
     Gives: CStr
-    Refuses: hipErrorInvalidDevice; hipErrorInvalidValue for no room
-    Basis: S
+    Refuses: hipErrorInvalidDevice; hipErrorInvalidValue a `len` below 13, the 12 characters and the NUL
+    Basis: D
     """
-    found = device_of(device)
-    _refuse_no_room(len)
-    return text(pci_bus_id(found)[: len - 1])
+    found = pci_bus_id(device_of(device))
+    if len <= _length(found):
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"there is room for {len} bytes, and {found} with its NUL has {_length(found) + 1}",
+            "pass 13 or more",
+        )
+    return text(found)
 
 
 @calls.call("hipDeviceGetByPCIBusId")
@@ -153,11 +161,6 @@ def hipDeviceGetByPCIBusId(pciBusId: str | None) -> int:
     raise refusal(
         "hipErrorInvalidDevice", f"no device sits at {wanted!r}", "pass what hipDeviceGetPCIBusId gave"
     )
-
-
-def _refuse_no_room(room: int) -> None:
-    if room <= 0:
-        raise refusal("hipErrorInvalidValue", f"there is room for {room} characters", "pass 64 or more")
 
 
 @calls.call("hipDeviceGetUuid")
@@ -201,7 +204,7 @@ def hipDeviceComputeCapability(device: int) -> tuple[int, int]:
     return major, minor
 
 
-@calls.call("hipRuntimeGetVersion")
+@calls.call("hipRuntimeGetVersion", needs_device=False)
 def hipRuntimeGetVersion() -> int:
     """Return the version of the runtime whose names and rules these are.
 
@@ -211,7 +214,7 @@ def hipRuntimeGetVersion() -> int:
     return _VERSION
 
 
-@calls.call("hipDriverGetVersion")
+@calls.call("hipDriverGetVersion", needs_device=False)
 def hipDriverGetVersion() -> int:
     """Return what hipRuntimeGetVersion does.
 
@@ -234,21 +237,21 @@ def hipMemGetInfo() -> tuple[int, int]:
 
 @calls.call("hipSetDeviceFlags")
 def hipSetDeviceFlags(flags: int) -> None:
-    """Remember how threads wait; nothing depends on it.
+    """Remember how threads wait for the current device; nothing depends on it.
 
     Refuses: hipErrorInvalidValue
-    Basis: C
+    Basis: D
     """
-    if flags & ~0x1F or flags & 7 not in (0, 1, 2, 4):
+    if flags & ~_FLAGS or flags & _SCHEDULE not in (0, 1, 2, 4):
         raise refusal("hipErrorInvalidValue", f"flags are {flags:#x}", "pass hipDeviceScheduleAuto, 0")
     machine.flags[machine.context().device.ordinal] = flags
 
 
 @calls.call("hipGetDeviceFlags")
 def hipGetDeviceFlags() -> int:
-    """Return what hipSetDeviceFlags set on the current device.
+    """Return how threads wait for the current device, as hipSetDeviceFlags set it: 0, 1, 2 or 4, nothing else of it.
 
     Gives: flags
-    Basis: C
+    Basis: D
     """
-    return machine.flags.get(machine.context().device.ordinal, 0)
+    return machine.flags.get(machine.context().device.ordinal, 0) & _SCHEDULE

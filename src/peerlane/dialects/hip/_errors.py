@@ -50,7 +50,7 @@ def _in_words(name: str) -> str:
     return spaced.strip()
 
 
-@calls.call("hipGetErrorName", keeps_last=True)
+@calls.call("hipGetErrorName", keeps_last=True, needs_device=False)
 def hipGetErrorName(hip_error: Any) -> object:
     """Return the name of a code; the first element is hipSuccess (spec hip 1.3).
 
@@ -59,7 +59,7 @@ def hipGetErrorName(hip_error: Any) -> object:
     return _name(hip_error)
 
 
-@calls.call("hipGetErrorString", keeps_last=True)
+@calls.call("hipGetErrorString", keeps_last=True, needs_device=False)
 def hipGetErrorString(hipError: Any) -> object:
     """Return what a code means, in words; ``peerlane.dialects.hip.explain()`` tells what a call meant.
 
@@ -68,7 +68,7 @@ def hipGetErrorString(hipError: Any) -> object:
     return _words(hipError)
 
 
-@calls.call("hipDrvGetErrorName", keeps_last=True)
+@calls.call("hipDrvGetErrorName", keeps_last=True, needs_device=False)
 def hipDrvGetErrorName(hipError: Any) -> object:
     """Return the name of a code.
 
@@ -77,7 +77,7 @@ def hipDrvGetErrorName(hipError: Any) -> object:
     return _name(hipError)
 
 
-@calls.call("hipDrvGetErrorString", keeps_last=True)
+@calls.call("hipDrvGetErrorString", keeps_last=True, needs_device=False)
 def hipDrvGetErrorString(hipError: Any) -> object:
     """Return what a code means, in words.
 

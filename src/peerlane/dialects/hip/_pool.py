@@ -193,10 +193,10 @@ def hipMallocAsync(size: int, stream: int) -> DeviceArray | None:
     It may be used at once, by other streams too.
 
     Gives: DeviceArray of bytes
-    Refuses: hipErrorOutOfMemory; the stream
+    Refuses: hipErrorOutOfMemory; hipErrorInvalidHandle for what is no stream
     Basis: S; C for at once
     """
-    found = stream_of(stream)
+    found = stream_of(stream, "hipErrorInvalidHandle")
     return allocate(size, machine.table(Pools).of(found.context.device)) if size else None
 
 
@@ -205,11 +205,12 @@ def hipMallocFromPoolAsync(size: int, mem_pool: int, stream: int) -> DeviceArray
     """Allocate memory of a pool; of size 0 it is None.
 
     Gives: DeviceArray of bytes
-    Refuses: hipErrorInvalidValue no pool, an imported one; hipErrorOutOfMemory also beyond its maxSize; the stream
+    Refuses: hipErrorInvalidValue no pool, an imported one; hipErrorOutOfMemory also beyond its maxSize;
+        hipErrorInvalidHandle for what is no stream
     Basis: D; C for imported pools
     """
     pool = pool_of(mem_pool)
-    stream_of(stream)
+    stream_of(stream, "hipErrorInvalidHandle")
     if pool.maker:
         raise refusal(
             "hipErrorInvalidValue",
@@ -223,10 +224,10 @@ def hipMallocFromPoolAsync(size: int, mem_pool: int, stream: int) -> DeviceArray
 def hipFreeAsync(dev_ptr: int, stream: int) -> None:
     """Free memory of hipMallocAsync or hipMalloc in the order of a stream; NULL does nothing.
 
-    Refuses: hipErrorInvalidValue for what was not allocated, or was freed; the stream
+    Refuses: hipErrorInvalidValue for what was not allocated, or was freed; hipErrorInvalidHandle for what is no stream
     Basis: D
     """
-    found: AnyStream = stream_of(stream)
+    found: AnyStream = stream_of(stream, "hipErrorInvalidHandle")
     if not dev_ptr:
         return
     if not machine.free(dev_ptr, host=False, call="hipFreeAsync", stream=submits(found)):

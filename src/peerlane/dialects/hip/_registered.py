@@ -66,10 +66,13 @@ def _known_already(cause: str) -> Exception:
 
 @calls.call("hipHostUnregister")
 def hipHostUnregister(hostPtr: int) -> None:
-    """End a registration, once the streams of the device that was current at it are idle.
+    """End a registration, once no stream uses it.
+
+    It waits for the streams of the device that was current at hipHostRegister, and of those whose streams were given
+    words of the memory.
 
     Refuses: hipErrorInvalidValue NULL; hipErrorHostMemoryNotRegistered what is not the start of a registration
-    Basis: D; C for addresses inside
+    Basis: D; C for addresses inside, and for the devices of words
     """
     refuse_null(hostPtr=hostPtr)
     found = machine.registrations.around(hostPtr)
@@ -80,9 +83,15 @@ def hipHostUnregister(hostPtr: int) -> None:
             f"{hostPtr:#x} is not registered{inside}",
             "pass what hipHostRegister was given, once",
         )
-    await_device(machine.context_of(found.made.ordinal))
+    _await_users(found)
     with machine.lock:
         machine.registrations.remove(hostPtr)
+    _await_users(found)  # for what another thread queued meanwhile
+
+
+def _await_users(memory: HostMemory) -> None:
+    for ordinal in sorted({memory.made.ordinal, *memory.users}):
+        await_device(machine.context_of(ordinal))
 
 
 @calls.call("hipHostGetDevicePointer")

@@ -8,7 +8,7 @@ import reprlib
 import sys
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
@@ -46,9 +46,16 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class HostMemory(Registration):
-    """What hipHostRegister was given."""
+    """What hipHostRegister was given.
+
+    Attributes
+    ----------
+    users : set of int
+        The devices whose streams were given words of it to write or to wait for, by number.
+    """
 
     made: Made
+    users: set[int] = field(default_factory=set, compare=False)
 
 
 class HipMachine(Machine):
@@ -68,15 +75,14 @@ class HipMachine(Machine):
         The host memory that the program registered.
     synchronous : set
         The allocations with HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS.
+    is_shown : bool
+        Whether a visible device was found.
     lost_streams : deque of int
         The newest streams that ended with hipDeviceReset, which hipStreamDestroy tells from destroyed ones.
     """
 
-    def forget(self) -> None:
-        """Drop all that belongs to the node."""
-        super().forget()
-        self._ordinal = _Ordinal()
-        self._visible: tuple[Device, ...] | None = None
+    def __init__(self) -> None:
+        # Emptied and never replaced: what a caller looked up before the node was entered is what holds behind it.
         self.peers: dict[int, set[int]] = {}
         self.flags: dict[int, int] = {}
         self.advised: dict[int, list[Any]] = {}
@@ -85,6 +91,18 @@ class HipMachine(Machine):
         self.synchronous: set[int] = set()
         self.lost_streams: deque[int] = deque(maxlen=_LOST_KEPT)
         self._tables: dict[type, object] = {}
+        super().__init__()
+
+    def forget(self) -> None:
+        """Drop all that belongs to the node."""
+        super().forget()
+        self._ordinal = _Ordinal()
+        self._visible: tuple[Device, ...] | None = None
+        self.is_shown = False
+        for kept in (self.peers, self.flags, self.advised, self.made, self.synchronous, self._tables):
+            kept.clear()
+        self.registrations.clear()
+        self.lost_streams.clear()
 
     def table(self, kind: type[_Table]) -> _Table:
         """Return what a module keeps of the node: made when it is first asked for, dropped with the node."""
@@ -105,8 +123,9 @@ class HipMachine(Machine):
         return self._visible
 
     def shown(self) -> tuple[Device, ...]:
-        """Return the visible devices, at least one: hipErrorNoDevice."""
+        """Return the visible devices, at least one, and note that: hipErrorNoDevice."""
         found = self.visible()
+        self.is_shown = bool(found)
         if not found:
             raise refusal(
                 "hipErrorNoDevice",
@@ -127,6 +146,7 @@ class HipMachine(Machine):
     @property
     def ordinal(self) -> int:
         """The number of this thread's device, at first the first one's; hipErrorNoDevice if none is shown."""
+        self.devices()
         if self._ordinal.number is None:
             self._ordinal.number = self.shown()[0].ordinal
         return self._ordinal.number
@@ -246,4 +266,4 @@ def begin_anew() -> None:
 
 machine = HipMachine()
 messages = Messages()
-calls = Calls(explain=_explain, report=_report)
+calls = Calls(explain=_explain, report=_report, machine=machine)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from peerlane import Kind, raw
+from peerlane import Kind, Stream, raw
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._state import HostMemory, calls, machine
 from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
 
 _COMPARES = ("geq", "eq", "and", "nor")  # by hipStreamWaitValueGte, ...
@@ -31,9 +31,10 @@ def hipStreamWaitValue32(stream: int, ptr: int, value: int, flags: int, mask: in
     """Let what follows wait for 32 bits of memory; w is the word & ``mask`` (spec hip 3.7).
 
     Flags: hipStreamWaitValueGte w >= value; Eq w == value; And w & value != 0; Nor a bit of the mask is neither in w
-    nor in value.  Who writes the word does not matter: a stream, another process, the host.
+    nor in value.  Who writes the word does not matter: a stream, another process, the host.  It may lie in memory of
+    hipHostRegister.
 
-    Refuses: hipErrorInvalidValue NULL, memory that was not allocated, alignment, flags; hipErrorContextIsDestroyed
+    Refuses: hipErrorInvalidValue NULL, memory that HIP does not know, alignment, flags; hipErrorContextIsDestroyed
         for what is no stream
     Basis: S; C for alignment, and for bits outside the mask, which Nor does not count
     """
@@ -54,7 +55,7 @@ def hipStreamWaitValue64(stream: int, ptr: int, value: int, flags: int, mask: in
 def hipStreamWriteValue32(stream: int, ptr: int, value: int, flags: int) -> None:
     """Store 32 bits when all that was submitted before is over; whoever sees them sees what came before too.
 
-    Refuses: hipErrorInvalidValue NULL, memory that was not allocated, alignment, flags; hipErrorContextIsDestroyed
+    Refuses: hipErrorInvalidValue NULL, memory that HIP does not know, alignment, flags; hipErrorContextIsDestroyed
         for what is no stream
     Basis: S; C for alignment and flags
     """
@@ -134,7 +135,7 @@ def _write(stream: int, ptr: int, value: int, flags: int, width: int) -> None:
 
 
 def _waiting(ptr: int, value: int, flags: int, mask: int, width: int) -> _Operation:
-    _check_word(ptr, width)
+    registered = _check_word(ptr, width)
     if flags >= len(_COMPARES):
         raise refusal(
             "hipErrorInvalidValue",
@@ -142,16 +143,29 @@ def _waiting(ptr: int, value: int, flags: int, mask: int, width: int) -> _Operat
             "pass hipStreamWaitValueGte (0), Eq (1), And (2) or Nor (3)",
         )
     compare = _COMPARES[flags]
-    return lambda stream: raw.wait_value(
-        ptr, value, stream=submits(stream), compare=compare, mask=mask, width=width
-    )
+
+    def wait(stream: AnyStream) -> None:
+        neutral = _submits(stream, registered)
+        pageable = registered is not None
+        raw.wait_value(
+            ptr, value, stream=neutral, compare=compare, mask=mask, width=width, pageable=pageable
+        )
+
+    return wait
 
 
 def _writing(ptr: int, value: int, flags: int, width: int) -> _Operation:
-    _check_word(ptr, width)
+    registered = _check_word(ptr, width)
     if flags:
         raise refusal("hipErrorInvalidValue", f"flags are {flags:#x}; they are reserved", "pass 0")
-    return lambda stream: raw.write_value(ptr, value, stream=submits(stream), width=width)
+    return lambda stream: raw.write_value(ptr, value, stream=_submits(stream, registered), width=width)
+
+
+def _submits(stream: AnyStream, registered: HostMemory | None) -> Stream:
+    """Return the neutral stream, which hipHostUnregister waits for then if it is given registered memory."""
+    if registered is not None:
+        registered.users.add(stream.context.device.ordinal)
+    return submits(stream)
 
 
 def _operation(array: Any, at: int) -> _Operation:
@@ -183,11 +197,16 @@ def _refuse_null(ptr: int) -> None:
         raise _no_word("the address is NULL")
 
 
-def _check_word(ptr: int, width: int) -> None:
+def _check_word(ptr: int, width: int) -> HostMemory | None:
+    """Refuse what is no word that HIP knows; return the registration that it lies in, None for what was allocated."""
     if ptr % width:
         raise _no_word(f"{ptr:#x} is no multiple of {width}")
-    if raw.locate(ptr).kind is Kind.PAGEABLE:
-        raise _no_word(f"the address is {machine.describe(ptr)}, which no stream watches")
+    if raw.locate(ptr).kind is not Kind.PAGEABLE:
+        return None
+    found = machine.registrations.around(ptr, width)
+    if found is None:
+        raise _no_word(f"the address is {machine.describe(ptr)}, which HIP does not know")
+    return found
 
 
 def _no_word(cause: str) -> Refusal:

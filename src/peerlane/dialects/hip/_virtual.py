@@ -152,29 +152,32 @@ def hipMemAddressFree(devPtr: int, size: int) -> None:
 
 @calls.call("hipMemMap")
 def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None:
-    """Map the whole of some memory at reserved addresses; nobody may use it before hipMemSetAccess (spec hip 3.6).
+    """Map memory at reserved addresses; nobody may use it before hipMemSetAccess (spec hip 3.6).
 
-    Memory of several devices may lie side by side, and one handle may be mapped several times.  The mapping holds
-    the memory: the handle may be released.
+    With a ``size`` below that of the memory its first bytes are mapped.  Memory of several devices may lie side by
+    side, and one handle may be mapped several times, also in parts.  The mapping holds the memory: the handle may be
+    released.
 
-    Refuses: hipErrorInvalidValue NULL, size 0 or not that of the memory, `offset`, `flags`, no handle, not reserved,
-        no room, something mapped there
-    Basis: S; C for the size, which must be that of the memory
+    Refuses: hipErrorInvalidValue NULL, size 0, no multiple of the granularity or more than the memory has, an
+        `offset` other than 0, `flags`, no handle, not reserved, no room, something mapped there
+    Basis: S; D for parts; C for more than the memory has
     """
     refuse_zero(ptr=ptr, size=size)
     refuse_given(offset=offset, flags=flags)
     ranges = machine.table(Ranges)
     with machine.lock:
         found = physical_of(handle)
-        if size != found.neutral.size:
+        granularity = found.neutral.device.granularity
+        if size > found.neutral.size or size % granularity:
             raise refusal(
                 "hipErrorInvalidValue",
-                f"size is {size:,}, and the memory has {found.neutral.size:,} bytes",
-                "pass the size that hipMemCreate was given: memory is mapped as a whole",
+                f"size is {size:,}; the memory has {found.neutral.size:,} bytes, and a part is a multiple of "
+                f"{granularity:,}",
+                "pass the size that hipMemCreate was given, or less",
             )
         place = ranges.around(ptr, "ptr")
         try:
-            place.addresses.map(found.neutral, ptr - place.start, access="none")
+            place.addresses.map(found.neutral, ptr - place.start, access="none", size=size)
         except Busy as error:
             raise refusal("hipErrorInvalidValue", str(error), "call hipMemUnmap first") from None
         place.mapped[ptr] = found
@@ -289,8 +292,9 @@ def hipMemRetainAllocationHandle(addr: int) -> Any:
     refuse_zero(addr=addr)
     ranges = machine.table(Ranges)
     with machine.lock:
-        for start, mapped in ranges.around(addr, "addr").mapped.items():
-            assert isinstance(mapped, HipPhysical)
-            if start <= addr < start + mapped.neutral.size:
-                return retained(mapped)
+        place = ranges.around(addr, "addr")
+        start = place.mapping_around(addr)
+        if start is not None:
+            mapped: HipPhysical = place.mapped[start]
+            return retained(mapped)
     raise refusal("hipErrorInvalidValue", f"nothing is mapped at {addr:#x}", "call hipMemMap before")
