@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.hip_client import code, done, on, read
+from peerlane import raw
 
 Enter = Callable[..., ModuleType]
 PAGE = 4096
@@ -123,3 +124,24 @@ def test_older_calls_stay_last_errors(hip_on: Enter) -> None:
     assert code(hip.hipFree(1 << 40)) == "hipErrorInvalidValue"
     done(hip.hipGetDeviceCount())
     assert code(hip.hipGetLastError()) == "hipSuccess"
+
+
+@pytest.mark.parametrize("stream", [(), (None,)])
+def test_a_peer_copy_asks_once_where_each_end_is(
+    hip: ModuleType, monkeypatch: pytest.MonkeyPatch, stream: tuple[None, ...]
+) -> None:
+    src, dst = on(hip, 0, PAGE, 5), on(hip, 1, PAGE)
+    asked: list[int] = []
+    locate = raw.locate
+
+    def count(address: int) -> raw.Location:
+        asked.append(address)
+        return locate(address)
+
+    monkeypatch.setattr(raw, "locate", count)
+    call = hip.hipMemcpyPeerAsync if stream else hip.hipMemcpyPeer
+    done(call(dst, 1, src, 0, PAGE, *stream))
+    assert asked == [int(dst), int(src)]
+    monkeypatch.undo()
+    done(hip.hipDeviceSynchronize())
+    assert (read(hip, dst, PAGE) == 5).all()

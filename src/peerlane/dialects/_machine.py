@@ -39,6 +39,8 @@ class Thing:
         Whether a device's limit counts it.
     is_given : bool
         Whether the program was given it, and has to give it back.
+    has_addresses : bool
+        Whether work may use it by its addresses: it ends after the streams of its context.
     made_at : Site or None
         Where the program got its number.
     """
@@ -49,6 +51,7 @@ class Thing:
     needs_device: ClassVar[bool] = True
     is_counted: ClassVar[bool] = True
     is_given: ClassVar[bool] = True
+    has_addresses: ClassVar[bool] = False
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -472,7 +475,8 @@ class Messages:
 def _end(things: Sequence[Thing]) -> None:
     first: Error | None = None
     try:
-        for thing in things:
+        # A host function that still runs may touch what is mapped: memory ends last.
+        for thing in sorted(things, key=lambda each: each.has_addresses):
             try:
                 thing.end()
             except Error as error:

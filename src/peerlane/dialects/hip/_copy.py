@@ -34,16 +34,17 @@ Move = Callable[[AnyStream | None], None]
 def copy_now(dst: int, src: int, nbytes: int, kind: Any = None) -> None:
     """Copy in the order of the null stream, complete on return but for a copy within one device; see `move_now`."""
     if nbytes:
-        move_now(_mover(dst, src, nbytes), check(dst, src, nbytes, kind))
+        move_now(mover(dst, src, nbytes), check(dst, src, nbytes, kind))
 
 
 def copy_on(dst: int, src: int, nbytes: int, stream: AnyStream, kind: Any = None) -> None:
     """Queue a copy; one with an end in ordinary host memory is complete on return, see `move_on`."""
     if nbytes:
-        move_on(_mover(dst, src, nbytes), check(dst, src, nbytes, kind), stream)
+        move_on(mover(dst, src, nbytes), check(dst, src, nbytes, kind), stream)
 
 
-def _mover(dst: int, src: int, nbytes: int) -> Move:
+def mover(dst: int, src: int, nbytes: int) -> Move:
+    """Return what copies these bytes."""
     return lambda stream: raw.copy(dst, src, nbytes, stream=None if stream is None else submits(stream))
 
 

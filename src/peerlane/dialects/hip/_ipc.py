@@ -20,7 +20,7 @@ from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, put, struct
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import null_stream
+from peerlane.dialects.hip._stream import await_device, await_stream, null_stream
 from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import AccessDenied, BadHandle, Error, Fault, PeerLost, WaitTimeout
@@ -53,6 +53,7 @@ class _Opened(Thing):
     name = "memory of another process"
     is_counted = False
     is_given = False  # the buffer is
+    has_addresses = True
 
     def __init__(self, context: Context, key: bytes, address: int, buffer: Buffer | None) -> None:
         super().__init__(context)
@@ -291,13 +292,14 @@ def _keep(ipc: Ipc, key: bytes, context: Context, own: int, buffer: Buffer | Non
 
 @calls.call("hipIpcCloseMemHandle")
 def hipIpcCloseMemHandle(devPtr: int) -> None:
-    """Let go of what hipIpcOpenMemHandle gave; the last time its device's null stream is waited for (spec hip 3.5).
+    """Let go of what hipIpcOpenMemHandle gave, once for each time; the memory of its maker goes on (spec hip 3.5).
 
-    The memory of the process that made it goes on.
+    It waits for the null stream of the current device, then for all streams of the devices that were current when the
+    memory was opened [D: the code].  What their work failed with is left for their own synchronization.
 
     Refuses: hipErrorInvalidValue NULL, memory of this process, closed as often as opened (`ipc_errors=document`:
         hipErrorInvalidHandle)
-    Basis: S
+    Basis: S, D for the waiting
     """
     with _documented():
         _close(devPtr)
@@ -305,21 +307,26 @@ def hipIpcCloseMemHandle(devPtr: int) -> None:
 
 def _close(devPtr: int) -> None:
     ipc = machine.table(Ipc)
+    await_stream(null_stream(machine.context()))
+    # Not under the lock: host functions that are waited for may want it.
+    for device in tuple(_opened_at(ipc, devPtr).devices):
+        await_device(machine.context_of(device.ordinal))
     with machine.lock:
-        found = ipc.by_address.get(devPtr)
-        if found is None:
-            raise refusal(
-                "hipErrorInvalidValue",
-                f"{machine.describe(devPtr)} is not what hipIpcOpenMemHandle gave, or was closed as often",
-                "close what hipIpcOpenMemHandle returned, once for each time",
-            )
+        found = _opened_at(ipc, devPtr)
         found.references -= 1
         if found.references:
             return
         ipc.forget(found)
-    try:
-        if found.buffer is not None and isinstance(found.buffer.device, Device):
-            null_stream(machine.context_of(found.buffer.device.ordinal)).wait()
-    finally:
         machine.drop(found, "hipIpcCloseMemHandle")
-        found.abandon()
+    found.abandon()
+
+
+def _opened_at(ipc: Ipc, address: int) -> _Opened:
+    found = ipc.by_address.get(address)
+    if found is None:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"{machine.describe(address)} is not what hipIpcOpenMemHandle gave, or was closed as often",
+            "close what hipIpcOpenMemHandle returned, once for each time",
+        )
+    return found

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from peerlane import Device
-from peerlane.dialects.hip._copy import Ends, Move, behind_both, copy_on, move_on
+from peerlane.dialects.hip._copy import Ends, Move, behind_both, move_on, mover
 from peerlane.dialects.hip._peer import device_of
-from peerlane.dialects.hip._places import refuse_null, refuse_outside
+from peerlane.dialects.hip._places import inside, refuse_null
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, null_stream, stream_of
+from peerlane.dialects.hip._stream import null_stream, stream_of
 from peerlane.dialects.hip._strict import refuse_strict
 
 
@@ -26,10 +24,9 @@ def hipMemcpyPeer(dst: int, dstDeviceId: int, src: int, srcDeviceId: int, sizeBy
     Refuses: hipErrorInvalidDevice an id; hipErrorInvalidValue NULL, more than an allocation has from there on
     Basis: S
     """
-    ends = device_of(dstDeviceId), device_of(srcDeviceId)
+    to, source = device_of(dstDeviceId), device_of(srcDeviceId)
     if sizeBytes:
-        check_peer_copy(dst, src, sizeBytes)
-        between(*ends, lambda stream: copy_on(dst, src, sizeBytes, stream))
+        move_between(to, source, mover(dst, src, sizeBytes), _ends(dst, src, sizeBytes))
 
 
 @calls.call("hipMemcpyPeerAsync")
@@ -44,29 +41,21 @@ def hipMemcpyPeerAsync(
     device_of(dstDeviceId)
     device_of(srcDevice)
     if sizeBytes:
-        check_peer_copy(dst, src, sizeBytes)
-        copy_on(dst, src, sizeBytes, stream_of(stream))
+        move_on(mover(dst, src, sizeBytes), _ends(dst, src, sizeBytes), stream_of(stream))
 
 
-def check_peer_copy(dst: int, src: int, nbytes: int) -> None:
-    """Refuse a NULL, more bytes than an allocation or a host object has, and what ``peer_copies=strict`` does.
-
-    Bare host addresses have no bound.
-    """
+def _ends(dst: int, src: int, nbytes: int) -> Ends:
+    """Return what both ends are; refuse a NULL, more bytes than there are, and what ``peer_copies=strict`` does."""
     refuse_null(dst=dst, src=src)
-    refuse_outside(nbytes, dst=dst, src=src)
+    ends = inside("dst", dst, nbytes), inside("src", src, nbytes)
     refuse_strict(dst, src, nbytes)
-
-
-def between(to: Device, source: Device, submit: Callable[[AnyStream], None]) -> None:
-    """Submit a copy in the order of two devices, or of the current one with ``memcpy_peer=current``."""
-    if policy.memcpy_peer == "current":
-        submit(null_stream(machine.context()))
-        return
-    here = null_stream(machine.context_of(to.ordinal))
-    behind_both(here, null_stream(machine.context_of(source.ordinal)), lambda: submit(here))
+    return ends
 
 
 def move_between(to: Device, source: Device, move: Move, ends: Ends) -> None:
-    """Move bytes in the order of two devices; see `between`."""
-    between(to, source, lambda stream: move_on(move, ends, stream))
+    """Move bytes in the order of two devices, or of the current one with ``memcpy_peer=current``."""
+    if policy.memcpy_peer == "current":
+        move_on(move, ends, null_stream(machine.context()))
+        return
+    here = null_stream(machine.context_of(to.ordinal))
+    behind_both(here, null_stream(machine.context_of(source.ordinal)), lambda: move_on(move, ends, here))

@@ -114,22 +114,27 @@ def refuse_beyond(nbytes: int, **pointers: int) -> None:
 
 def refuse_outside(nbytes: int, **pointers: int) -> None:
     """Refuse more bytes than there are from each pointer on; addresses of ordinary host memory have no bound."""
-    refuse_beyond(nbytes, **pointers)
     for name, pointer in pointers.items():
-        end = _end_of(pointer)
-        while end is not None and end < pointer + nbytes:
-            try:
-                beyond = _end_of(end)  # mappings may lie side by side
-            except Error:
-                beyond = None
-            if beyond is None:
-                raise _too_short(name, pointer, end - pointer, nbytes)
-            end = beyond
+        inside(name, pointer, nbytes)
 
 
-def _end_of(address: int) -> int | None:
-    found = raw.locate(address)
-    return None if found.kind is Kind.PAGEABLE else found.base + found.size
+def inside(name: str, pointer: int, nbytes: int) -> Place | None:
+    """Return what is at a pointer as `place_of` does; refuse more bytes than there are from there on."""
+    if isinstance(pointer, HostAddress):
+        refuse_beyond(nbytes, **{name: pointer})
+    place = place_of(pointer)
+    if place is None or nbytes <= place.left(pointer):
+        return place
+    end = place.base + place.size
+    while end < pointer + nbytes:
+        try:
+            beyond = None if place.is_registered else raw.locate(end)  # mappings may lie side by side
+        except Error:
+            beyond = None
+        if beyond is None or beyond.kind is Kind.PAGEABLE:
+            raise _too_short(name, pointer, end - pointer, nbytes)
+        end = beyond.base + beyond.size
+    return place
 
 
 def _too_short(name: str, pointer: int, left: int, nbytes: int) -> Refusal:

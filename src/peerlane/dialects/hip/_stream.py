@@ -363,7 +363,12 @@ def await_device(context: Context) -> None:
         streams = [thing for thing in machine.things.values() if thing.context.device is context.device]
     for each in streams:
         if isinstance(each, (HipStream, NullStream)):
-            each.neutral.record().sync()
+            await_stream(each)
+
+
+def await_stream(stream: AnyStream) -> None:
+    """Wait for all that a stream was given; what it failed with stays for the stream's own synchronization."""
+    stream.neutral.record().sync()
 
 
 def synchronize(context: Context) -> None:

@@ -23,6 +23,7 @@ from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._stream import await_device
 from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import Busy, InvalidValue
@@ -41,6 +42,7 @@ class _Addresses(Thing):
     name = "reserved addresses"
     is_counted = False
     is_given = False  # the addresses are
+    has_addresses = True
 
     def __init__(self, context: Context, reservation: Reservation) -> None:
         super().__init__(context)
@@ -186,18 +188,38 @@ def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None
 
 @calls.call("hipMemUnmap")
 def hipMemUnmap(ptr: int, size: int) -> None:
-    """End the mappings in a range, which must cover them whole; queued work keeps the bytes (spec hip 3.6).
+    """End the mappings in a range, which must cover them whole (spec hip 3.6).
+
+    It waits for all streams of the devices that the memory is on or that may use it [D: the code].
 
     Refuses: hipErrorInvalidValue NULL, size 0 or not that of whole mappings, nothing mapped there
-    Basis: S
+    Basis: S, D for the waiting
     """
     refuse_zero(ptr=ptr, size=size)
     ranges = machine.table(Ranges)
+    # Not under the lock: host functions that are waited for may want it.
+    for device in _users(ranges, ptr, size):
+        await_device(machine.context_of(device.ordinal))
     with machine.lock:
         place = ranges.around(ptr, "ptr")
         place.addresses.unmap(ptr - place.start, size)
         for start in [each for each in place.mapped if ptr <= each < ptr + size]:
             place.mapped.pop(start).unmapped()
+
+
+def _users(ranges: Ranges, first: int, size: int) -> list[Device]:
+    """Return the devices whose memory is mapped in a range, and those that may use it."""
+    with machine.lock:
+        place = ranges.around(first, "ptr")
+        mapped = [(at, each) for at, each in place.mapped.items() if first <= at < first + size]
+        return [
+            device
+            for device in machine.devices()
+            if any(
+                each.neutral.device is device or place.addresses.access(device, at - place.start) != "none"
+                for at, each in mapped
+            )
+        ]
 
 
 @calls.call("hipMemSetAccess")
