@@ -25,8 +25,8 @@ def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
     ----------
     dst, src : Buffer or host object
         Anything :func:`as_buffer` takes, of any type of elements; both of the same size in bytes.  Overlapping parts
-        of one buffer behave as ``memmove``.  Between devices without peer access the bytes are staged through the host;
-        ``src.route_to(dst)`` says so.
+        of one buffer behave as ``memmove``.  Between devices without peer access the bytes are staged through the
+        host; ``src.route_to(dst)`` says so.
     stream : Stream, optional
         Where it is queued.  Both ends are kept until it is over; host memory must not be changed before.
 
