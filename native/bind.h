@@ -7,6 +7,7 @@
 
 void bind_memory(nanobind::module_& m);
 void bind_export(nanobind::module_& m);
+void bind_dlpack(nanobind::module_& m);
 void bind_mappings(nanobind::module_& m);
 void bind_sharing(nanobind::module_& m);
 void bind_signals(nanobind::module_& m);

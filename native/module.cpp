@@ -7,6 +7,7 @@ NB_MODULE(_core, m) {
     nb::set_leak_warnings(false);   // what lives at interpreter exit is the user's program's business
     bind_memory(m);
     bind_export(m);
+    bind_dlpack(m);
     bind_mappings(m);
     bind_sharing(m);
     bind_copies(m);

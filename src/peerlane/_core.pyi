@@ -179,6 +179,47 @@ def memory_at(address: int, size: int) -> Memory:
     Return the bytes of whatever lives at an address now; refuses pageable host memory.
     """
 
+class LentTensor:
+    """What a DLPack capsule lends; given back when this object goes."""
+
+    @property
+    def flaw(self) -> str:
+        """Why it is no contiguous host memory; empty: it is."""
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+    @property
+    def is_read_only(self) -> bool: ...
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """(major, minor); (0, 0) of a capsule that has none."""
+
+    @property
+    def device(self) -> tuple[int, int]:
+        """(type, number)."""
+
+    @property
+    def element(self, /) -> tuple[int, int, int]:
+        """(code, bits, lanes)."""
+
+    @property
+    def shape(self, /) -> tuple[int, ...]: ...
+
+    @property
+    def strides(self, /) -> tuple[int, ...]:
+        """In elements."""
+
+def take_tensor(capsule: object) -> LentTensor | None:
+    """
+    Take what a DLPack capsule lends; None: it is no such capsule, or was taken before.
+    """
+
 GRANULE: int = 2097152
 
 ALL_DEVICES: int = 4294967295

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import operator
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from peerlane import _core, memory, observers, origins
+from peerlane import _core, dtypes, host_objects, memory, observers, origins
 from peerlane.backend.interface import Block, HandleKind
 from peerlane.device import Device, Host, devices
 from peerlane.errors import BadAddress, Busy, Closed, Fault, InvalidValue, Unsupported
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOST = Host()
 _DLPACK_CPU = (1, 0)
+_NUMPY_KNOWS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 _SLOWER = ("local", "peer", "staged")
 
 
@@ -221,7 +220,9 @@ class Buffer(_core.Memory):
         Parameters
         ----------
         dtype : dtype
-            Element type.
+            Element type: what ``numpy.dtype()`` takes.  The types of the package ml_dtypes also go by their names
+            (``"bfloat16"``, ``"float8_e4m3fn"``), and types of torch are taken for those of NumPy and ml_dtypes; that
+            package is imported only for them.
         shape : int or sequence of int, optional
             One dimension over the whole buffer by default; one entry may be -1.
 
@@ -229,10 +230,17 @@ class Buffer(_core.Memory):
         ------
         InvalidValue
             When dtype and shape do not cover exactly ``size`` bytes.
+        Unsupported
+            When the type is one of ml_dtypes, which is not installed.
+        TypeError
+            When there is no such type.
         Closed
             When the buffer is closed.
         """
-        element = np.dtype(dtype)
+        try:
+            element = np.dtype(dtype)
+        except TypeError:
+            element = dtypes.extension("Buffer.view", dtype)
         if element.hasobject or element.itemsize == 0:
             raise InvalidValue(f"Buffer.view: {element} is not a type of plain bytes", call="Buffer.view")
         if self.size % element.itemsize:
@@ -309,9 +317,44 @@ class Buffer(_core.Memory):
         """Return (1, 0): to the host, device memory of a virtual device is CPU memory."""
         return _DLPACK_CPU
 
-    def __dlpack__(self, **options: Any) -> Any:
-        """Export the bytes as a flat uint8 array; options as in the array API standard."""
-        return self.view().__dlpack__(**options)
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export the bytes as a flat uint8 array in CPU memory, without a copy unless ``copy`` is True.
+
+        Parameters
+        ----------
+        stream : None
+            CPU memory has no stream.
+        max_version : tuple of int, optional
+            The newest version of DLPack that the caller reads.
+        dl_device : tuple of int, optional
+            (1, 0), or what :meth:`__dlpack_device__` returns.
+        copy : bool, optional
+            Whether to export a copy.
+
+        Raises
+        ------
+        BufferError
+            Another device or a stream is wanted, or the memory is read-only and ``max_version`` is below (1, 0),
+            which cannot say so.
+        Closed
+            When the buffer is closed.
+        """
+        if stream is not None or (dl_device is not None and tuple(dl_device) != _DLPACK_CPU):
+            raise BufferError(
+                f"Buffer.__dlpack__: stream is {stream!r} and dl_device {dl_device!r}; valid are None, and None or "
+                f"{_DLPACK_CPU}, for this is CPU memory to the host"
+            )
+        array = self.view()
+        if _NUMPY_KNOWS_VERSIONS:
+            return array.__dlpack__(max_version=max_version, copy=copy)
+        return (array.copy() if copy else array).__dlpack__()
 
     def __repr__(self) -> str:
         state = " closed" if self.is_closed else ""
@@ -375,16 +418,18 @@ def as_buffer(obj: Any) -> Buffer:
     ----------
     obj : object
         In this order: a Buffer (returned as it is); an exporter of the buffer protocol (bytes, bytearray,
-        memoryview, array, NumPy array, any ctypes object); an exporter of DLPack in CPU memory.  It must be
-        contiguous.  It is kept alive by the result.  The elements' type does not matter: of wide characters,
-        bit fields or C pointers (device addresses, say) the bytes are taken as they are.
+        memoryview, array, NumPy array, any ctypes object); a tensor in host memory, of any library that lends it by
+        DLPack (PyTorch, JAX, ...).  It must be contiguous.  It is kept alive by the result.  The elements' type does
+        not matter: of bfloat16, float8, packed float4, wide characters, bit fields or C pointers (device addresses,
+        say) the bytes are taken as they are.
 
     Raises
     ------
     TypeError
-        For anything else, and for references to Python objects.
+        For anything else, for references to Python objects, and for a tensor that lives on a device.
     InvalidValue
-        For memory that is not contiguous, or does not give its bytes (an mmap that was closed).
+        For memory that is not contiguous (the text says what to call first), or is not given: an mmap that was
+        closed, a tensor that requires grad (write ``parameter.detach()``), a sparse one.
 
     Notes
     -----
@@ -393,74 +438,8 @@ def as_buffer(obj: Any) -> Buffer:
     """
     if isinstance(obj, Buffer):
         return obj
-    array = obj if isinstance(obj, np.ndarray) else _as_array(obj)
-    _check_plain(obj, array, objects=array.dtype.hasobject, contiguous=array.flags.c_contiguous)
-    return Buffer._make((obj, array), _HOST, array.ctypes.data, array.nbytes, not array.flags.writeable, True)
-
-
-def _as_array(obj: Any) -> npt.NDArray[Any]:
-    try:
-        view = memoryview(obj)
-    except TypeError:
-        return _from_dlpack(obj)
-    except (ValueError, BufferError) as error:
-        raise InvalidValue(
-            f"as_buffer: the {type(obj).__name__} does not give its bytes: {error}; if it was closed or "
-            "released, take it anew",
-            call="as_buffer",
-        ) from error
-    _check_plain(obj, view, objects=_holds_objects(view), contiguous=view.c_contiguous)
-    # As bytes: NumPy refuses, or guesses at, many of the formats in which ctypes describes its types.
-    return np.frombuffer(view, np.uint8)
-
-
-def _check_plain(
-    obj: Any, exporter: memoryview | npt.NDArray[Any], *, objects: bool, contiguous: bool
-) -> None:
-    if objects:
-        raise TypeError(
-            f"as_buffer: the {type(obj).__name__} holds Python objects: its bytes are references to them, which a "
-            "copy would not count; pass their contents instead"
-        )
-    if not contiguous:
-        raise InvalidValue(
-            f"as_buffer: the {type(obj).__name__} is not contiguous in C order (shape {exporter.shape}, strides "
-            f"{exporter.strides}); copy it first, for instance with numpy.ascontiguousarray",
-            call="as_buffer",
-        )
-
-
-_FIELD_NAME = re.compile(":[^:]*:")
-
-
-def _holds_objects(view: memoryview) -> bool:
-    # The format of a ctypes union or packed structure is "B", whatever it holds.
-    return "O" in _FIELD_NAME.sub("", view.format) or _has_object_fields(type(view.obj))
-
-
-def _has_object_fields(kind: Any) -> bool:
-    if issubclass(kind, ctypes.Array):
-        return _has_object_fields(kind._type_)
-    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
-        fields = (field for base in kind.__mro__ for field in vars(base).get("_fields_", ()))
-        return any(_has_object_fields(field[1]) for field in fields)
-    return issubclass(kind, ctypes.py_object)
-
-
-def _from_dlpack(obj: Any) -> npt.NDArray[Any]:
-    if hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__"):
-        kind, number = obj.__dlpack_device__()
-        if int(kind) != _DLPACK_CPU[0]:
-            raise TypeError(
-                f"as_buffer: the {type(obj).__name__} lives on DLPack device ({int(kind)}, {number}), not in CPU "
-                "memory; copy it to the host first"
-            )
-        array: npt.NDArray[Any] = np.from_dlpack(obj)
-        return array
-    raise TypeError(
-        f"as_buffer: {type(obj).__name__} has neither the buffer protocol nor DLPack; pass a Buffer, bytes, "
-        "bytearray, memoryview, an array, or raw addresses to peerlane.raw"
-    )
+    kept, address, size, read_only = host_objects.bytes_of(obj)
+    return Buffer._make(kept, _HOST, address, size, read_only, True)
 
 
 from peerlane import copies  # noqa: E402 - copies needs Buffer

@@ -24,9 +24,9 @@ def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
     Parameters
     ----------
     dst, src : Buffer or host object
-        Anything :func:`as_buffer` takes; both of the same size in bytes.  Overlapping parts of one buffer
-        behave as ``memmove``.  Between devices without peer access the bytes are staged through the host;
-        ``src.route_to(dst)`` says so.
+        Anything :func:`as_buffer` takes, of any type of elements; both of the same size in bytes.  Overlapping parts
+        of one buffer behave as ``memmove``.  Between devices without peer access the bytes are staged through the
+        host; ``src.route_to(dst)`` says so.
     stream : Stream, optional
         Where it is queued.  Both ends are kept until it is over; host memory must not be changed before.
 
@@ -61,9 +61,9 @@ def reduce(
     dst, src : Buffer or host object
         Anything :func:`as_buffer` takes; both of the same size in bytes, a whole number of elements, and at addresses
         that are multiples of an element's size.  They may be the same place, and must not overlap otherwise.
-    dtype : str or numpy dtype
+    dtype : str, numpy dtype or torch dtype
         Of the elements: ``"int8"`` to ``"int64"``, ``"uint8"`` to ``"uint64"``, ``"float16"``, ``"bfloat16"``,
-        ``"float32"`` or ``"float64"``, or what ``numpy.dtype()`` makes one of these.
+        ``"float32"`` or ``"float64"``, what ``numpy.dtype()`` makes one of these, or the type of torch of that name.
     op : {"sum", "prod", "max", "min"}
         Integers wrap.  float16 and bfloat16 are computed in float32 and rounded once, to the nearest even.  Maxima
         and minima of what is no number are no number, as those of ``numpy.maximum``.  Where both are none, that of

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from peerlane import dtypes
 from peerlane.errors import InvalidValue
 
 # In the order of native code.
@@ -30,7 +31,7 @@ def number_of(call: str, dtype: npt.DTypeLike, op: str) -> int:
     InvalidValue
         There is no such type or operation.
     TypeError
-        ``dtype`` is nothing that ``numpy.dtype()`` takes, or None; ``op`` is no str.
+        ``dtype`` is neither what ``numpy.dtype()`` takes nor a type of torch, or None; ``op`` is no str.
     """
     try:
         return _NUMBERS[dtype, op]  # type: ignore[index]  # what is no pair of names is not there
@@ -61,9 +62,12 @@ def _name(call: str, dtype: Any) -> str:
     try:
         found = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
-        if not isinstance(dtype, str):
+        name = dtype if isinstance(dtype, str) else dtypes.name_of(dtype)
+        if name is None:
             raise TypeError(f"{call}: dtype must be the name of a type or a NumPy dtype: {error}") from error
-        raise _no_type(call, dtype) from None
+        if name not in _TYPES:
+            raise _no_type(call, name) from None
+        return name
     if not found.isnative or found.name not in _TYPES:
         raise _no_type(call, found.str if not found.isnative else found.name)
     return str(found.name)

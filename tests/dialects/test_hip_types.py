@@ -11,6 +11,7 @@ import sys
 import weakref
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -18,7 +19,15 @@ import peerlane as pl
 from helpers.promises import Node
 from peerlane.dialects.hip import _lists
 from peerlane.dialects.hip._structs import struct
-from peerlane.dialects.hip._types import CStr, DeviceArray, ListOfPointer, Pointer, address_of, extent_of
+from peerlane.dialects.hip._types import (
+    CStr,
+    DeviceArray,
+    ListOfPointer,
+    NDBuffer,
+    Pointer,
+    address_of,
+    extent_of,
+)
 
 ListOfInt: Any = _lists.__dict__["ListOfInt"]
 PointerToInt: Any = _lists.__dict__["PointerToInt"]
@@ -173,6 +182,23 @@ def test_strings() -> None:
         owner.free()
     with pytest.raises(ValueError):
         owner.malloc(-1)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, "M8[s]"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_that_the_buffer_protocol_has_no_letter_for_are_pointers(dtype: Any, order: Any) -> None:
+    array = np.zeros((2, 4), dtype, order)
+    pointer, found = Pointer(array), NDBuffer(array)
+    assert int(pointer) == int(found) == array.ctypes.data
+    assert (found.shape, found.itemsize, found.is_read_only) == ((2, 4), array.itemsize, False)
+    assert memoryview(found).nbytes == array.nbytes
+    alive = weakref.ref(array)
+    del array
+    gc.collect()
+    assert alive() is not None
+    del pointer, found
+    gc.collect()
+    assert alive() is None
 
 
 def test_lists_are_memory() -> None:

@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("backend",),
     (
         *("sites", "graves", "memory", "pointees", "timeouts", "observers", "callbacks", "failures"),
+        *("dlpack", "dtypes", "host_objects"),
         *("notify", "event", "trace", "stream"),
         *("origins", "address_range", "physical", "sharing", "sharing_failures"),
         *("device", "buffer", "copies", "descriptor", "raw", "reductions", "rendezvous", ""),

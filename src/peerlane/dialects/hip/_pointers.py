@@ -10,6 +10,8 @@ import ctypes
 import math
 from typing import Any
 
+import numpy as np
+
 from peerlane import Kind, raw
 
 _WORD = 1 << 64
@@ -129,7 +131,7 @@ def pinned(obj: object) -> tuple[int, object]:
         return int(obj), obj
     found = raw.buffer_of(obj)
     if found is not None:
-        return found[0], memoryview(obj)  # type: ignore[arg-type]  # it has a buffer
+        return found[0], _kept(obj)
     interface = getattr(obj, "__cuda_array_interface__", None)
     if interface is not None:
         return _of_interface(interface), obj
@@ -138,6 +140,17 @@ def pinned(obj: object) -> tuple[int, object]:
     if hasattr(obj, "as_c_void_p"):
         return obj.as_c_void_p().value or 0, obj
     raise TypeError(f"unsupported input type: '{type(obj)}'")
+
+
+def _kept(obj: Any) -> memoryview:
+    try:
+        return memoryview(obj)
+    except ValueError:
+        if not isinstance(obj, np.ndarray):
+            raise
+        # NumPy has no letter for bfloat16 or dates; the elements keep their size and their places.
+        plain: Any = obj.view(f"V{obj.itemsize}")
+        return memoryview(plain)
 
 
 #: Classes whose objects answer :func:`address_of` at once.

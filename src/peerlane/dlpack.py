@@ -1,0 +1,129 @@
+"""Tensors of other libraries, as DLPack lends them: who is asked, and the texts of what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane import _core
+from peerlane.errors import Error, InvalidValue
+
+_HOST = (1, 3, 11)  # CPU memory; pinned by CUDA, by ROCm
+_DEVICES = {
+    **dict(enumerate(("CUDA", "", "OpenCL", "", "", "Vulkan", "Metal", "VPI", "ROCM", "", "ExtDev"), 2)),
+    **dict(enumerate(("CUDAManaged", "OneAPI", "WebGPU", "Hexagon", "MAIA", "Trn"), 13)),
+}
+_VERSION = (1, 3)
+
+
+def is_producer(obj: object) -> bool:
+    """Return whether an object says that it lends its memory by DLPack."""
+    return hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__")
+
+
+def borrow(obj: Any) -> _core.LentTensor:
+    """Return the bytes of a tensor in host memory, which are given back when the result goes.
+
+    Raises
+    ------
+    TypeError
+        It is no producer, lives on a device, or holds references.
+    InvalidValue
+        It does not lend its bytes, they are not contiguous, or what it says of them cannot be.
+    """
+    try:
+        kind, number = obj.__dlpack_device__()
+        if kind not in _HOST:
+            raise _elsewhere(obj, int(kind), number)
+        try:
+            capsule = obj.__dlpack__(max_version=_VERSION, copy=False)
+        except TypeError:  # older producers know neither keyword
+            capsule = obj.__dlpack__()
+    except Error:
+        raise
+    except (BufferError, RuntimeError, ValueError) as error:
+        raise _unwilling(obj, error) from error
+    lent = _core.take_tensor(capsule)
+    if lent is None:
+        raise InvalidValue(
+            f"as_buffer: the {type(obj).__name__} gave {capsule!r} where an untaken DLPack capsule is due",
+            call="as_buffer",
+        )
+    if lent.flaw:
+        raise _explain(obj, lent)
+    # torch lends what such a view stands for with the other sign.
+    is_negated = getattr(obj, "is_neg", None)
+    if is_negated is not None and is_negated() is True:
+        raise _negated(obj)
+    return lent
+
+
+def _negated(obj: object) -> InvalidValue:
+    return InvalidValue(
+        f"as_buffer: the {type(obj).__name__} is a view with its negative bit set, so its bytes have the other sign; "
+        f"write {type(obj).__name__.lower()}.resolve_neg() instead",
+        call="as_buffer",
+    )
+
+
+def _unwilling(obj: object, error: Exception) -> InvalidValue:
+    name = type(obj).__name__
+    if getattr(obj, "requires_grad", None) is True:
+        text = (
+            f"the {name} requires grad, and autograd would not see a copy; write {name.lower()}.detach() instead, a "
+            "tensor on the same bytes"
+        )
+    else:
+        text = f"the {name} does not lend its bytes by DLPack: {error}"
+    return InvalidValue(f"as_buffer: {text}", call="as_buffer")
+
+
+def _elsewhere(obj: object, kind: int, number: object) -> TypeError:
+    known = f", kDL{_DEVICES[kind]}" if _DEVICES.get(kind) else ""
+    return TypeError(
+        f"as_buffer: the {type(obj).__name__} lives on DLPack device ({kind}, {number}){known}, not in host memory; "
+        "copy it to the host first"
+    )
+
+
+def _explain(obj: Any, lent: _core.LentTensor) -> Exception:
+    """Return the exception of a native refusal."""
+    name = type(obj).__name__
+    match lent.flaw:
+        case "device":
+            return _elsewhere(obj, *lent.device)
+        case "opaque":
+            return TypeError(
+                f"as_buffer: the {name} holds opaque handles, whose bytes mean nothing elsewhere; pass their "
+                "contents instead"
+            )
+        case "version":
+            text = (
+                f"is lent as DLPack {'.'.join(map(str, lent.version))}, and peerlane reads 1.x and what came before; "
+                "upgrade peerlane, or pass a NumPy array"
+            )
+        case "strided":
+            remedy = "with .contiguous()" if hasattr(obj, "contiguous") else "with numpy.ascontiguousarray"
+            text = (
+                f"is not contiguous in C order (shape {lent.shape}, strides {lent.strides} in elements); copy it "
+                f"first, for instance {remedy}"
+            )
+        case "copied":
+            text = "lends a copy of its bytes, though none was asked for; pass an object that lends its own"
+        case "no_data":
+            text = f"has no memory: a null pointer for shape {lent.shape}; give it its values first"
+        case "part_of_byte":
+            code, bits, lanes = lent.element
+            text = (
+                f"ends inside a byte: shape {lent.shape} of elements of {bits * lanes} bits (DLPack type {code}); "
+                "take a number of elements that fills whole bytes"
+            )
+        case "too_large":
+            text = f"has more bytes than there are addresses: shape {lent.shape} of elements {_type(lent)}"
+        case _:
+            text = f"describes no array: shape {lent.shape} of elements {_type(lent)}"
+    return InvalidValue(f"as_buffer: the {name} {text}", call="as_buffer")
+
+
+def _type(lent: _core.LentTensor) -> str:
+    code, bits, lanes = lent.element
+    return f"of DLPack type {code} with {bits} bits and {lanes} lanes"

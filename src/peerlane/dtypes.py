@@ -1,0 +1,73 @@
+"""Element types by the names that programs have for them, beyond those of NumPy."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from peerlane.errors import Unsupported
+
+# Those that NumPy has only with the package ml_dtypes.
+_EXTENSIONS = frozenset(
+    (
+        *("bfloat16", "bcomplex32", "complex32", "int1", "int2", "int4", "uint1", "uint2", "uint4"),
+        *(
+            "float4_e2m1fn",
+            "float6_e2m3fn",
+            "float6_e3m2fn",
+            "float8_e3m4",
+            "float8_e4m3",
+            "float8_e4m3b11fnuz",
+        ),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+    )
+)
+
+
+def name_of(dtype: object) -> str | None:
+    """Return the name of another library's type, ``"bfloat16"`` of ``torch.bfloat16``; None of what is none.
+
+    Such a type prints as the library and the name; nothing is imported.
+    """
+    library, dot, name = str(dtype).rpartition(".")
+    ours = type(dtype).__module__.partition(".")[0]
+    return name if dot and library.partition(".")[0] == ours else None
+
+
+def extension(call: str, dtype: Any) -> np.dtype[Any]:
+    """Return the NumPy type of what ``numpy.dtype()`` alone does not take: a name of ml_dtypes, a type of torch.
+
+    Raises
+    ------
+    Unsupported
+        It takes ml_dtypes, which is not installed.
+    TypeError
+        There is no such type.
+    """
+    name = dtype if isinstance(dtype, str) else name_of(dtype)
+    if name is None:
+        raise TypeError(
+            f"{call}: dtype must be what numpy.dtype() takes, the name of a type of ml_dtypes, or a type of torch, "
+            f"not {dtype!r}"
+        )
+    try:
+        return np.dtype(name)
+    except TypeError:
+        pass
+    try:
+        found = getattr(importlib.import_module("ml_dtypes"), name, None)
+    except ImportError:
+        if name in _EXTENSIONS:
+            raise Unsupported(
+                f"{call}: NumPy has {name} only with the package ml_dtypes, which is not installed; install it (pip "
+                "install ml_dtypes), or take the bytes as uint8",
+                call=call,
+            ) from None
+        found = None
+    if not (isinstance(found, type) and issubclass(found, np.generic)):
+        raise TypeError(
+            f"{call}: neither NumPy nor ml_dtypes has the type {dtype!s}; take the bytes as uint8"
+        )
+    return np.dtype(found)
