@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from peerlane import _core, failures, stuck
+from peerlane import _core, failures, observers, stuck
 from peerlane.backend.interface import HandleKind
 from peerlane.buffer import Buffer
 from peerlane.errors import BadHandle, Fault
@@ -85,7 +85,7 @@ class Ends:
         def offer(everyone: bool) -> Any:
             return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)
 
-        self._handle = Handle._make(self, [pid], offer)
+        self._handle = Handle._make(self, [pid], offer, told=self.lines)
         return bytes(self._handle).decode()
 
     def accept(self, call: str, answer: bytes, seconds: float) -> Answer:
@@ -103,6 +103,8 @@ class Ends:
         outgoing = _lines(self.group.device, self._kind, said.notifies, opened)
         for index, line in enumerate(outgoing):
             failures.notify_names[line.id] = f"notify {index} from rank {self.group.rank} to rank {self.peer}"
+            if observers.active:
+                observers.tell("import", line)
         return memories, outgoing, opened
 
     def _taken(self, call: str, said: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
