@@ -20,6 +20,8 @@ namespace peerlane {
 constexpr unsigned kGranuleShift = 21;
 constexpr uint64_t kGranule = uint64_t{1} << kGranuleShift;
 
+class Lease;
+
 // What a mapping is beyond its extent.
 struct Mapping {
     static constexpr unsigned kRead = 1, kWrite = 2;
@@ -27,6 +29,7 @@ struct Mapping {
     uint64_t reservation = 0;   // neighbours of the same one continue each other
     uint32_t devices = 0;
     std::unique_ptr<std::atomic<uint64_t>[]> words;   // two bits a device number
+    std::shared_ptr<Lease> lease;   // of what another process lent, null: it has none; set before the first use
 
     unsigned rights(uint32_t device) const {
         return device < devices ? words[device / 32].load(std::memory_order_relaxed) >> (device % 32 * 2) & 3 : 0;

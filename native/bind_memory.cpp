@@ -22,7 +22,7 @@ constexpr const char* kWhyNames[] = {
     "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks", "pending_writes",
     "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
-    "no_block", "standstill"};
+    "no_block", "lease_ended", "standstill"};
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 

@@ -148,6 +148,25 @@ void bind_signals(nb::module_& m) {
         "departures"_a, "listed"_a, nb::rv_policy::take_ownership,
         "Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.");
 
+    nb::class_<LeaseHandle>(m, "Lease", "Whether memory that was lent to others may still be used.")
+        .def("__init__", [](LeaseHandle* self) { new (self) LeaseHandle{std::make_shared<Lease>()}; }, "Of this process alone.")
+        .def(
+            "__init__",
+            [](LeaseHandle* self, const SignalHandle& bank, uint32_t line, uint64_t number) {
+                if (line >= bank.signal->bank()) throw nb::index_error("no such line in the bank");
+                if (number == 0 || number >= Lease::kMostNumbers) throw nb::index_error("no number of a lease");
+                new (self) LeaseHandle{std::make_shared<Lease>(bank.signal, line, number)};
+            },
+            "bank"_a, "line"_a, "number"_a, "Line `line` of a bank, while it has this number.")
+        .def_prop_ro("id", [](const LeaseHandle& self) { return self.lease->id; }, "Unique in the process.")
+        .def("begin", [](const LeaseHandle& self) { self.lease->begin(); }, "Its owner's, once.")
+        .def("take_back", [](const LeaseHandle& self) { self.lease->end(Lease::taken_back); }, "End it; its owner's.")
+        .def("end_with", [](const LeaseHandle& self, const Memory& memory) { memory.end_with(self.lease); }, "memory"_a,
+             "End it when the memory is freed; its owner's.")
+        .def("lend", [](const LeaseHandle& self, Memory& memory, bool mapped) { memory.borrow(self.lease, mapped); }, "memory"_a,
+             "mapped"_a, "Refuse uses of a buffer once it has ended; `mapped`: by address too.")
+        .def_prop_ro("has_ended", [](const LeaseHandle& self) { return self.lease->ended() != Lease::live; });
+
     nb::class_<CompletionsHandle>(m, "Completions", "The completion queue of one end of a channel.")
         .def(
             "__init__",

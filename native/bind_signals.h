@@ -2,6 +2,7 @@
 #include "bind.h"
 #include "completions.h"
 #include "importer.h"
+#include "lease.h"
 #include "shared_signal.h"
 
 struct MembersHandle {
@@ -9,6 +10,9 @@ struct MembersHandle {
 };
 struct CompletionsHandle {
     std::shared_ptr<peerlane::Completions> queue;
+};
+struct LeaseHandle {
+    peerlane::LeasePtr lease;
 };
 using HeldNotify = Held<peerlane::Notify>;
 

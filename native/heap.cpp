@@ -6,6 +6,7 @@
 #include "broker.h"
 #include "fault_guard.h"
 #include "importer.h"
+#include "lease.h"
 
 namespace peerlane {
 
@@ -293,12 +294,25 @@ bool Heap::is_current(const Extent* extent, uint64_t id) const {
 
 void Heap::retire(Extent* extent, uint64_t id) {
     check_usable();
-    bool mine;
+    bool mine = false;
+    std::vector<std::shared_ptr<Lease>> ending;   // not let go under the lock
     {
         std::lock_guard lock(mutex_);
-        mine = extent->id.load(std::memory_order_relaxed) == id && extent->retire();
+        if (extent->id.load(std::memory_order_relaxed) == id) {
+            if (!lent_.empty()) end_leases(id, ending);
+            mine = extent->retire();
+        }
     }
     if (mine) reclaim(extent);
+}
+
+void Heap::end_leases(uint64_t id, std::vector<std::shared_ptr<Lease>>& ended) {
+    const auto [first, last] = lent_.equal_range(id);
+    for (auto each = first; each != last; ++each) {
+        each->second->end(Lease::freed);
+        or_lose([&] { ended.push_back(std::move(each->second)); });
+    }
+    lent_.erase(first, last);
 }
 
 void Heap::reclaim(Extent* extent) {

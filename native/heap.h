@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 #include <new>
 #include <vector>
 
@@ -60,6 +61,7 @@ struct Place {
     std::atomic<uint64_t> span;
     std::atomic<bool> closed{false};
     uint64_t mapped = 0;                 // under the heap's lock
+    std::shared_ptr<Lease> lease;        // of what is mapped there; set before the first use
 
     Place(uint64_t id, uint64_t offset, uint32_t device, uint64_t span) : id(id), offset(offset), device(device), span(span) {}
 };
@@ -138,6 +140,19 @@ class Heap {
         const bool guarded = (dst.extent && dst.extent->mapping) || (src.extent && src.extent->mapping);
         if (guarded) [[unlikely]] check_mappings(dst, src, actor);
     }
+    // End a lease when what a pinned range lies in is freed.
+    void end_with(const Range& range, const std::shared_ptr<Lease>& lease);
+    // Use what is mapped at a pinned range, and lies in that place, only as long as the lease does not end.
+    void borrow(const Range& range, Place& place, std::shared_ptr<Lease> lease);
+    // Refuse mappings whose owner took them back.
+    void check_leases(const Range& dst, const Range& src) const {
+        const bool mapped = (dst.extent && dst.extent->mapping) || (src.extent && src.extent->mapping);
+        if (mapped) [[unlikely]] {
+            check_lease("dst", dst);
+            check_lease("src", src);
+        }
+    }
+    void check_lease(const char* role, const Range& range) const;
 
     uint64_t address_of(const Place& place) const;
     PlacePtr place_at(uint64_t offset);       // the one that an offset of the window lies in, or null
@@ -252,6 +267,7 @@ class Heap {
     void unlist_slab(Slab* slab);
     void release_slot(Extent* extent);
     void reclaim(Extent* extent);
+    void end_leases(uint64_t id, std::vector<std::shared_ptr<Lease>>& ended);   // under the lock
     void reclaim_mapping(Extent* extent);
     void give_place(Place& place);
     Extent* mapped_at(const Place& place, uint64_t at);   // throws Refusal
@@ -275,6 +291,7 @@ class Heap {
     std::unique_ptr<std::atomic<Device*>[]> devices_{new std::atomic<Device*>[kMaxDevices]()};
     std::map<uint64_t, Region> regions_;
     std::map<uint64_t, PlacePtr> places_;
+    std::unordered_multimap<uint64_t, std::shared_ptr<Lease>> lent_;   // by allocation: what ends with it
     std::vector<Extent*> spare_extents_;
     std::array<std::vector<Slab*>, kClasses> spare_slabs_;
     std::list<Cached> cache_;                    // oldest first

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "heap.h"
+#include "lease.h"
 
 namespace peerlane {
 
@@ -217,7 +218,31 @@ void Heap::reclaim_mapping(Extent* extent) {
     drop(block);
 }
 
+void Heap::end_with(const Range& range, const std::shared_ptr<Lease>& lease) {
+    std::lock_guard lock(mutex_);
+    each_extent(range, [&](const Extent* extent) { lent_.emplace(extent->id.load(std::memory_order_relaxed), lease); });
+}
+
+void Heap::borrow(const Range& range, Place& place, std::shared_ptr<Lease> lease) {
+    std::lock_guard lock(mutex_);
+    each_extent(range, [&](const Extent* extent) { extent->mapping->lease = lease; });
+    place.lease = std::move(lease);
+}
+
+void Heap::check_lease(const char* role, const Range& range) const {
+    each_extent(range, [&](const Extent* extent) {
+        if (const Lease* const lease = extent->mapping ? extent->mapping->lease.get() : nullptr)
+            if (lease->ended() != Lease::live) refuse_ended(*lease, role, address_of(extent), extent->size, extent->device);
+    });
+}
+
+void refuse_ended(const Lease& lease, const char* role, uint64_t address, uint64_t size, uint32_t device) {
+    throw Refusal{.why = Why::lease_ended, .role = role, .address = address, .size = size, .id = lease.id,
+                  .error = static_cast<int>(lease.ended()), .device = device};
+}
+
 void Heap::check_mappings(const Range& dst, const Range& src, uint32_t actor) const {
+    check_leases(dst, src);
     const auto check = [&](const char* role, const Range& range, const Range& other, unsigned wanted) {
         each_extent(range, [&](const Extent* extent) {
             if (wanted == Mapping::kWrite && extent->block->read_only)

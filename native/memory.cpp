@@ -52,7 +52,7 @@ Memory::Memory(PlacePtr place, uint64_t offset, uint64_t size, bool read_only)
 
 Memory::Memory(Memory&& other) noexcept
     : extent_(other.extent_), place_(std::move(other.place_)), id_(other.id_), address_(other.address_), size_(other.size_), owner_(other.owner_.exchange(false)),
-      read_only_(other.read_only_), host_view_(other.host_view_) {}
+      read_only_(other.read_only_), host_view_(other.host_view_), lease_(std::move(other.lease_)) {}
 
 void Memory::end() {
     try {
@@ -83,7 +83,31 @@ void Memory::take_back() {
     owner_.store(true, std::memory_order_release);
 }
 
+void Memory::borrow(LeasePtr lease, bool mapped) {
+    if (!mapped || !place_) {
+        lease_ = std::move(lease);
+        return;
+    }
+    Heap& heap = Heap::get();
+    const Range held = pin();
+    heap.borrow(held, *place_, std::move(lease));
+    heap.unpin(held);
+}
+
+void Memory::end_with(const LeasePtr& lease) const {
+    Heap& heap = Heap::get();
+    const Range held = pin();
+    try {
+        heap.end_with(held, lease);
+    } catch (...) {
+        heap.unpin(held);
+        throw;
+    }
+    heap.unpin(held);
+}
+
 void Memory::refuse_closed() const {
+    if (has_ended() && !closed_) refuse_ended(*lease(), "address", address_, size_, extent_ ? extent_->device : place_->device);
     throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "heap.h"
+#include "lease.h"
 
 namespace peerlane {
 
@@ -12,7 +13,7 @@ class Memory {
     static Memory allocate(uint32_t device, uint64_t size, bool peer);
     Memory(const Memory& whole, uint64_t offset, uint64_t size)                // a part: does not own
         : extent_(whole.extent_), place_(whole.place_), id_(whole.id_), address_(whole.address_ + offset), size_(size),
-          read_only_(whole.read_only_), host_view_(whole.host_view_) {
+          read_only_(whole.read_only_), host_view_(whole.host_view_), lease_(whole.lease_) {
         if (offset > whole.size_ || size > whole.size_ - offset) [[unlikely]] refuse_bounds(whole);
     }
     Memory(uint64_t address, uint64_t size, bool read_only, bool host_view);   // foreign
@@ -27,7 +28,7 @@ class Memory {
     uint64_t size() const { return size_; }
     uint64_t id() const { return id_; }
     bool is_live() const {
-        return !closed_ && (extent_ ? Heap::get().is_current(extent_, id_) : !place_ || !place_->closed);
+        return !closed_ && !has_ended() && (extent_ ? Heap::get().is_current(extent_, id_) : !place_ || !place_->closed);
     }
     bool is_read_only() const { return read_only_; }
     bool is_foreign() const { return !extent_ && !place_; }   // host memory that somebody else keeps alive
@@ -38,13 +39,17 @@ class Memory {
     // Hand an owner's allocation over to who frees it later: false when there is nothing to free.
     bool hand_over(Extent*& extent, uint64_t& id);
     void take_back();                    // it was not freed after all
+    // Use it and its parts only as long as a lease does not end; `mapped`: and whatever is used by its address.  Before the
+    // first use.
+    void borrow(LeasePtr lease, bool mapped);
+    void end_with(const LeasePtr& lease) const;   // which ends when what this lies in is freed
     void close();                        // idempotent; an owner's memory goes back after its last use
 
     // This very allocation, whatever lives at its address by now; throws Refusal.  The caller unpins.
     Range pin() const {
         Heap& heap = Heap::get();
         heap.check_usable();
-        if (closed_.load(std::memory_order_relaxed)) [[unlikely]] refuse_closed();
+        if (closed_.load(std::memory_order_relaxed) || has_ended()) [[unlikely]] refuse_closed();
         if (!extent_) [[unlikely]] return pin_elsewhere();
         if (!heap.pin(extent_)) [[unlikely]] refuse_closed();
         // Used again by another allocation, or about to be freed by a stream.
@@ -60,7 +65,7 @@ class Memory {
     }
     // Whether pin() would give a range of this extent, which the caller holds; and that range, without a pin.
     bool lies_in(const Extent* held) const {
-        return extent_ == held && !closed_.load(std::memory_order_relaxed) &&
+        return extent_ == held && !closed_.load(std::memory_order_relaxed) && !has_ended() &&
                held->id.load(std::memory_order_relaxed) == id_ && held->is_open();
     }
     Range range() const {
@@ -76,6 +81,11 @@ class Memory {
 
   private:
     Memory() = default;
+    const Lease* lease() const { return lease_ || !place_ ? lease_.get() : place_->lease.get(); }
+    bool has_ended() const {
+        const Lease* const lent = lease();
+        return lent && lent->ended() != Lease::live;
+    }
     [[noreturn]] void refuse_closed() const;
     [[noreturn]] void refuse_writing() const;
     [[noreturn]] void refuse_bounds(const Memory& whole) const;
@@ -87,6 +97,7 @@ class Memory {
     uint64_t id_ = 0, address_ = 0, size_ = 0;
     std::atomic<bool> owner_{false}, closed_{false};   // two threads may close one object
     bool read_only_ = false, host_view_ = true;
+    LeasePtr lease_;                     // what another process lent has it in its place
 };
 
 }  // namespace peerlane

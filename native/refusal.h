@@ -49,6 +49,7 @@ enum class Why : int {
     no_whole_elements,    // `size` bytes of elements of `extent_size`
     peer_lost,         // process `id` ended, or no longer serves its handles (`error`: errno, 0 when it ended)
     no_block,          // what must lie in one block has no bytes, or is not a device's
+    lease_ended,       // its owner took lent memory back: `id` says which lease, `error` which Lease::End
     standstill,        // all ranks of a group wait, and nothing of them can run: `id` says which time
 };
 

@@ -38,11 +38,13 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
             case OpKind::copy:
             case OpKind::reduce:
                 sides(op.size);
+                Heap::get().check_leases(op.dst_range(), op.src_range());   // they may have ended since it was submitted
                 job->task = plan_move(op, needs_staging(op.dst_range(), op.src_range(), op.direct));
                 break;
             case OpKind::copy_2d: {
                 const auto& shape = static_cast<const Rectangle&>(*op.extra);
                 sides(op.src_size());
+                Heap::get().check_leases(op.dst_range(), op.src_range());
                 job->task = plan_copy_2d(op.dst, shape.dst_pitch, op.src, shape.src_pitch, shape.width, shape.height,
                                          needs_staging(op.dst_range(), op.src_range(), op.direct));
                 break;
@@ -56,6 +58,7 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
                 static_cast<Launch&>(*op.extra).read(op.dst, op.direct);
                 [[fallthrough]];
             default:
+                for (const Range& held : static_cast<Batch&>(*op.extra).pins) Heap::get().check_lease("address", held);
                 job->task = plan_pieces(static_cast<Batch&>(*op.extra).pieces);
         }
         if (job->task.kind != Task::Kind::none) rearm_fault_handlers();

@@ -49,6 +49,7 @@ bool run_small_op(const Op& op, Refusal& why) {
             why = explain_fault(guard, &side, 1);
             return false;
         }
+        Heap::get().check_leases(op.dst_range(), op.src_range());   // they may have ended since it was submitted
         const bool staged = needs_staging(op.dst_range(), op.src_range(), op.direct);
         if (staged) prepare_staging();
         if (staged || op.kind == OpKind::reduce) {

@@ -457,6 +457,36 @@ def members(departures: Signal, listed: Sequence[tuple[int, int, int]]) -> Membe
     Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.
     """
 
+class Lease:
+    """Whether memory that was lent to others may still be used."""
+
+    @overload
+    def __init__(self) -> None:
+        """Of this process alone."""
+
+    @overload
+    def __init__(self, bank: Signal, line: int, number: int) -> None:
+        """Line `line` of a bank, while it has this number."""
+
+    @property
+    def id(self) -> int:
+        """Unique in the process."""
+
+    def begin(self) -> None:
+        """Its owner's, once."""
+
+    def take_back(self) -> None:
+        """End it; its owner's."""
+
+    def end_with(self, memory: Memory) -> None:
+        """End it when the memory is freed; its owner's."""
+
+    def lend(self, memory: Memory, mapped: bool) -> None:
+        """Refuse uses of a buffer once it has ended; `mapped`: by address too."""
+
+    @property
+    def has_ended(self) -> bool: ...
+
 class Completions:
     """The completion queue of one end of a channel."""
 

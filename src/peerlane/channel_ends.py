@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from peerlane import _core, failures, stuck
+from peerlane import _core, failures, observers, stuck
 from peerlane.backend.interface import HandleKind
 from peerlane.buffer import Buffer
 from peerlane.errors import BadHandle, Fault
 from peerlane.handshake import Invitation, Shared
+from peerlane.lending import Loan
 from peerlane.notify import Notify, NotifyKind
 from peerlane.sharing import Handle, open_offer
+from peerlane.sharing_failures import Lent
 
 if TYPE_CHECKING:
     from peerlane.device import Device
@@ -26,11 +28,17 @@ WINDOW = "window"  #: the tag of a rank's window
 _here: dict[int, tuple[list[Notify], dict[str, Buffer]]] = {}
 _tokens = itertools.count(1)
 
-#: Buffers that peers may reach, by tag, and the handle of those that were offered to another process.
-Memories: TypeAlias = "dict[str, tuple[Buffer, Handle | None]]"
+#: Buffers that peers may reach, by tag.
+Memories: TypeAlias = "dict[str, Loan]"
 
 #: The peer's memories by tag, its notifies, and what was opened for these.
 Answer: TypeAlias = "tuple[Mapping[str, Buffer], list[Notify], _core.Signal | None]"
+
+
+def lent_by(rank: int, tag: str) -> Lent:
+    """Name a rank's memory in a text."""
+    what = "the window" if tag == WINDOW else f"the memory {tag!r}"
+    return Lent(f"rank {rank}", what, "it was deregistered, or the group was closed")
 
 
 class Ends:
@@ -61,7 +69,7 @@ class Ends:
             pid = group.members[peer].pid
             stuck.awaited[line.id] = stuck.Awaited(group._key, group.rank, peer, pid)
 
-    def invitation(self, offered: Mapping[str, Buffer | Handle]) -> Invitation:
+    def invitation(self, offered: Mapping[str, Buffer | Shared]) -> Invitation:
         """Return what the other end needs, made of what this rank offers it."""
         count = len(self.lines)
         if self.is_own_process:
@@ -69,11 +77,7 @@ class Ends:
             self._token = next(_tokens)
             _here[self._token] = self.lines, here
             return Invitation(count, "", {}, self._token)
-        memories = {
-            tag: Shared(bytes(each).decode(), each._fields.size or 0)
-            for tag, each in offered.items()
-            if isinstance(each, Handle)
-        }
+        memories = {tag: each for tag, each in offered.items() if isinstance(each, Shared)}
         return Invitation(count, self._offer_bank(), memories)
 
     def _offer_bank(self) -> str:
@@ -85,7 +89,7 @@ class Ends:
         def offer(everyone: bool) -> Any:
             return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)
 
-        self._handle = Handle._make(self, [pid], offer)
+        self._handle = Handle._make(self, [pid], offer, told=self.lines)
         return bytes(self._handle).decode()
 
     def accept(self, call: str, answer: bytes, seconds: float) -> Answer:
@@ -96,13 +100,17 @@ class Ends:
             return memories, lines, None
         if WINDOW not in said.memories:
             raise self._false(call, "it offers no window")
+        banks: dict[str, _core.Signal] = {}
         memories = {
-            tag: self.group._import(self.peer, each.handle, seconds) for tag, each in said.memories.items()
+            tag: self.group._import(self.peer, tag, each, seconds, banks)
+            for tag, each in said.memories.items()
         }
         opened = self._open_bank(call, said, seconds) if said.notifies else None
         outgoing = _lines(self.group.device, self._kind, said.notifies, opened)
         for index, line in enumerate(outgoing):
             failures.notify_names[line.id] = f"notify {index} from rank {self.group.rank} to rank {self.peer}"
+            if observers.active:
+                observers.tell("import", line)
         return memories, outgoing, opened
 
     def _taken(self, call: str, said: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:

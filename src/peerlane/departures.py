@@ -74,7 +74,7 @@ class Departures:
             signal, ordinal = self._signal, device.ordinal
             return device.backend.offer_signal(HandleKind.NOTIFIES, signal, ordinal, len(hellos), everyone)
 
-        with Handle._make(self, pids, offer) as handle:
+        with Handle._make(self, pids, offer, told=self._lines.values()) as handle:
             text = bytes(handle).decode()
             _here[text] = self._signal
             try:

@@ -81,6 +81,8 @@ class Event:
         offer, home = open_offer("Event.open", handle, HandleKind.EVENT, device, timeout, reaches=False)
         made = cls._make(device or home, None)
         made._signal = offer.signal(made.device.backend.ledger)
+        if observers.active:
+            observers.tell("import", made)
         return made
 
     def export(self, *, allow: Allow = ()) -> Handle:

@@ -244,7 +244,9 @@ def explain(why: str, *numbers: Any) -> BaseException:
     if why in ("handle", "peer_lost") or (why == "wait_timeout" and role == "handle"):
         return sharing_failures.explain_handle(why, *numbers)
     if why in sharing_failures.REFUSALS:
-        return _in_list(entry, sharing_failures.explain(why, role, address, size, allocation, device, other))
+        return _in_list(
+            entry, sharing_failures.explain(why, role, address, size, allocation, error, device, other)
+        )
     if why in reductions.REFUSALS:
         return reductions.explain(why, role, address, size, base, extent_size)
     if why not in _REFUSALS:

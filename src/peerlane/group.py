@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from peerlane import _core, deadlocks, sharing_failures
 from peerlane.buffer import Buffer
 from peerlane.channel import Channel
-from peerlane.channel_ends import WINDOW, Begun, Ends, Memories
+from peerlane.channel_ends import WINDOW, Begun, Ends, Memories, lent_by
 from peerlane.collectives import Collectives
 from peerlane.departures import Departures
 from peerlane.device import Device, before_leaving, devices
@@ -31,15 +31,15 @@ from peerlane.group_checks import (
     checked_rank,
     of_each,
 )
-from peerlane.handshake import MAX_TAG, PROTOCOL, Hello
+from peerlane.handshake import MAX_TAG, PROTOCOL, Hello, Shared
 from peerlane.invitations import GivenUp, accept_all, give_up
+from peerlane.lending import Loan, borrow
 from peerlane.notify import NotifyKind
 from peerlane.timeouts import checked_timeout
 
 if TYPE_CHECKING:
     from peerlane.rendezvous import Rendezvous
     from peerlane.rendezvous.meet import Exchange, Meeting
-    from peerlane.sharing import Handle
 
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
 _LOOK = 0.3  # seconds between two looks whether a rank that is waited for has left
@@ -145,7 +145,7 @@ class Group(Collectives):
             self.name, self._key = name, f"{name}.{meeting.number}"
             self._fill(meeting, kind, device, patience)
             self.window = self._make_window(window, undo)
-            self._registered: Memories = {WINDOW: (self.window, None)}
+            self._registered: Memories = {WINDOW: Loan(self.window)}
             self.members = self._meet_members(patience)
             undo.pop_all()
         _open.add(self)
@@ -195,14 +195,16 @@ class Group(Collectives):
         with self._lock:
             if tag in self._registered:
                 raise InvalidValue(
-                    f"{call}: the tag {tag!r} is taken by {self._registered[tag][0]!r}; choose another one, or "
+                    f"{call}: the tag {tag!r} is taken by {self._registered[tag].buffer!r}; choose another one, or "
                     "deregister that first",
                     call=call,
                 )
-            self._registered[tag] = (buffer, None)
+            self._registered[tag] = Loan(buffer)
 
     def deregister(self, tag: str) -> None:
-        """Offer a buffer to no more channels; peers that have it keep it.
+        """Take a buffer back: no more channels reach it, and what peers do with it over those that do is refused.
+
+        What they have queued fails when its turn comes, and at their synchronization; a copy that runs goes on.
 
         Raises
         ------
@@ -215,9 +217,8 @@ class Group(Collectives):
             if tag == WINDOW or tag not in self._registered:
                 known = ", ".join(repr(each) for each in self._registered if each != WINDOW) or "none"
                 raise InvalidValue(f"{call}: no buffer has the tag {tag!r}; registered: {known}", call=call)
-            _, handle = self._registered.pop(tag)
-        if handle is not None:
-            handle.close()
+            loan = self._registered.pop(tag)
+        loan.take_back()
 
     def channel(self, peer: int, *, notifies: int = 8, timeout: float | None = None) -> Channel:
         """Return a new channel to a rank; the other end calls it too, in any order with others.
@@ -346,9 +347,8 @@ class Group(Collectives):
                 ends.callback(self._departures.close)
             if self._owns_window:
                 ends.callback(self.window.close)
-            for _, handle in self._registered.values():
-                if handle is not None:
-                    ends.callback(handle.close)
+            for loan in self._registered.values():
+                ends.callback(loan.take_back)
             for buffer in self._imported.values():
                 ends.callback(buffer.close)
             ends.callback(self._end_collectives)
@@ -442,27 +442,30 @@ class Group(Collectives):
             with contextlib.suppress(OutOfMemory):  # as many peers as the profile allows: bytes are staged
                 self.device.peers.add(peer)
 
-    def _offered(self, peer: int, memories: Memories) -> dict[str, Buffer | Handle]:
+    def _offered(self, peer: int, memories: Memories) -> dict[str, Buffer | Shared]:
         """Return what a peer may reach, by tag: handles that let it, or the buffers themselves in one process."""
         pid = self.members[peer].pid
         with self._lock:
             if pid == self._pid:
-                return {tag: buffer for tag, (buffer, _) in memories.items()}
-            offered: dict[str, Buffer | Handle] = {}
-            for tag, (buffer, handle) in memories.items():
-                if handle is None:
-                    handle = buffer.export()
-                    memories[tag] = (buffer, handle)
-                handle.allow.add(pid)
-                offered[tag] = handle
+                return {tag: loan.here(lent_by(self.rank, tag)) for tag, loan in memories.items()}
+            offered: dict[str, Buffer | Shared] = {}
+            for tag, loan in memories.items():
+                handle, terms = loan.offer([pid])
+                offered[tag] = Shared(bytes(handle).decode(), loan.buffer.size, terms)
             return offered
 
-    def _import(self, peer: int, text: str, seconds: float) -> Buffer:
+    def _import(
+        self, peer: int, tag: str, shared: Shared, seconds: float, banks: dict[str, _core.Signal]
+    ) -> Buffer:
         """Return a peer's memory by its handle, opened once whatever the number of channels."""
         with self._lock:
-            found = self._imported.get((peer, text))
+            found = self._imported.get((peer, shared.handle))
             if found is None:
-                found = self._imported[peer, text] = Buffer.open(text, timeout=seconds)
+                found = Buffer.open(shared.handle, timeout=seconds)
+                if shared.terms is not None:
+                    name = lent_by(peer, tag)
+                    borrow("Group.channel", found, shared.terms, seconds, name=name, banks=banks)
+                self._imported[peer, shared.handle] = found
             return found
 
     def _put(self, key: str, value: bytes) -> None:

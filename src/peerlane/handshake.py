@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from peerlane.errors import BadHandle, Fault
+from peerlane.lending import Terms
 from peerlane.node.handles import TEXT_LENGTH
 
-PROTOCOL = 1
+PROTOCOL = 2
 MOST_NOTIFIES = 1024
 MAX_TAG = 255
 
@@ -71,10 +72,11 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Memory that a rank lets its peer reach: the text of its handle, and its size in bytes."""
+    """Memory that a rank lets its peer reach: the text of its handle, its size in bytes, and until when."""
 
     handle: str
     size: int
+    terms: Terms | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,10 @@ class Invitation:
     token: int = 0
 
     def encode(self) -> bytes:
-        memories = {tag: [each.handle, each.size] for tag, each in self.memories.items()}
+        memories = {
+            tag: [each.handle, each.size, each.terms and each.terms.encode()]
+            for tag, each in self.memories.items()
+        }
         said = {"notifies": self.notifies, "bank": self.bank, "memories": memories, "token": self.token}
         return json.dumps(said).encode()
 
@@ -118,12 +123,16 @@ class Invitation:
             raise _no_words(call, rank, "memories")
         memories = {}
         for tag, each in listed.items():
-            if not isinstance(each, list) or len(each) != 2:
+            if not isinstance(each, list) or len(each) != 3:
                 raise _no_words(call, rank, "memories")
             entry = {"handle": each[0], "size": each[1]}
+            terms = Terms.decode(each[2])
+            if terms is None and each[2] is not None:
+                raise _no_words(call, rank, "memories")
             memories[tag] = Shared(
                 _text(call, rank, entry, "handle", TEXT_LENGTH),
                 _number(call, rank, entry, "size", 0, 1 << 62),
+                terms,
             )
         return cls(
             _number(call, rank, found, "notifies", 0, MOST_NOTIFIES + 1),

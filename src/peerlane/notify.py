@@ -53,6 +53,8 @@ class Notify(_core.Notify):
         made = cls.__new__(cls)
         made._begin(device, kind, *(() if opened is None else (opened,)))
         made._opened = opened
+        if opened is not None and observers.active:
+            observers.tell("import", made)
         return made
 
     @classmethod

@@ -73,11 +73,15 @@ class Notice:
     order : int
         As of operations.
     kind : str
-        ``create``, ``destroy``, ``sync``, ``query``, ``abort``, ``reset``, ``view`` or ``unview``; a sync or a query
-        was successful.  What is closed or dropped is destroyed, once.
+        ``create``, ``destroy``, ``sync``, ``query``, ``abort``, ``reset``, ``view``, ``unview``, ``export`` or
+        ``import``; a sync or a query was successful.  What is closed or dropped is destroyed, once.  After an
+        ``export`` other processes may use what it names, and what they do is told to their observers only; a
+        channel exports each notify of its end.  An ``import`` names what another process exported and this one
+        opened: an event or a notify, after its ``create``, or physical memory.
     what, id : str, int
-        ``Stream``, ``Event``, ``Notify`` or ``Buffer`` and its number in this process; ``Node`` 0 is destroyed,
-        with all that belongs to it, when it is left.
+        ``Stream``, ``Event``, ``Notify`` or ``Buffer`` and its number in this process; for ``export`` and
+        ``import`` also ``Physical``, whose number is unique in the node; ``Node`` 0 is destroyed, with all that
+        belongs to it, when it is left.
     spans : tuple of Span
         The bytes of a buffer that begins or ends, or that a view lets the host touch.
     stream, sequence : int

@@ -107,7 +107,15 @@ class Handle:
         raise TypeError("a Handle is made by the export method of a Physical or a Buffer")
 
     @classmethod
-    def _make(cls, source: object, allow: Allow, offer: Callable[[bool], handles.HandleFields]) -> Handle:
+    def _make(
+        cls,
+        source: object,
+        allow: Allow,
+        offer: Callable[[bool], handles.HandleFields],
+        *,
+        told: Iterable[object] | None = None,
+    ) -> Handle:
+        """Make a handle of a source; ``told``: what an observer knows that by, if not as the source itself."""
         everyone = isinstance(allow, str) and allow == EVERYONE
         if not isinstance(allow, Iterable):
             raise TypeError(f"export: allow must be pids or {EVERYONE!r}, not {type(allow).__name__}")
@@ -128,7 +136,8 @@ class Handle:
             made.close()
             raise
         if observers.active:
-            observers.tell("export", source)
+            for each in (source,) if told is None else told:
+                observers.tell("export", each)
         if origins.active:
             origins.exported(made, source)
         return made

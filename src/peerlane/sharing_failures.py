@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from peerlane import _core, memory
 from peerlane.errors import (
     AccessDenied,
     BadHandle,
     Busy,
+    Closed,
     Error,
     Fault,
     InvalidValue,
@@ -21,6 +23,19 @@ from peerlane.node.handles import maker_lost
 
 #: Which ranks the processes are that this one knows, by pid.
 process_names: dict[int, str] = {}
+
+
+class Lent(NamedTuple):
+    """Memory of another rank, for texts: whose it is, what it is called, and the call that takes it back."""
+
+    whose: str
+    what: str
+    how: str
+
+
+#: What this process borrows, by the number of the lease.
+lent: dict[int, Lent] = {}
+_TAKEN_BACK, _FREED = 1, 2
 
 _KINDS = {1: "physical memory", 2: "a buffer", 3: "an event", 4: "a notify", 5: "the notifies of a channel"}
 
@@ -137,6 +152,7 @@ REFUSALS = frozenset(
         "not_mapped",
         "imported",
         "imported_read_only",
+        "lease_ended",
         "no_block",
         "seam",
         "in_use",
@@ -145,7 +161,9 @@ REFUSALS = frozenset(
 )
 
 
-def explain(why: str, role: str, address: int, size: int, allocation: int, device: int, other: int) -> Error:
+def explain(
+    why: str, role: str, address: int, size: int, allocation: int, errno: int, device: int, other: int
+) -> Error:
     """Return the exception of a native refusal that has to do with mappings or sharing."""
     where = memory.label(device)
     match why:
@@ -175,6 +193,8 @@ def explain(why: str, role: str, address: int, size: int, allocation: int, devic
                 fault=Fault.READ_ONLY,
                 device=where,
             )
+        case "lease_ended":
+            return _lease_ended(allocation, errno, where)
         case "no_block":
             return InvalidValue(
                 f"the {size:,} bytes at {address:#x} lie in no block that a handle could stand for; export device "
@@ -254,4 +274,14 @@ def explain_handle(
             first_errno=os.strerror(first & 0xFFF),
         ),
         fault=fault,
+    )
+
+
+def _lease_ended(number: int, reason: int, device: str) -> Closed:
+    found = lent.get(number, Lent("its owner", "memory", "a call of its owner"))
+    ended = {_TAKEN_BACK: f"took it back ({found.how})", _FREED: "freed it"}.get(reason, "ended that")
+    return Closed(
+        f"{found.what} of {found.whose} on {device} may not be used any more: {found.whose} "
+        f"{ended}; let the owner end it after its peers are done, which they can tell it by a notify",
+        device=device,
     )

@@ -30,6 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         *("device", "buffer", "copies", "descriptor", "raw", "reductions", "rendezvous", ""),
         *(
             "handshake",
+            "lending",
             "delivery",
             "deadlocks",
             "stuck",

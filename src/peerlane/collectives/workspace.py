@@ -11,6 +11,7 @@ from peerlane.channel_ends import WINDOW
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
 from peerlane.errors import BadHandle, Busy, Cancelled, Fault, InvalidValue, PeerLost
 from peerlane.invitations import GivenUp, accept
+from peerlane.lending import Loan
 from peerlane.notify import NotifyKind
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Workspace:
             said = group.device.allocate(bytes_for(self.size), peer=True)
             undo.callback(said.close)
             said.fill(0)
-            self._memories: Memories = {WINDOW: (memory, None), SAID: (said, None)}
+            self._memories: Memories = {WINDOW: Loan(memory, ends=False), SAID: Loan(said, ends=False)}
             self.channels = Channels(group, self._memories, self.others)
             undo.pop_all()
         self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area:], area)
@@ -92,10 +93,9 @@ class Workspace:
     def close(self) -> None:
         """End the channels and the memory.  What peers have granted and nobody needed any more is no mistake."""
         with contextlib.ExitStack() as ends:
-            for memory, handle in self._memories.values():
-                ends.callback(memory.close)
-                if handle is not None:
-                    ends.callback(handle.close)
+            for loan in self._memories.values():
+                ends.callback(loan.buffer.close)
+                ends.callback(loan.withdraw)
             ends.callback(self.agreement.close)
             ends.callback(self.channels.close)
 
@@ -110,7 +110,7 @@ class Channels(dict[int, "Channel"]):
         super().__init__()
         self._group, self._peers, self._begun = group, peers, dict[int, "Begun"]()
         self._making = {peer: threading.Lock() for peer in peers}
-        self._nbytes = memories[WINDOW][0].size
+        self._nbytes = memories[WINDOW].buffer.size
         # Several things are under way at a time here, and what comes first is waited for last.
         kind = NotifyKind.BINARY if group._kind is NotifyKind.FIFO else group._kind
         try:

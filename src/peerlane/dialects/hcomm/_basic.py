@@ -7,8 +7,9 @@ import copy
 import itertools
 import json
 import threading
+import weakref
 
-from peerlane import Buffer, Handle
+from peerlane import Buffer, Group
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._state import machine
@@ -32,16 +33,42 @@ from peerlane.dialects.hcomm._enums import EndpointLocType
 from peerlane.dialects.hcomm._regions import Regions
 from peerlane.dialects.hcomm._state import hcomm, thing
 from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice
-from peerlane.errors import Error, Fault
+from peerlane.errors import Error, Fault, InvalidValue
+from peerlane.lending import Loan, Terms, borrow
+from peerlane.sharing_failures import Lent
 
-_MAGIC = "peerlane memory 1"
+_MAGIC = "peerlane memory 2"
 _LONGEST = 4096
+_SECONDS = 5.0
 _FIRST_PORT = 16666
 _RESERVED = "window"
 _handles = itertools.count((1 << 61) + 32, 64)
 _lock = threading.Lock()
 #: Of this process, by the text of the handle: what is imported where it was exported.
-_exported: dict[str, Buffer] = {}
+_exported: dict[str, Loan] = {}
+
+
+class Export:
+    """Memory that was exported, until that is taken back.
+
+    Attributes
+    ----------
+    text : str
+        Of its handle.
+    terms : Terms
+    """
+
+    def __init__(self, memory: Buffer) -> None:
+        self._loan = Loan(memory)
+        handle, terms = self._loan.offer("user")
+        assert terms is not None
+        self.text, self.terms = bytes(handle).decode(), terms
+        _exported[self.text] = self._loan
+
+    def end(self) -> None:
+        """Take it back."""
+        _exported.pop(self.text, None)
+        self._loan.take_back()
 
 
 class HcommEndpoint(Thing):
@@ -52,14 +79,16 @@ class HcommEndpoint(Thing):
     desc : EndpointDesc
         As it was when the endpoint was made.
     memories : dict
-        By handle: tag, memory and what it was exported as.
+        By handle: tag, memory, and what it was exported as.
     imports : dict
         By what was imported: the peer's memory, whether it is to be closed.
     own, imported : Regions
         The same by address.
+    groups : WeakSet of Group
+        Of its channels, whose other ends reach the memories.
     """
 
-    __slots__ = ("desc", "imported", "imports", "memories", "own", "users")
+    __slots__ = ("desc", "groups", "imported", "imports", "memories", "own", "users")
 
     name = "endpoint"
     is_counted = False
@@ -67,18 +96,27 @@ class HcommEndpoint(Thing):
     def __init__(self, context: Context, desc: EndpointDesc) -> None:
         super().__init__(context)
         self.desc = copy.deepcopy(desc)
-        self.memories: dict[int, tuple[str, Buffer, Handle | None]] = {}
+        self.memories: dict[int, tuple[str, Buffer, Export | None]] = {}
         self.imports: dict[bytes, tuple[Buffer, bool]] = {}
         self.own, self.imported = Regions({}), Regions({})
+        self.groups: weakref.WeakSet[Group] = weakref.WeakSet()
         self.users = 0
+
+    def offer(self, group: Group, memories: dict[str, Buffer]) -> None:
+        """Let the other end of a channel reach memories, but those that were taken back meanwhile."""
+        with _lock:
+            self.groups.add(group)
+            registered = self.own.listed()
+            for tag, memory in memories.items():
+                if registered.get(tag) is memory:
+                    group.register(memory, tag)
 
     def end(self) -> None:
         """Let go of what it registered and imported."""
         with contextlib.ExitStack() as ends:
-            for _, _, given_ in self.memories.values():
-                if given_ is not None:
-                    _exported.pop(bytes(given_).decode(), None)
-                    ends.callback(given_.close)
+            for _, _, exported in self.memories.values():
+                if exported is not None:
+                    ends.callback(exported.end)
             for memory, is_opened in self.imports.values():
                 if is_opened:
                     ends.callback(memory.close)
@@ -168,7 +206,7 @@ def HcommMemReg(endpointHandle: Number, memTag: CText, mem: Mem) -> int:
     return handle
 
 
-def memory_of(endpoint: HcommEndpoint, handle: int) -> tuple[str, Buffer, Handle | None]:
+def memory_of(endpoint: HcommEndpoint, handle: int) -> tuple[str, Buffer, Export | None]:
     """Return what a handle of registered memory means: HCCL_E_PTR, HCCL_E_NOT_FOUND."""
     given("memHandle", handle)
     found = endpoint.memories.get(handle)
@@ -183,19 +221,24 @@ def memory_of(endpoint: HcommEndpoint, handle: int) -> tuple[str, Buffer, Handle
 
 @hcomm.call("hcomm.HcommMemUnreg")
 def HcommMemUnreg(endpointHandle: Number, memHandle: Number) -> None:
-    """Take a registration back; who imported the memory, or reaches it over a channel, keeps it.
+    """Take a registration back: who imported the memory, or reaches it over a channel, may not use it any more.
+
+    What such a process does with it is code 6 there; what it has queued fails when its turn comes.
 
     Refuses: 2 NULL; 6 the endpoint, the memory
     Basis: D
     """
     found = endpoint_of(endpointHandle)
     with _lock:
-        tag, _, given_ = memory_of(found, memHandle)
+        tag, _, exported = memory_of(found, memHandle)
         del found.memories[memHandle]
         found.own.remove(tag)
-    if given_ is not None:
-        _exported.pop(bytes(given_).decode(), None)
-        given_.close()
+        groups = list(found.groups)
+    if exported is not None:
+        exported.end()
+    for group in groups:
+        with contextlib.suppress(InvalidValue):  # its channel was made before the memory was registered
+            group.deregister(tag)
 
 
 @hcomm.call("hcomm.HcommMemExport", out=2, blank=(b"", 0))
@@ -208,12 +251,11 @@ def HcommMemExport(endpointHandle: Number, memHandle: Number) -> tuple[bytes, in
     """
     found = endpoint_of(endpointHandle)
     with _lock:
-        tag, memory, given_ = memory_of(found, memHandle)
-        if given_ is None:
-            given_ = memory.export(allow="user")
-            found.memories[memHandle] = (tag, memory, given_)
-            _exported[bytes(given_).decode()] = memory
-    said = json.dumps([_MAGIC, tag, bytes(given_).decode(), memory.size]).encode()
+        tag, memory, exported = memory_of(found, memHandle)
+        if exported is None:
+            exported = Export(memory)
+            found.memories[memHandle] = (tag, memory, exported)
+    said = json.dumps([_MAGIC, tag, exported.text, memory.size, exported.terms.encode()]).encode()
     return said, len(said)
 
 
@@ -227,23 +269,26 @@ def HcommMemImport(endpointHandle: Number, memDesc: CBytes, descLen: UInt32) -> 
     Basis: D; C for the codes
     """
     found = endpoint_of(endpointHandle)
-    said = _said(memDesc, descLen)
+    tag, text, terms = _said(memDesc, descLen)
     key = bytes(given("memDesc", memDesc)[:descLen])
+    name = Lent("the exporting process", f"the memory {tag!r}", "HcommMemUnreg, or HcommEndpointDestroy")
     with _lock:
         if key in found.imports:
             raise Refusal(PARA, f"{found} has imported this already", "import each description once")
-        memory = _exported.get(said)
-        is_opened = memory is None
-        if memory is None:
+        loan = _exported.get(text)
+        if loan is not None:
+            memory = loan.here(name)
+        else:
             try:
-                memory = Buffer.open(said)
+                memory = Buffer.open(text)
+                borrow("HcommMemImport", memory, terms, _SECONDS, name=name)
             except Error as error:
                 if error.fault is Fault.OWN_HANDLE:
                     raise Refusal(
                         NOT_FOUND, "the memory is not exported any more", "export it again"
                     ) from None
                 raise
-        found.imports[key] = (memory, is_opened)
+        found.imports[key] = (memory, loan is None)
         found.imported.add(key.hex(), memory)
     return CommMem(0, memory.address, memory.size)
 
@@ -267,26 +312,22 @@ def HcommMemUnimport(endpointHandle: Number, memDesc: CBytes, descLen: UInt32) -
         memory.close()
 
 
-def _said(desc: bytes | None, length: int) -> str:
-    """Return the text of the handle in a description: HCCL_E_PTR, HCCL_E_PARA."""
+def _said(desc: bytes | None, length: int) -> tuple[str, str, Terms]:
+    """Return the tag, the text of the handle and the terms of a description: HCCL_E_PTR, HCCL_E_PARA."""
     content = given("memDesc", desc, length)[:length]
     try:
         said = json.loads(content) if len(content) <= _LONGEST else None
     except (ValueError, RecursionError):
         said = None
-    if (
-        not isinstance(said, list)
-        or len(said) != 4
-        or said[0] != _MAGIC
-        or not isinstance(said[2], str)
-        or not said[2].isascii()
-    ):
-        raise Refusal(
-            PARA,
-            f"{length:,} bytes that begin with {bytes(content[:24])!r} are no description of memory",
-            "pass what HcommMemExport returned, unchanged",
-        )
-    return said[2]
+    match said:
+        case [str(magic), str(tag), str(text), int(), list(terms)] if magic == _MAGIC and text.isascii():
+            if (found := Terms.decode(terms)) is not None:
+                return tag, text, found
+    raise Refusal(
+        PARA,
+        f"{length:,} bytes that begin with {bytes(content[:24])!r} are no description of memory",
+        "pass what HcommMemExport returned, unchanged",
+    )
 
 
 @hcomm.call("hcomm.HcommMemAlloc", out=1)

@@ -78,8 +78,7 @@ class BasicChannel:
             if is_closed:
                 meeting.close()
                 return
-            for tag, memory in memories.items():
-                meeting.group.register(memory, tag)
+            self.endpoint.offer(meeting.group, memories)
             peer = 1 - meeting.group.rank
             self.channel.connect(meeting.group.channels([peer], notifies=notifies)[0])
             self.status = _READY

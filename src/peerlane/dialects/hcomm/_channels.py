@@ -105,6 +105,11 @@ class HcommChannel(Thing):
         """Return the peer's memory, and the first byte there: HCCL_E_NOT_FOUND."""
         found = self.remote.place(address, nbytes) or self.imported.place(address, nbytes)
         if found is None:
+            why = self.remote.why_ended(address, nbytes) or self.imported.why_ended(address, nbytes)
+            if why:
+                raise Refusal(
+                    NOT_FOUND, f"{name}: {why}", "keep memory registered until its peers are done with it"
+                )
             whose = f"rank {self.neutral.peer} that the channel reaches"
             raise unregistered(name, address, nbytes, self.remote, whose)
         return found

@@ -8,7 +8,7 @@ from peerlane import Buffer, raw
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._codes import NOT_FOUND, PTR
-from peerlane.errors import BadAddress
+from peerlane.errors import BadAddress, Closed
 
 _MOST_KEPT = 4096
 _MOST_NAMED = 8
@@ -75,6 +75,16 @@ class Regions:
                 self.places[address, nbytes] = memory, first
                 return memory, first
         return None
+
+    def why_ended(self, address: int, nbytes: int) -> str:
+        """Say why a range may not be used any more that lay in one of these memories, nothing if none did."""
+        for start, size, _, memory in self._found:
+            if 0 <= address - start <= size - nbytes and memory.is_closed:
+                try:
+                    memory.address  # noqa: B018 - raises the text that names who ended it
+                except Closed as error:
+                    return str(error)
+        return ""
 
     def __str__(self) -> str:
         shown = [

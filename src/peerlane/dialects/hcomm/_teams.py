@@ -54,6 +54,7 @@ class TeamWindow(Window):
     __slots__ = ("team",)
 
     name = "team window"
+    ended_by = "HcclTeamWindowDeregister"
 
     def __init__(self, team: Team, whole: Buffer) -> None:
         super().__init__(team.comm, f"{team.key}.{team.next_window}", whole)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 
-from peerlane import Buffer, Handle, Host
+from peerlane import Buffer, Host
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Thing
 from peerlane.dialects.acl._state import machine
@@ -17,10 +17,12 @@ from peerlane.dialects.hcomm._comm import Comm, comm_of, keep, refuse_suspended
 from peerlane.dialects.hcomm._elements import memory
 from peerlane.dialects.hcomm._state import hcomm, thing
 from peerlane.errors import Error
+from peerlane.lending import Loan, Terms, borrow
+from peerlane.sharing_failures import Lent
 
 _FLAGS = (0, 1)
 #: What ranks of this process have in windows, by what tells them on the line.
-_offered: dict[str, Buffer] = {}
+_offered: dict[str, Loan] = {}
 
 
 class Window(Thing):
@@ -34,10 +36,11 @@ class Window(Thing):
     memory : Buffer
     """
 
-    __slots__ = ("_finding", "_handle", "_is_over", "_lock", "_peers", "_reached", "comm", "memory", "tag")
+    __slots__ = ("_finding", "_is_over", "_loan", "_lock", "_peers", "_reached", "comm", "memory", "tag")
 
     name = "symmetric window"
     is_counted = False
+    ended_by = "HcclCommSymWinDeregister"
 
     def __init__(self, comm: Comm, key: str, whole: Buffer) -> None:
         super().__init__(comm.context)
@@ -45,7 +48,7 @@ class Window(Thing):
         self._peers: dict[int, tuple[Buffer, bool]] = {}  # by rank: its memory, and whether it was opened
         self._reached: set[int] = set()
         self._lock, self._finding = threading.Lock(), threading.Lock()
-        self._handle: Handle | None = None
+        self._loan = Loan(whole)
         self._is_over = False
 
     def place(self, address: int, nbytes: int) -> int | None:
@@ -65,12 +68,12 @@ class Window(Thing):
             )
         group = self.comm.group
         pids = {member.pid for member in group.members} - {group.members[group.rank].pid}
-        text = ""
+        said: list[object] = [self.memory.size, "", None]
         if pids:
-            self._handle = self.memory.export(allow=sorted(pids))
-            text = bytes(self._handle).decode()
-        _offered[self._key(group.rank)] = self.memory
-        self.comm.line.put(self._key(group.rank), json.dumps([self.memory.size, text]).encode())
+            handle, terms = self._loan.offer(sorted(pids))
+            said[1:] = bytes(handle).decode(), terms and terms.encode()
+        _offered[self._key(group.rank)] = self._loan
+        self.comm.line.put(self._key(group.rank), json.dumps(said).encode())
 
     def _key(self, rank: int) -> str:
         return f"{self.tag}/{rank}"
@@ -120,24 +123,28 @@ class Window(Thing):
         group, seconds = self.comm.group, self.comm.settings.connect_timeout
         with self.comm.working():
             said = self.comm.line.get(self._key(rank), timeout=seconds)
-        size, text = json.loads(said)
+        size, text, agreed = json.loads(said)
         if size != self.memory.size:
             raise Refusal(
                 PARA,
                 f"this window has {self.memory.size:,} bytes, and that of rank {rank} {size:,}",
                 "register memory of one size in all ranks, in one order",
             )
+        name = Lent(f"rank {rank}", f"window {self.tag}", f"{self.ended_by}, or HcclCommDestroy")
         if group.members[rank].pid == group.members[group.rank].pid:
             theirs = _offered.get(self._key(rank))
             if theirs is None:
                 raise Refusal(
                     NOT_FOUND, f"rank {rank} has ended this window", "end it when nobody uses it any more"
                 )
-            return theirs, False
-        return Buffer.open(text, timeout=seconds), True
+            return theirs.here(name), False
+        opened, terms = Buffer.open(text, timeout=seconds), Terms.decode(agreed)
+        if terms is not None:
+            borrow("HcclSymWinGetPeerPointer", opened, terms, seconds, name=name)
+        return opened, True
 
     def end(self) -> None:
-        """Let go of the others' memory; theirs of this one's lives until they let go."""
+        """Let go of the others' memory, and take this one's back."""
         with self._lock:
             self._is_over = True
             peers, self._peers = self._peers, {}
@@ -148,8 +155,7 @@ class Window(Thing):
         if reached:
             self.comm.regions.remove(self.tag)
         with contextlib.ExitStack() as ends:
-            if self._handle is not None:
-                ends.callback(self._handle.close)
+            ends.callback(self._loan.take_back)
             for theirs, is_opened in peers.values():
                 if is_opened:
                     ends.callback(theirs.close)
