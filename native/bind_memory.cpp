@@ -20,7 +20,7 @@ constexpr const char* kWhyNames[] = {
     "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
     "callback_failed", "bad_descriptor", "notify_doubled", "notifies_full", "notify_order", "own_callback", "deadlock", "no_access",
     "not_mapped", "imported",
-    "imported_read_only", "seam", "in_use", "shared_blocks", "pending_writes",
+    "imported_read_only", "seam", "in_use", "shared_blocks",
     "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
     "no_block", "lease_ended", "standstill"};
 
@@ -57,28 +57,12 @@ struct ViewPin {
     }
 };
 
-// Wait for the operations that will write what is viewed; false: interrupted.
-bool settle_for_view(Memory& memory) {
-    const bool lists = Scheduler::get().has_lists();
-    std::vector<const Extent*> used;
-    Heap::get().each_extent(memory.viewed(), [&](const Extent* extent) {
-        const bool has_other_uses = (extent->state.load(std::memory_order_acquire) & Extent::kPins) > 1;
-        if (lists || has_other_uses || extent->mapping) used.push_back(extent);
-    });
-    for (const Extent* extent : used) {
-        const GilReleased gil;
-        if (Scheduler::get().settle_writes(extent, poll_here()) == Outcome::interrupted) return false;
-    }
-    return true;
-}
-
 int get_view(PyObject* self, Py_buffer* view, int flags) {
     Memory& memory = *nb::inst_ptr<Memory>(self);
     view->obj = nullptr;
     try {
         char* const host = memory.pin_view();
         ViewPin pin{&memory};
-        if (!settle_for_view(memory)) return -1;   // the signal handler's exception is set
         const auto size = static_cast<Py_ssize_t>(memory.size());
         if (PyBuffer_FillInfo(view, self, host, size, memory.may_view_only(), flags) != 0) return -1;
         pin.memory = nullptr;

@@ -41,7 +41,6 @@ enum class Why : int {
     seam,              // what must lie in one block lies in several
     in_use,            // it would have to move, and something uses it
     shared_blocks,     // the node's list of shared blocks is full: `size` of them
-    pending_writes,    // a host view of memory that operation `size` of stream `id` will write, and it cannot run
     handle,            // a shareable handle was refused: `error` is a Status, see refuse_handle() in frames.h
     waits_for_lost,    // process `id` ended, and nobody else could record what is waited for
     misaligned,        // no multiple of an element's `size` bytes

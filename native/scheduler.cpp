@@ -44,6 +44,8 @@ bool Scheduler::begin_anew() {
     workers_ = idle_ = 0;
     watching_ = false;
     watch_until_ = UINT64_MAX;
+    at_rest_ = false;
+    waiting_ = 0;
     sleepers_.clear();
     hosts_.clear();   // on stacks of its parent's threads
     bell_node_.reset();
@@ -134,7 +136,11 @@ Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
         throw;
     }
     stream.submitted.store(result.sequence, std::memory_order_relaxed);
-    if (op.kind == OpKind::descriptor) lists_.fetch_add(1, std::memory_order_relaxed);
+    if (schedule != Schedule::eager) {
+        note_call();
+        ensure_watch();
+        ring_before(moved_at_ + kRest);
+    }
     if (schedule == Schedule::eager && idle && is_control(op.kind)) {
         const StreamPtr held = stream.shared_from_this();
         Leave leave{.single = true};

@@ -88,10 +88,6 @@ class Scheduler {
     Outcome synchronize(Stream& stream, Deadline deadline, Poll poll);
     Outcome synchronize(Mark& mark, Deadline deadline, Poll poll);
     FailurePtr take_failure(Stream& stream);        // the first one not reported; the stream goes on
-    // Until what is queued by now and writes there is over; throws Refusal if that cannot end.
-    // Lists name what they write when they start: one that cannot start yet is not waited for.
-    Outcome settle_writes(const Extent* extent, Poll poll);
-    bool has_lists() const { return lists_.load(std::memory_order_relaxed) != 0; }
     // Until nothing more can run: for allocations that found no room.
     Outcome drain(Poll poll);
     int event_fd(Mark& mark);                       // throws Refusal
@@ -259,6 +255,13 @@ class Scheduler {
     void fail_parked(Lock& lock, Stream& stream, const Refusal& refusal);
     void look_at_lines();
     uint64_t look_at_values();             // nanoseconds until the next look
+    uint64_t look_at_rest(Lock& lock);     // the same; at rest all that is queued is asked for
+    bool is_any_queued() const;
+    void note_call() {                     // a submission, a question or the begin of a wait
+        if (schedule() == Schedule::eager) return;
+        moved_at_ = now_ns();
+        at_rest_ = false;
+    }
     void ensure_watch();
     void wake_watch();
     void ring_before(uint64_t at);         // the watching thread must be awake by then
@@ -278,6 +281,10 @@ class Scheduler {
     uint64_t demanding_ = 0;                             // lazy: streams that wait for a notify while demanded
     uint64_t hope_ = 1;                                  // counts what may let a stream go on that waited in vain
     bool all_demanded_ = false;                          // lazy: nothing is queued that was not
+    static constexpr uint64_t kRest = 1'000'000'000;
+    uint64_t moved_at_ = 0;                              // not eager: when last a call was noted or an operation ran
+    bool at_rest_ = false;                               // that was kRest ago, and no call was noted since
+    unsigned waiting_ = 0;                               // threads in waits
     std::vector<HostWaiter*> sleepers_;
     std::vector<HostWaiter*> hosts_;                     // those that wait for long
     uint64_t next_host_ = 1;
@@ -291,7 +298,6 @@ class Scheduler {
     bool watching_ = false;
     uint64_t watch_until_ = UINT64_MAX;                  // it sleeps until then; the largest: it is awake
 
-    std::atomic<uint64_t> lists_{0};                     // descriptor launches that are not over
     std::atomic<bool> has_released_{false};
     std::vector<void*> released_;                        // Python objects
     std::vector<uint64_t> released_tokens_;              // callbacks that will not run

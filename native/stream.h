@@ -190,7 +190,6 @@ struct Stream : std::enable_shared_from_this<Stream> {
     std::atomic<uint64_t> submitted{0}, completed{0};   // sequence numbers; written under the lock
     OpQueue queue;
     unsigned active = 0;                       // threads at the head
-    uint64_t letting_go = 0;                   // operations from the head on whose pins may go without the lock
     std::unique_ptr<Job> job;
     bool ready = false;                        // in the scheduler's queue
     StreamPtr ready_next;

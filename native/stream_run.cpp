@@ -92,6 +92,7 @@ bool Scheduler::run_slice(Lock& lock, Stream& stream, Leave leave) {
         if (leave.single) break;
         if (Clock::now() >= leave.at && (!leave.others || leave.others->load(std::memory_order_relaxed) != 0)) break;
     }
+    if (ran && schedule() != Schedule::eager) moved_at_ = now_ns();
     make_ready(stream);
     return ran;
 }
@@ -183,7 +184,6 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     }
     if (timed) n = 1;
     stream.active = 1;
-    stream.letting_go = n;
     lock.unlock();
     const uint64_t start = timed ? now_ns() : 0;
     Refusal why{};
@@ -197,7 +197,6 @@ void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
     }
     lock.lock();
     stream.active = 0;
-    stream.letting_go = 0;
     if (failed) fail(stream, first[done - 1], why, head + done - 1, queue.site(done - 1), ends);
     if (timed) note_time(stream, head, *first, start);
     for (uint64_t i = 0; i < done; ++i)
@@ -213,14 +212,12 @@ void Scheduler::finish_head(Lock& lock, Stream& stream) {
     std::unique_ptr<Job> job = std::move(stream.job);
     if (op.dst_extent || op.src_extent || op.owns_extra()) {
         stream.active = 1;
-        stream.letting_go = 1;
         lock.unlock();
         job.reset();
         unpin(op);
         if (op.owns_extra()) delete op.extra;
         lock.lock();
         stream.active = 0;
-        stream.letting_go = 0;
     }
     switch (op.kind) {
         case OpKind::record:
@@ -240,7 +237,6 @@ void Scheduler::finish_head(Lock& lock, Stream& stream) {
             break;
     }
     if (op.keep) release(op.keep);
-    if (op.kind == OpKind::descriptor) lists_.fetch_sub(1, std::memory_order_relaxed);
     stream.queue.pop(1);
     complete(stream, 1, op.phase);
 }

@@ -93,6 +93,11 @@ struct Scheduler::ListedHost {
     Scheduler& scheduler;
     HostWaiter& waiter;
 
+    ListedHost(Scheduler& in, HostWaiter& of) : scheduler(in), waiter(of) {
+        ++scheduler.waiting_;
+        scheduler.note_call();
+    }
+    ListedHost(const ListedHost&) = delete;
     void add() const {
         if (waiter.number != 0) return;
         waiter.thread = static_cast<uint64_t>(pthread_self());
@@ -102,6 +107,7 @@ struct Scheduler::ListedHost {
         });
     }
     ~ListedHost() {
+        --scheduler.waiting_;
         if (waiter.number != 0) std::erase(scheduler.hosts_, &waiter);
     }
 };
@@ -157,6 +163,7 @@ bool Scheduler::query(Stream& stream) {
     const uint64_t target = stream.submitted.load(std::memory_order_relaxed);
     const auto over = [&] { return stream.completed.load(std::memory_order_relaxed) >= target; };
     if (over()) return true;
+    note_call();
     demand(stream, target);
     if (schedule() == Schedule::seeded) pump(lock, 1 + static_cast<unsigned>(random_() % 3), false);
     return over();
@@ -166,6 +173,7 @@ bool Scheduler::query(Mark& mark) {
     if (mark.state.load(std::memory_order_acquire) != Mark::pending) return true;
     Heap::get().check_usable();
     Lock lock(mutex_);
+    note_call();
     if (mark.stream) demand(*mark.stream, mark.sequence);
     if (schedule() == Schedule::seeded) pump(lock, 1 + static_cast<unsigned>(random_() % 3), false);
     return mark.state.load(std::memory_order_acquire) != Mark::pending;
@@ -197,74 +205,6 @@ FailurePtr Scheduler::take_failure(Stream& stream) {
     stream.cause_until = std::min(stream.cause_until, stream.submitted.load(std::memory_order_relaxed));
     if (stream.cause_until <= stream.completed.load(std::memory_order_relaxed)) stream.cause = nullptr;
     return std::exchange(stream.failure, nullptr);
-}
-
-namespace {
-
-// The same bytes may be mapped twice.
-bool shares_bytes(const Range& range, const Extent* extent) {
-    bool found = false;
-    Heap::get().each_extent(range, [&](const Extent* other) {
-        found |= other == extent || (other->block == extent->block && (other->mapping || extent->mapping));
-    });
-    return found;
-}
-
-bool writes(const Op& op, const Extent* extent) {
-    switch (op.kind) {
-        case OpKind::copy:
-        case OpKind::copy_2d:
-        case OpKind::write_value:
-        case OpKind::fill:
-        case OpKind::reduce:
-            return shares_bytes(op.dst_range(), extent);
-        case OpKind::batch: {   // its pieces may just be cut by who runs it; what it only reads counts too
-            const auto& pins = static_cast<const Batch&>(*op.extra).pins;
-            return std::any_of(pins.begin(), pins.end(), [&](const Range& range) { return shares_bytes(range, extent); });
-        }
-        default:
-            return false;
-    }
-}
-
-}  // namespace
-
-Outcome Scheduler::settle_writes(const Extent* extent, Poll poll) {
-    Heap::get().check_usable();
-    Lock lock(mutex_);
-    struct Writer {
-        StreamPtr stream;
-        uint64_t last;
-        bool is_list;
-    };
-    std::vector<Writer> writers;
-    for (auto& [id, stream] : streams_) {
-        uint64_t last = 0, last_list = 0;
-        stream->queue.each([&](uint64_t i, const Op& op) {
-            if (op.kind == OpKind::descriptor) last_list = stream->head() + i;
-            // What lets go is waited for unseen: its memory may be unmapped, and its pieces freed.
-            if (i < stream->letting_go || writes(op, extent)) last = stream->head() + i;
-        });
-        if (last != 0) writers.push_back({stream, last, false});
-        if (last_list > last) writers.push_back({stream, last_list, true});
-    }
-    for (auto& [stream, last, is_list] : writers) {
-        demand(*stream, last);
-        const auto over = [&] { return stream->completed.load(std::memory_order_relaxed) >= last; };
-        const auto check = [&] {
-            if (over() || stream->park == Park::none || !is_hopeless(*stream, true)) return over();
-            if (is_list) return true;
-            throw Refusal{.why = Why::pending_writes, .size = last, .id = stream->id, .device = stream->device};
-        };
-        try {
-            const Outcome outcome =
-                wait_until(lock, check, [&] { return stream.get(); }, stream->waiters, last, {}, poll);
-            if (outcome != Outcome::reached) return outcome;
-        } catch (const Refusal& refusal) {
-            if (!is_list || refusal.why != Why::own_callback) throw;
-        }
-    }
-    return Outcome::reached;
 }
 
 // A poll that says stop ends it; whatever still cannot run then is left.

@@ -1,5 +1,5 @@
 // Parked streams, and the doorbell's thread: it wakes them for records of other processes, looks at words of memory,
-// and ends waits at their deadlines.
+// ends waits at their deadlines, and has queued operations run while the program rests.
 #include <unistd.h>
 
 #include <thread>
@@ -12,7 +12,8 @@
 namespace peerlane {
 
 namespace {
-constexpr uint64_t kLongestSleep = 1'000'000'000;
+constexpr uint64_t kLongestSleep = 1'000'000'000;   // where other processes ring
+constexpr uint64_t kForever = 3'600'000'000'000;
 constexpr uint64_t kBetweenPulses = 100'000'000;   // between two looks whether the others live
 constexpr uint64_t kBetweenSteps = 1'000'000, kBetweenLooks = 20'000'000;
 constexpr unsigned kStepsForOthers = 16;
@@ -179,16 +180,17 @@ void Scheduler::watch() {
             next_look = now + kLongestSleep;
             look_at_lines();
         }
-        uint64_t span = look_at_values();
+        uint64_t span = std::min({look_at_values(), look_at_rest(lock), bell_node_ ? kLongestSleep : kForever});
         if (shared_waits_ != 0) {
             fail_those_lost(lock);
             span = std::min(span, kBetweenPulses);
         }
-        if (bell_node_ && schedule() == Schedule::seeded) {
-            // Other processes may wait for what nobody in this one asks for.
+        if ((bell_node_ || at_rest_) && schedule() == Schedule::seeded) {
+            // Other processes, or a program that looks at its memory, may wait for what nobody in this one asks for.
             const bool has_work = choose(false) != nullptr;
             if (has_work) pump(lock, kStepsForOthers, false);
-            span = std::min(span, has_work ? kBetweenSteps : kBetweenLooks);
+            if (!has_work && at_rest_) at_rest_ = is_any_queued();
+            if (bell_node_ || at_rest_) span = std::min(span, !has_work ? kBetweenLooks : at_rest_ ? 0 : kBetweenSteps);
         }
         while (!deadlines_.empty()) {
             const auto [at, stream] = *deadlines_.begin();
@@ -266,7 +268,7 @@ Word look_at_word(const Op& op, Refusal& why) {
 
 // Nobody rings for plain memory: look, less and less often while nothing changes.
 uint64_t Scheduler::look_at_values() {
-    if (!parked_on_values_.first) return kLongestSleep;
+    if (!parked_on_values_.first) return kForever;
     bool changed = false;
     for (Stream* stream = parked_on_values_.first; stream;) {
         Stream* const next = stream->park_next;
@@ -280,6 +282,28 @@ uint64_t Scheduler::look_at_values() {
     }
     look_ns_ = changed ? kFirstLook : std::min(look_ns_ * 2, kSlowestLook);
     return look_ns_;
+}
+
+bool Scheduler::is_any_queued() const {
+    return std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return !each.second->is_idle(); });
+}
+
+// A program that only looks at its memory, or sleeps, asks for nothing, and the bytes must come all the same.
+uint64_t Scheduler::look_at_rest(Lock& lock) {
+    if (schedule() == Schedule::eager || at_rest_) return kForever;
+    const uint64_t now = now_ns();
+    if (now < moved_at_ + kRest) return moved_at_ + kRest - now;
+    if (!is_any_queued()) return kForever;
+    const bool runs = std::any_of(streams_.begin(), streams_.end(), [](const auto& each) { return each.second->active != 0; });
+    if (runs || (waiting_ != 0 && schedule() == Schedule::seeded)) {   // who waits there runs all that can run
+        moved_at_ = now;
+        return kRest;
+    }
+    at_rest_ = true;
+    demand_all();
+    while (Stream* able = schedule() == Schedule::lazy && workers_ == 0 ? find_able() : nullptr)   // no thread was to be had
+        run_slice(lock, *able, {.at = Clock::now() + std::chrono::milliseconds(2)});
+    return kForever;
 }
 
 void Scheduler::expire(Lock& lock, Stream& stream) {

@@ -32,7 +32,6 @@ _REFUSALS = frozenset(
         "own_callback",
         "deadlock",
         "standstill",
-        "pending_writes",
     )
 )
 
@@ -306,16 +305,9 @@ def explain(why: str, *numbers: Any) -> BaseException:
                 fault=Fault.DEADLOCK,
                 device=where,
             )
-        case "standstill":
+        case _:  # standstill
             found = deadlocks.get(allocation, "all ranks wait for one another, and nothing can run")
             return Busy(found, fault=Fault.DEADLOCK, device=where)
-        case _:  # pending_writes
-            return Busy(
-                f"operation {size} of stream {allocation} writes this memory and waits for what nothing submitted "
-                f"would bring; synchronize before looking ({waits(allocation)})",
-                fault=Fault.BUSY,
-                device=where,
-            )
 
 
 def _in_list(entry: int, found: BaseException) -> BaseException:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import peerlane as pl
-from helpers.promises import WILD, Node, fails, filled, parked, untouched
+from helpers.promises import WILD, Node, filled, parked, untouched
 from peerlane.errors import Fault
 
 pytestmark = pytest.mark.timeout(60)
@@ -461,36 +461,3 @@ def test_asyncio_waits_for_events(node: Node) -> None:
         return sorted(order)
 
     assert asyncio.run(main()) == [1, 2]
-
-
-def test_a_view_waits_for_what_is_queued_and_says_when_that_cannot_end(node: Node) -> None:
-    d0, _ = node()
-    s, a, b = d0.create_stream(), filled(d0, LARGE, 1), filled(d0, LARGE, 2)
-    a.copy_from(b, stream=s)
-    assert a.view()[-1] == 2
-    gate = parked(s)
-    a.fill(3, stream=s)
-    with pytest.raises(pl.Busy, match=rf"stream {s.id} writes this memory.*synchronize before looking"):
-        a.view()
-    assert b.view()[0] == 2
-    gate.record()
-    assert a.view()[0] == 3
-    fails(s)
-    with pytest.raises(pl.BadAddress):
-        s.sync()
-
-
-def test_a_view_waits_for_a_queued_list_that_writes_its_memory(node: Node) -> None:
-    d0, _ = node()
-    s, a, b = d0.create_stream(), filled(d0, 8, 1), filled(d0, 8, 2)
-    table = pl.CopyDescriptor.build(d0.allocate(64), [(a, b)])
-    table.launch(s)
-    assert untouched(a, 2)
-    gate, looked = parked(s), []
-    table.launch(s)
-    assert untouched(b, 2)  # nobody knows what a list writes that cannot start yet
-    gate.record()
-    s.launch_callback(lambda: looked.append(untouched(b, 2)))
-    table.launch(s)
-    s.sync(timeout=20)
-    assert looked == [True]

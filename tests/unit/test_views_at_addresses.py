@@ -39,14 +39,6 @@ def test_a_view_keeps_the_bytes(node: Node) -> None:
     assert d0.free_bytes == d0.total_bytes - (4 << 20)
 
 
-def test_a_view_waits_for_queued_writes(node: Node) -> None:
-    d0, _ = node()
-    with d0.create_stream() as stream:
-        a = d0.allocate(8 << 20)
-        a.fill(3, stream=stream)
-        assert bytes(set(pl.raw.view(a.address, a.size))) == b"\3"
-
-
 def test_a_view_over_several_mappings(node: Node) -> None:
     d0, _ = node()
     with (

@@ -1,0 +1,195 @@
+"""Who polls memory that another process writes comes to an end, whatever the writer does meanwhile."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from peerlane.testing.procs import run_python
+
+pytestmark = pytest.mark.timeout(120)
+
+SCHEDULES = ("eager", "lazy", "seeded:5")
+ENDS_WITHIN = 5.0  # five times the rest after which queued operations run
+
+#: Rank 0 queues, then does what is asked; rank 1 polls its window, and says how long that took.
+_RANKS = """
+import threading, time
+import peerlane as pl
+from peerlane.rendezvous import Rendezvous
+with Rendezvous.from_environment() as met, pl.Group(rendezvous=met, window=1 << 22) as group:
+    channel = group.channel(1 - group.rank)
+    group.barrier()
+    if group.rank == 0:
+        stream = group.device.create_stream()
+        source = group.device.allocate(1 << 22)
+        source.fill(7, stream=stream)
+        {submit}
+        {then}
+        met.barrier("seen", timeout=60)
+        stream.sync(timeout=20)
+    else:
+        start, view = time.monotonic(), group.window.view()
+        while not {seen} and time.monotonic() - start < 30:
+            pass
+        print(f"{{time.monotonic() - start:.2f}}")
+        met.barrier("seen", timeout=60)
+    met.barrier("end", timeout=60)
+"""
+
+_SUBMITS = {
+    "a write": "channel.write(source, stream=stream)",
+    "a write behind a callback": "stream.launch_callback(int); channel.write(source, stream=stream)",
+    "a write behind another stream": (
+        "other = group.device.create_stream(); other.wait(stream); channel.write(source, stream=other)"
+    ),
+    "blocks": "channel.write_blocks(source, [[0, 0, 64], [4096, 0, (1 << 22) - 4096]], stream=stream)",
+}
+_THENS = {
+    "sleeps": "time.sleep(6)",
+    "meets": "pass",
+    "waits for a thread": "thread = threading.Thread(target=time.sleep, args=(6,)); thread.start(); thread.join()",
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("submit", "then"),
+    [
+        *(("a write", then) for then in _THENS),
+        *((submit, "meets") for submit in _SUBMITS if submit != "a write"),
+    ],
+)
+def test_a_rank_that_polls_its_window_ends(tmp_path: Path, schedule: str, submit: str, then: str) -> None:
+    program = tmp_path / "ranks.py"
+    seen = "(view[0] == 7 and view[-1] == 7)"
+    program.write_text(_RANKS.format(submit=_SUBMITS[submit], then=_THENS[then], seen=seen))
+    environment = {**os.environ, "PEERLANE_SCHEDULE": schedule}
+    done = run_python(["-m", "peerlane", "launch", "-n", "2", str(program)], timeout=100, env=environment)
+    assert done.returncode == 0, done.stderr
+    took = [float(line.split()[-1]) for line in done.stdout.splitlines() if line.strip()]
+    assert len(took) == 1 and took[0] < ENDS_WITHIN, done.stdout
+
+
+_IMPORTED = """
+import os, time
+import peerlane as pl
+from peerlane.rendezvous import Rendezvous
+with Rendezvous.from_environment() as met:
+    device = pl.devices()[0]
+    pids = [int(each) for each in met.gather("pid", b"%d" % os.getpid())]
+    if met.rank == 0:
+        memory = device.allocate(1 << 21)
+        met.put("memory", bytes(memory.export(allow=pids[1:])))
+        stream = device.create_stream()
+        met.barrier("open", timeout=30)
+        memory.fill(7, stream=stream)
+        met.barrier("seen", timeout=60)
+        stream.sync(timeout=20)
+    else:
+        memory = pl.Buffer.open(met.get("memory"))
+        met.barrier("open", timeout=30)
+        start = time.monotonic()
+        while bytes(memory[:8]) != b"\\7" * 8 and time.monotonic() - start < 30:
+            pass
+        print(f"{time.monotonic() - start:.2f}")
+        met.barrier("seen", timeout=60)
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_process_that_polls_imported_memory_ends(tmp_path: Path, schedule: str) -> None:
+    program = tmp_path / "ranks.py"
+    program.write_text(_IMPORTED)
+    environment = {**os.environ, "PEERLANE_SCHEDULE": schedule}
+    done = run_python(["-m", "peerlane", "launch", "-n", "2", str(program)], timeout=100, env=environment)
+    assert done.returncode == 0, done.stderr
+    (took,) = (float(line.split()[-1]) for line in done.stdout.splitlines() if line.strip())
+    assert took < ENDS_WITHIN
+
+
+_FORKED = """
+import os, sys, time
+import peerlane as pl
+pid = os.fork()  # before any device was used: each is a process of its own
+device = pl.devices()[0]
+with device.create_stream() as stream:
+    memory = device.allocate(64)
+    view = memory.view()
+    memory.fill(7, stream=stream)
+    start = time.monotonic()
+    while view[0] != 7 and time.monotonic() - start < 30:
+        pass
+    took = time.monotonic() - start
+    if pid == 0:
+        sys.exit(took > {most})
+    _, status = os.waitpid(pid, 0)
+    stream.sync(timeout=20)
+    memory.fill(8, stream=stream)  # something is queued while the process forks
+    child = os.fork()
+    if child == 0:
+        time.sleep(1.5)
+        os._exit(3 if memory.is_live else 4)
+    _, second = os.waitpid(child, 0)
+    print(status, os.waitstatus_to_exitcode(second) in (3, 4), took < {most}, view[0])
+"""
+
+
+@pytest.mark.parametrize("schedule", ["lazy", "seeded:5"])
+def test_forked_children_and_their_parents_end(tmp_path: Path, schedule: str) -> None:
+    program = tmp_path / "forks.py"
+    program.write_text(_FORKED.format(most=ENDS_WITHIN))
+    done = run_python([str(program)], timeout=60, env={**os.environ, "PEERLANE_SCHEDULE": schedule})
+    assert (done.returncode, done.stdout) == (0, "0 True True 8\n"), done.stderr
+
+
+#: Switches of the threads that are not the program's, in two seconds that begin well after the last call.
+_IDLE = """
+import os, time
+from pathlib import Path
+import peerlane as pl
+
+def switches():
+    found = 0
+    for each in Path("/proc/self/task").iterdir():
+        if int(each.name) != os.getpid():
+            found += int((each / "status").read_text().partition("nonvoluntary_ctxt_switches")[0].split()[-1])
+    return found
+
+device = pl.devices()[0]
+with device.create_stream() as stream:
+    memory = device.allocate(64)
+    for _ in range(20):
+        memory.fill(7, stream=stream)
+        stream.sync()
+    time.sleep(1.4)
+    before = switches()
+    time.sleep(2)
+    print(switches() - before)
+"""
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_process_with_nothing_queued_is_not_woken(tmp_path: Path, schedule: str) -> None:
+    program = tmp_path / "idle.py"
+    program.write_text(_IDLE)
+    done = run_python([str(program)], timeout=60, env={**os.environ, "PEERLANE_SCHEDULE": schedule})
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) <= 1
+
+
+def test_a_process_ends_while_others_rest(tmp_path: Path) -> None:
+    program = tmp_path / "exit.py"
+    program.write_text(
+        "import time\nimport peerlane as pl\n"
+        "device = pl.devices()[0]\nstream = device.create_stream()\n"
+        "memory = [device.allocate(1 << 20) for _ in range(64)]\n"
+        "for each in memory:\n    each.fill(7, stream=stream)\n"
+        "time.sleep(0.995)\nprint('over')\n"
+    )
+    for schedule in ("lazy", "seeded:5"):
+        for _ in range(5):
+            done = run_python([str(program)], timeout=30, env={**os.environ, "PEERLANE_SCHEDULE": schedule})
+            assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
