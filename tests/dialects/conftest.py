@@ -24,6 +24,7 @@ def enter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Enter]:
 
     for variable in [name for name in os.environ if name.startswith("PEERLANE_NODE")]:
         monkeypatch.delenv(variable)
+    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(_system, "_started", _system._Started())
 
     def enter(spec: str) -> ModuleType:

@@ -65,7 +65,7 @@ class Thing:
     @property
     def title(self) -> str:
         """Its name and number, with its device if it needs one."""
-        device = f" of device {self.context.device.ordinal}" if self.needs_device else ""
+        device = f" of device {self.context.number}" if self.needs_device else ""
         return f"{self.name} {self.handle:#x}{device}"
 
     @property
@@ -88,6 +88,8 @@ class Context(Thing):
     Attributes
     ----------
     device : Device
+    number : int
+        What the program calls the device.
     is_primary : bool
         Made by selecting the device, and shared by all threads that do; it ends with the last reference.
     references : int
@@ -98,13 +100,14 @@ class Context(Thing):
         What the dialect made for it; None before it is needed.
     """
 
-    __slots__ = ("default_stream", "device", "is_primary", "node", "references")
+    __slots__ = ("default_stream", "device", "is_primary", "node", "number", "references")
 
     name = "context"
 
-    def __init__(self, device: Device, *, is_primary: bool = True) -> None:
+    def __init__(self, device: Device, *, is_primary: bool = True, number: int | None = None) -> None:
         super().__init__(self)
         self.device = device
+        self.number = device.ordinal if number is None else number
         self.is_primary = is_primary
         self.node: Any = device.backend  # asked directly: device.is_closed costs as much as a small copy
         self.references = 0
@@ -215,10 +218,14 @@ class Machine:
             )
         return present[ordinal]
 
+    def number_of(self, device: Device) -> int:
+        """Return what the program calls a device."""
+        return device.ordinal
+
     def _used(self, ordinal: int) -> Device:
         """Return a device of which this process will have a context: no forked child has it."""
         device = self.device(ordinal)
-        device.backend.number(ordinal)
+        device.backend.number(device.ordinal)
         return device
 
     def select(self, ordinal: int, *, share: bool = False) -> Context:
@@ -227,7 +234,8 @@ class Machine:
         """
         device = self._used(ordinal)
         with self.lock:
-            context = self._primary.setdefault(ordinal, Context(device))
+            made = Context(device, number=self.number_of(device))
+            context = self._primary.setdefault(device.ordinal, made)
             if not (share and context.references):
                 context.references += 1
             self.here.context = context
@@ -235,7 +243,8 @@ class Machine:
 
     def create_context(self, ordinal: int) -> Context:
         """Make a context of its own on a device, and make it current in this thread."""
-        context = Context(self._used(ordinal), is_primary=False)
+        device = self._used(ordinal)
+        context = Context(device, is_primary=False, number=self.number_of(device))
         self.keep(context)
         self.here.context = context
         return context
@@ -248,9 +257,9 @@ class Machine:
         Error
             The first failure of its things; the context has ended all the same.
         """
-        self.device(ordinal)
+        device = self.device(ordinal)
         with self.lock:
-            context = self._primary.get(ordinal)
+            context = self._primary.get(device.ordinal)
             if context is None:
                 return False
             context.references = 0 if all_references else context.references - 1
@@ -355,7 +364,7 @@ class Machine:
         name, device, made_at, by, place = found
         at = sites.at(place)
         made = f"made at {made_at} and " if made_at else ""
-        of = f" of device {device.ordinal}" if device is not None else ""
+        of = f" of device {self.number_of(device)}" if device is not None else ""
         return f"{with_article(name)}{of}, {made}ended by {by}{f' at {at}' if at else ''}"
 
     def was_given(self, handle: int) -> bool:

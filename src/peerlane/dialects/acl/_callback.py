@@ -42,7 +42,7 @@ def subscribe_report(thread_id: Word, stream: Address) -> None:
             raise Refusal(
                 Code.RT_PARAM_INVALID,
                 f"thread {thread_id} serves device {report.devices.pop()}, and stream {found.handle:#x} belongs to "
-                f"device {found.context.device.ordinal}",
+                f"device {found.context.number}",
                 "take one thread for each device",
             )
         found.subscription = report.subscribe(found.neutral, found.handle, str(found))

@@ -35,8 +35,8 @@ def destroy_context(context: Address) -> None:
     if found.is_primary:
         raise Refusal(
             Code.RT_CONTEXT_NULL,
-            f"{context:#x} is the context of device {found.device.ordinal} that acl.rt.set_device made",
-            f"acl.rt.reset_device({found.device.ordinal}) ends it, called as often as the device was set",
+            f"{context:#x} is the context of device {found.number} that acl.rt.set_device made",
+            f"acl.rt.reset_device({found.number}) ends it, called as often as the device was set",
         )
     if not machine.end_context(found, "acl.rt.destroy_context"):
         raise Refusal(

@@ -205,9 +205,9 @@ def refuse_far(dst: int, src: int, kind: int, *, waits: bool) -> None:
                 continue
             raise Refusal(
                 Code.RT_DRV_INTERNAL_ERROR,
-                f"{pointer:#x} is memory of device {home.ordinal} that was imported with another device set, and "
-                f"{cause}",
-                f"{remedy}, or import it with acl.rt.set_device({home.ordinal}) called before",
+                f"{pointer:#x} is memory of device {machine.number_of(home)} that was imported with another device "
+                f"set, and {cause}",
+                f"{remedy}, or import it with acl.rt.set_device({machine.number_of(home)}) called before",
             )
 
 
@@ -240,7 +240,8 @@ def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:
     ends = {"dst": raw.locate(dst), "src": raw.locate(src)}
     if any(end.kind is not Kind.DEVICE for end in ends.values()):
         raise error
-    a, b = ends["dst"].ordinal, ends["src"].ordinal
+    present = machine.devices()
+    a, b = present[ends["dst"].ordinal], present[ends["src"].ordinal]
     private = [
         f"{name} ({memory.record_of(end.allocation) or hex(end.base)})"
         for name, end in ends.items()

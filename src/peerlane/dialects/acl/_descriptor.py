@@ -91,7 +91,8 @@ def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
     if own != device.ordinal:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"the descriptor is memory of device {own}, and the stream belongs to device {device.ordinal}",
+            f"the descriptor is memory of device {machine.number_at(own)}, and the stream belongs to device "
+            f"{found.context.number}",
             "keep a descriptor on the device that uses it",
         )
     raw.launch_descriptor(desc, _SIZE, stream=found.neutral, direct=True, device=device)

@@ -54,18 +54,21 @@ def get_device() -> int:
     Refuses: 107002
     Basis: S
     """
-    return machine.context().device.ordinal
+    return machine.context().number
 
 
 @acl.call("acl.rt.get_device_count", out=1)
 def get_device_count() -> int:
-    """Return how many devices the node has (spec acl 2.2).
+    """Return how many devices the program sees (spec acl 2.2): those of ASCEND_RT_VISIBLE_DEVICES, or all.
 
     Gives: count
-    Refuses: 507033
-    Basis: S
+    Refuses: 507033; 207004 none is visible
+    Basis: S, D
     """
-    return len(machine.devices())
+    shown = machine.visible()
+    if not shown:
+        raise Refusal(Code.RT_NO_DEVICE, machine.told_visible(), "correct the variable, or unset it")
+    return len(shown)
 
 
 @acl.call("acl.rt.get_run_mode", out=1)
@@ -101,9 +104,9 @@ def device_enable_peer_access(peer_device_id: Int32, flags: UInt32) -> None:
     """
     if flags:
         raise Refusal(Code.FEATURE_UNSUPPORTED, f"flags is {flags}; it is reserved", "pass 0")
-    device = machine.context().device
-    _refuse_self(device.ordinal, peer_device_id)
-    add_reference(device, machine.device(peer_device_id))
+    context = machine.context()
+    _refuse_self(context.number, peer_device_id)
+    add_reference(context.device, machine.device(peer_device_id))
 
 
 @acl.call("acl.rt.device_disable_peer_access")
@@ -113,13 +116,13 @@ def device_disable_peer_access(peer_device_id: Int32) -> None:
     Refuses: 107002; 100000 itself; 107001; 507899 not enabled
     Basis: S, X
     """
-    device = machine.context().device
-    _refuse_self(device.ordinal, peer_device_id)
+    context = machine.context()
+    _refuse_self(context.number, peer_device_id)
     peer = machine.device(peer_device_id)
-    if not drop_reference(device, peer):
+    if not drop_reference(context.device, peer):
         raise Refusal(
             Code.RT_DRV_INTERNAL_ERROR,
-            f"peer access from device {device.ordinal} to device {peer_device_id} is not enabled by this process",
+            f"peer access from device {context.number} to device {peer_device_id} is not enabled by this process",
             "disable it once for each acl.rt.device_enable_peer_access, with the same device set",
         )
 
@@ -132,17 +135,17 @@ def device_peer_access_status(device_id: Int32, peer_device_id: Int32) -> int:
     Refuses: 107000 no such device
     Basis: S, D
     """
-    count = len(machine.devices())
+    count = len(machine.visible())
     if not (0 <= device_id < count and 0 <= peer_device_id < count):
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"there is no device {device_id if not 0 <= device_id < count else peer_device_id}; this node has "
-            f"{count}, numbered 0 to {count - 1}",
+            f"there is no device {device_id if not 0 <= device_id < count else peer_device_id}; the valid ones are "
+            f"numbered 0 to {count - 1}",
             "pass two of them",
         )
     if device_id == peer_device_id:
         return 0
-    return int(not _not_enabled(device_id, peer_device_id))
+    return int(not _not_enabled(machine.device(device_id), machine.device(peer_device_id)))
 
 
 def _no_reference(device_id: int) -> Refusal:
@@ -157,9 +160,10 @@ def _no_reference(device_id: int) -> Refusal:
 def refuse_unreachable(device: Device, peer: Device) -> None:
     """Refuse two devices that no route joins: 207000."""
     if device is not peer and not device.can_access(peer):
+        own, other = machine.number_of(device), machine.number_of(peer)
         raise Refusal(
             Code.RT_FEATURE_NOT_SUPPORT,
-            f"device {device.ordinal} cannot reach device {peer.ordinal}: {device.why_not(peer)}",
+            f"device {own} cannot reach device {other}: {device.why_not(peer)}",
             "copy through host memory, or choose devices for which acl.rt.device_can_access_peer gives 1 "
             "(`peerlane topo` shows them)",
         )
@@ -172,7 +176,7 @@ def add_reference(device: Device, peer: Device) -> None:
     with machine.lock:
         references = machine.peer_references
         if forth not in references:
-            _refuse_too_many(device, peer.ordinal)
+            _refuse_too_many(device, peer)
             device.backend.announce_peer(*forth, True)
         if forth not in references and back in references:
             # The own routes are the quicker ones; what another process enabled is looked up for each copy.
@@ -203,54 +207,63 @@ def drop_reference(device: Device, peer: Device) -> bool:
     return True
 
 
-def _not_enabled(a: int, b: int) -> list[tuple[int, int]]:
+def _not_enabled(a: Device, b: Device) -> list[tuple[Device, Device]]:
     """Return which of the two directions no process of the node has enabled."""
-    is_announced = machine.device(a).backend.is_announced
-    return [direction for direction in ((a, b), (b, a)) if not is_announced(*direction)]
+    return [
+        (own, peer)
+        for own, peer in ((a, b), (b, a))
+        if not own.backend.is_announced(own.ordinal, peer.ordinal)
+    ]
 
 
-def without_access(error: AccessDenied, a: int, b: int, private: Sequence[str]) -> Refusal | AccessDenied:
-    """Return what a refused copy between devices ``a`` and ``b`` says: which enable is missing, where.
+def without_access(
+    error: AccessDenied, a: Device, b: Device, private: Sequence[str]
+) -> Refusal | AccessDenied:
+    """Return what a refused copy between two devices says: which enable is missing, where.
 
     ``private`` names the ends that were allocated without a P2P policy.
     """
     if error.fault is not Fault.PEER_NOT_ENABLED:
         return error
-    apart = machine.device(a).why_not(machine.device(b)) or machine.device(b).why_not(machine.device(a))
+    both = f"devices {machine.number_of(a)} and {machine.number_of(b)}"
+    apart = a.why_not(b) or b.why_not(a)
     if apart:
         return Refusal(
             Code.RT_DRV_INTERNAL_ERROR,
-            f"devices {a} and {b} have no peer access and cannot get it: {apart}",
+            f"{both} have no peer access and cannot get it: {apart}",
             "copy to host memory, and from there to the other device",
         )
     missing = [
-        f"acl.rt.device_enable_peer_access({peer}, 0) while device {device} is set"
-        for device, peer in _not_enabled(a, b)
+        f"acl.rt.device_enable_peer_access({machine.number_of(peer)}, 0) while device {machine.number_of(own)} is set"
+        for own, peer in _not_enabled(a, b)
     ]
     if not missing and private:
         return Refusal(
             Code.RT_DRV_INTERNAL_ERROR,
-            f"{machine.device(a).info.name} copies between devices only memory that was allocated with a P2P "
-            f"policy, and this was not: {' and '.join(private)}",
+            f"{a.info.name} copies between devices only memory that was allocated with a P2P policy, and this was "
+            f"not: {' and '.join(private)}",
             "allocate both ends with acl.rt.malloc(size, policy) and policy 3, 4, 5 or 7",
         )
     if not missing:
         return error
     return Refusal(
         Code.RT_DRV_INTERNAL_ERROR,
-        f"devices {a} and {b} have no effective peer access, which needs both directions; missing: "
+        f"{both} have no effective peer access, which needs both directions; missing: "
         + " and ".join(missing),
         "call what is missing, then copy; or copy through host memory",
     )
 
 
-def _refuse_too_many(device: Device, peer_device_id: int) -> None:
-    enabled = sorted(peer for own, peer in machine.peer_references if own == device.ordinal)
+def _refuse_too_many(device: Device, peer: Device) -> None:
+    enabled = sorted(
+        machine.number_at(other) for own, other in machine.peer_references if own == device.ordinal
+    )
     if len(enabled) >= device.info.max_peers:
         raise Refusal(
             Code.RT_RESOURCE_ALLOC_FAIL,
-            f"device {device.ordinal} has peer access to devices {', '.join(map(str, enabled))}, and "
-            f"{device.info.max_peers} are the most for {device.info.name}; device {peer_device_id} would be one more",
+            f"device {machine.number_of(device)} has peer access to devices {', '.join(map(str, enabled))}, and "
+            f"{device.info.max_peers} are the most for {device.info.name}; device {machine.number_of(peer)} would be "
+            "one more",
             "call acl.rt.device_disable_peer_access(peer) for one of them first, as often as it was enabled",
         )
 

@@ -143,7 +143,7 @@ def _give(event: AclEvent) -> int:
         if not _available(event.context):
             raise Refusal(
                 Code.RT_NO_EVENT_RESOURCE,
-                f"device {event.context.device.ordinal} has {MOST_EVENTS:,} events, the most there may be",
+                f"device {event.context.number} has {MOST_EVENTS:,} events, the most there may be",
                 "destroy events that are not needed any more",
             )
         return machine.give(event)

@@ -149,7 +149,7 @@ def _tell(fn: Callable[[int], Any], stream: AclStream, error: Error) -> None:
         task=error.operation or 0,
         stream=stream.neutral.id,
         thread=threading.get_native_id(),
-        device=stream.context.device.ordinal,
+        device=stream.context.number,
     )
     try:
         fn(number)

@@ -220,7 +220,7 @@ def _keep(key: str, buffer: Buffer, device: Device, *, peer: bool) -> int:
         if known is not None:  # another thread was quicker
             buffer.close()
             return known
-        home = machine.device(raw.locate(buffer.address).ordinal)
+        home = machine.devices()[raw.locate(buffer.address).ordinal]
         direction = (device, home) if peer and home is not device else None
         if direction is not None:
             add_reference(*direction)

@@ -96,7 +96,7 @@ def malloc_host_with_cfg(size: Word, cfg: Dict) -> int:
     """
     attributes = read_attributes("acl.rt.malloc_host_with_cfg", cfg)
     _refuse_size(size)
-    refuse_attributes(attributes, machine.context().device.ordinal)
+    refuse_attributes(attributes, machine.context().number)
     return _allocate_host(size)
 
 
@@ -182,7 +182,7 @@ def allocate(size: int, policy: int) -> int:
             "pass a size that was not negative",
         )
     context = machine.context()
-    _refuse_enormous(size, f"device {context.device.ordinal}", context.device.total_bytes)
+    _refuse_enormous(size, f"device {context.number}", context.device.total_bytes)
     address = machine.allocate(context, size, peer=policy in _P2P_POLICIES)
     if address is None:
         raise machine.reset_meanwhile(context)
@@ -198,7 +198,7 @@ def allocate_configured(size: int, policy: int, cfg: dict[Any, Any], call: str) 
     """Allocate device memory for a call with ``cfg``; refuses as ``acl.rt.malloc_with_cfg``."""
     attributes = read_attributes(call, cfg)
     _refuse_size(size)
-    refuse_attributes(attributes, machine.context().device.ordinal)
+    refuse_attributes(attributes, machine.context().number)
     return allocate(size, policy & ~_MEMORY_TYPES)
 
 

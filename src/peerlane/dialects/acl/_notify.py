@@ -116,8 +116,8 @@ def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt3
     if found.neutral.device is not context.device:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"the notify was created on device {found.neutral.device.ordinal} by another process, and imported for "
-            f"device {context.device.ordinal}",
+            f"the notify was created on device {machine.number_of(found.neutral.device)} by another process, and "
+            f"imported for device {context.number}",
             "set the device where it was created, import it there and wait there; it is recorded on any",
         )
     waiting.neutral.wait(found.neutral, timeout=timeout or None)
@@ -235,7 +235,7 @@ def _refuse_one_more(context: Context) -> None:
     if machine.count(context.device, AclNotify) >= info.max_notifies:
         raise Refusal(
             Code.RT_NO_NOTIFY_RESOURCE,
-            f"device {info.ordinal} has {info.max_notifies:,} notifies of this process, the most for {info.name}",
+            f"device {context.number} has {info.max_notifies:,} notifies of this process, the most for {info.name}",
             "destroy notifies that are not needed any more",
         )
 

@@ -80,7 +80,8 @@ def _refuse_elsewhere(name: str, address: int, count: int, device: Device) -> No
     if place.kind is not Kind.DEVICE or place.ordinal != device.ordinal:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"{name} is {machine.describe(address)}, not memory of device {device.ordinal}, whose stream it is",
+            f"{name} is {machine.describe(address)}, not memory of device {machine.number_of(device)}, which has the "
+            "stream",
             "copy it there first, with acl.rt.memcpy_async",
         )
     if count > place.base + place.size - address and machine.reservations.around(address) is None:

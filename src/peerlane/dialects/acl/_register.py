@@ -105,7 +105,7 @@ def pointer_get_attributes(ptr: Address) -> dict[str, Any]:
     present = machine.devices()
     place = raw.locate(ptr)
     if place.kind is Kind.DEVICE:
-        return _attributes(_DEVICE, place.ordinal, present[place.ordinal].granularity)
+        return _attributes(_DEVICE, machine.number_at(place.ordinal), present[place.ordinal].granularity)
     is_known = place.kind is Kind.PINNED or machine.registrations.around(ptr) is not None
     return _attributes(_HOST if is_known else _UNREGISTERED, 0, _PAGE)
 

@@ -103,7 +103,7 @@ def mem_import_from_shareable_handle(shareable_handle: Word, device_id: Int32) -
         if known is not None:
             opened.close()
             return known
-        found = AclPhysical(opened, device_id, granularity=device.info.granularity, import_key=key)
+        found = AclPhysical(opened, device.ordinal, granularity=device.info.granularity, import_key=key)
         number = machine.give(found)
         machine.shared.imports[key] = found
     return number

@@ -44,7 +44,7 @@ def refuse_older_chip(device: Device, what: str) -> None:
     if device.info.name.startswith(_OLDER_CHIPS):
         raise Refusal(
             Code.RT_FEATURE_NOT_SUPPORT,
-            f"{device.info.name} (device {device.ordinal}) is not a chip that {what}",
+            f"{device.info.name} (device {machine.number_of(device)}) is not a chip that {what}",
             "use events and notifies, or devices of another profile",
         )
 
@@ -167,23 +167,66 @@ def _uuid(content: bytes) -> dict[str, list[int]]:
     return {"bytes": list(content)}
 
 
-def _declare(name: str, parameter: str) -> None:
-    def body(device_id: Int32) -> int:
-        return machine.device(device_id).ordinal
+@acl.call("acl.rt.get_logic_dev_id_by_user_dev_id", out=1)
+def get_logic_dev_id_by_user_dev_id(device_id: Int32) -> int:
+    """Return the node's number of a device by the program's: they differ by ASCEND_RT_VISIBLE_DEVICES (spec acl 2.2).
 
-    body.__doc__ = f"""Return the same number: a node numbers its devices in one way (spec acl 2.2; {parameter}).
+    Gives: device
+    Refuses: 107001
+    Basis: S
+    """
+    return machine.device(device_id).ordinal
+
+
+@acl.call("acl.rt.get_user_dev_id_by_logic_dev_id", out=1)
+def get_user_dev_id_by_logic_dev_id(device_id: Int32) -> int:
+    """Return the program's number of a device by the node's (spec acl 2.2).
+
+    Gives: device
+    Refuses: 107001 also for a device that is not visible
+    Basis: S
+    """
+    number = machine.number_of(_of_the_node(device_id))
+    if number < 0:
+        raise Refusal(
+            Code.RT_INVALID_DEVICEID,
+            f"device {device_id} of the node is not visible; {machine.told_visible()}",
+            "ask for a visible one, or correct the variable",
+        )
+    return number
+
+
+@acl.call("acl.rt.get_logic_dev_id_by_phy_dev_id", out=1)
+def get_logic_dev_id_by_phy_dev_id(device_id: Int32) -> int:
+    """Return the same number: a node numbers its devices in one way (spec acl 2.2).
 
     Gives: device
     Refuses: 107001
     Basis: S; C for 107001
     """
-    acl.call(f"acl.rt.{name}", out=1)(body)
+    return _of_the_node(device_id).ordinal
 
 
-_declare("get_logic_dev_id_by_user_dev_id", "from the user's")
-_declare("get_user_dev_id_by_logic_dev_id", "from the logical one")
-_declare("get_logic_dev_id_by_phy_dev_id", "from the physical one")
-_declare("get_phy_dev_id_by_logic_dev_id", "from the logical one")
+@acl.call("acl.rt.get_phy_dev_id_by_logic_dev_id", out=1)
+def get_phy_dev_id_by_logic_dev_id(device_id: Int32) -> int:
+    """Return the same number: a node numbers its devices in one way (spec acl 2.2).
+
+    Gives: device
+    Refuses: 107001
+    Basis: S; C for 107001
+    """
+    return _of_the_node(device_id).ordinal
+
+
+def _of_the_node(ordinal: int) -> Device:
+    present = machine.devices()
+    if not 0 <= ordinal < len(present):
+        raise Refusal(
+            Code.RT_INVALID_DEVICEID,
+            f"there is no device {ordinal}; this node has {len(present)}, numbered 0 to {len(present) - 1}",
+            "pass a number of the node's: `peerlane topo` shows them",
+        )
+    return present[ordinal]
 
 
 @acl.call("acl.rt.get_mem_uce_info", out=1, blank=lambda *_: ([],))

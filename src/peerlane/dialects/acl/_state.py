@@ -19,7 +19,8 @@ from peerlane.dialects._message import Message
 from peerlane.dialects._registrations import Registration, Registrations
 from peerlane.dialects._reservations import Reservations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
-from peerlane.errors import Error, Fault
+from peerlane.dialects.acl._visible import VARIABLE, visible
+from peerlane.errors import Error, Fault, InvalidValue
 from peerlane.node.sizes import UNITS, format_size
 
 _LIKE_AN_ADDRESS = 1 << 32
@@ -124,6 +125,46 @@ class AclMachine(Machine):
         self.reservations = Reservations()
         self.shared = Shared()
         self._process: Context | None = None
+        self._visible: tuple[Device, ...] | None = None
+
+    def visible(self) -> tuple[Device, ...]:
+        """Return the devices that the program sees: its numbers are their places here.
+
+        Everything else goes by the numbers that the node gives its devices.
+        """
+        devices = self.devices()
+        if self._visible is None:
+            self._visible = visible(devices)
+        return self._visible
+
+    def device(self, ordinal: int) -> Device:
+        """Return a device by the program's number; ``INVALID_DEVICE`` with the valid ones."""
+        shown = self.visible()
+        if 0 <= ordinal < len(shown):
+            return shown[ordinal]
+        if len(shown) == len(self.devices()):
+            return super().device(ordinal)
+        raise InvalidValue(f"there is no device {ordinal}; {self.told_visible()}", fault=Fault.INVALID_DEVICE)
+
+    def told_visible(self) -> str:
+        """Say how many devices the program sees, and why not more."""
+        shown, everyone = len(self.visible()), len(self.devices())
+        value = os.environ.get(VARIABLE)
+        if shown:
+            return f"{VARIABLE}={value!r} shows {shown} of the node's {everyone}, numbered 0 to {shown - 1}"
+        return (
+            f"{VARIABLE}={value!r} shows none of the node's {everyone}: it must list numbers below {everyone} in "
+            "ascending order, each once, with nothing but commas between them"
+        )
+
+    def number_of(self, device: Device) -> int:
+        """Return the program's number of a device, -1 for one that it does not see."""
+        shown = self.visible()
+        return shown.index(device) if device in shown else -1
+
+    def number_at(self, ordinal: int) -> int:
+        """Return the program's number of the device with a number of the node."""
+        return self.number_of(self.devices()[ordinal])
 
     def enter(self, context: Context, buffer: Buffer, *, peer: bool) -> int | None:
         """Give out a buffer by its address, which is no freed one any more."""
@@ -189,7 +230,7 @@ class AclMachine(Machine):
         own = thing.context
         if own.device is context.device:
             # A device's own context has no number before a program asks for it.
-            call = f"set_context({own.handle:#x})" if own.handle else f"set_device({own.device.ordinal})"
+            call = f"set_context({own.handle:#x})" if own.handle else f"set_device({own.number})"
             remedy = f"call acl.rt.{call} first, which makes its context current in this thread"
         if own is not context:
             made = f", made at {thing.made_at}," if thing.made_at else ""
@@ -236,14 +277,14 @@ class AclMachine(Machine):
             Code.RT_CONTEXT_NULL,
             "this thread has no current context: none was set in it, it was destroyed, the last reference to its "
             "device was reset, or the process has entered another node",
-            f"call acl.rt.set_device(id) in this thread first, id 0 to {len(self.devices()) - 1}, or "
+            f"call acl.rt.set_device(id) in this thread first, id 0 to {len(self.visible()) - 1}, or "
             "acl.rt.set_context",
         )
 
 
 def _named(context: Context) -> str:
     number = f"context {context.handle:#x} of " if not context.is_primary else ""
-    return f"{number}device {context.device.ordinal}"
+    return f"{number}device {context.number}"
 
 
 def _report(failure: Failure) -> None:

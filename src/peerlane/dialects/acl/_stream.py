@@ -229,7 +229,7 @@ def _create(priority: int = 0) -> int:
         if not _available(context):
             raise Refusal(
                 Code.RT_NO_STREAM_RESOURCE,
-                f"device {info.ordinal} has {info.max_streams:,} streams of this process, the most for {info.name}",
+                f"device {context.number} has {info.max_streams:,} streams of this process, the most for {info.name}",
                 "destroy streams that are not needed any more",
             )
         made = AclStream(context)
@@ -307,7 +307,7 @@ def _taken(handle: int, call: str) -> AclStream:
     if found.is_default:
         raise Refusal(
             Code.RT_PARAM_INVALID,
-            f"stream {handle:#x} is the default stream of device {found.context.device.ordinal}",
+            f"stream {handle:#x} is the default stream of device {found.context.number}",
             "leave it: it ends with its context",
         )
     return machine.remove(handle, AclStream, call)

@@ -259,11 +259,11 @@ def _default_device(path: str, config: dict[str, Any]) -> int | None:
     section = config["defaultDevice"]
     given = section.get("default_device") if isinstance(section, dict) else section
     number = str(given)
-    if number.isdecimal() and number.isascii() and int(number[:10]) < len(machine.devices()):
+    if number.isdecimal() and number.isascii() and int(number[:10]) < len(machine.visible()):
         return int(number)
     raise Refusal(
         Code.FILE_ATTR_INVALID,
         f"defaultDevice.default_device in {path!r} is {given!r}; this node has devices 0 to "
-        f"{len(machine.devices()) - 1}",
+        f"{len(machine.visible()) - 1}",
         'write it as {"defaultDevice": {"default_device": "0"}}',
     )

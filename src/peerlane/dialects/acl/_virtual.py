@@ -119,7 +119,8 @@ def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
     if size > found.device.total_bytes:
         raise Refusal(
             Code.RT_MEMORY_ALLOCATION,
-            f"device {found.device.ordinal} cannot allocate {size:,} bytes: it has {found.device.total_bytes:,}",
+            f"device {machine.number_of(found.device)} cannot allocate {size:,} bytes: it has "
+            f"{found.device.total_bytes:,}",
             "pass a smaller size; a negative one wraps round to a large one",
         )
     made = Physical(found.device, size, peer=found.for_peers)
@@ -380,7 +381,10 @@ def _refuse_mixture(reservation: Reservation, physical: AclPhysical) -> None:
     if other is None:
         return
     if other.ordinal != physical.ordinal:
-        kinds = f"memory of device {other.ordinal}", f"of device {physical.ordinal}"
+        kinds = (
+            f"memory of device {machine.number_at(other.ordinal)}",
+            f"of device {machine.number_at(physical.ordinal)}",
+        )
     elif (other.import_key is None) != (physical.import_key is None):
         kinds = "own memory", "imported"
         kinds = kinds if other.import_key is None else kinds[::-1]

@@ -206,7 +206,7 @@ def HcclCommInitAll(ndev: UInt32, devices: Int32s) -> list[int]:
     """
     wanted = given("devices", devices, ndev)[:ndev]
     refuse_rank(0, ndev)
-    present = len(machine.devices())
+    present = len(machine.visible())
     wrong = next((each for each in wanted if not 0 <= each < present), None)
     if wrong is not None or len(set(wanted)) < len(wanted):
         what = f"there is no device {wrong}" if wrong is not None else f"a device is listed twice: {wanted}"

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 
 from peerlane import Device
+from peerlane.dialects._visible import places
 
 _RUNTIME = "ROCR_VISIBLE_DEVICES"  # applied before the others
 _HIP = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")  # the first that is not empty counts
@@ -43,10 +44,7 @@ def _listed(
 ) -> tuple[Device, ...]:
     """Return the devices of a list; one that is named a second time changes nothing, or ends it."""
     found: dict[Device, None] = {}
-    for entry in text.split(","):
-        place = place_of(entry, devices)
-        if place is None or not 0 <= place < len(devices):
-            break
+    for place in places(text, len(devices), lambda entry: place_of(entry, devices)):
         if ends_at_second and devices[place] in found:
             break
         found[devices[place]] = None

@@ -1,0 +1,38 @@
+"""Which devices of the node a process sees: ``ASCEND_RT_VISIBLE_DEVICES``, as the vendor's runtime reads it.
+
+The sources are the vendor's documentation of the variable, and the unit tests of hicann/runtime.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from itertools import islice, pairwise
+
+from peerlane import Device
+from peerlane.dialects._visible import places
+
+VARIABLE = "ASCEND_RT_VISIBLE_DEVICES"
+_NUMBERS = re.compile(r"[0-9]*(?:,[0-9]+)*")  # a space, or any other character, ends the list
+_LONGEST = 9
+
+
+def visible(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Return the devices that are shown, numbered anew from 0; all of them without the variable.
+
+    A list that names a device twice, or is not in ascending order, shows none.
+    """
+    text = os.environ.get(VARIABLE)
+    if text is None:
+        return tuple(devices)
+    numbers = _NUMBERS.match(text)
+    assert numbers is not None  # it matches the empty text
+    found = list(islice(places(numbers[0], len(devices), _number), len(devices)))
+    if any(after <= before for before, after in pairwise(found)):
+        return ()
+    return tuple(devices[place] for place in found)
+
+
+def _number(entry: str) -> int | None:
+    return int(entry) if entry and len(entry.lstrip("0")) <= _LONGEST else None
