@@ -16,7 +16,7 @@ from peerlane.dialects._call import Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects._message import Message
 from peerlane.dialects._registrations import Registration, Registrations
-from peerlane.dialects.hip._convention import Calls, hipError_t, refusal, remedy_of
+from peerlane.dialects.hip._convention import Calls, answers, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._visible import visible
 from peerlane.errors import Error
@@ -216,7 +216,7 @@ class HipMachine(Machine):
 
 def _layout(message: Message) -> str:
     return (
-        f"{message.call} returned {hipError_t(message.code).name} ({message.code}).\n"
+        f"{message.call} returned {answers(message.call)(message.code).name} ({message.code}).\n"
         f"    Called with: {message.given}\n"
         f"    Cause: {message.cause}.\n"
         f"    Remedy: {message.remedy}."
