@@ -30,7 +30,25 @@ hipError_t = enumeration("hipError_t")
 SUCCESS = hipError_t["hipSuccess"]
 NOT_READY = hipError_t["hipErrorNotReady"]
 NOT_SUPPORTED = hipError_t["hipErrorNotSupported"]
+DEINITIALIZED = hipError_t["hipErrorDeinitialized"]
 hiprtcResult = enumeration("hiprtcResult")
+
+
+#: What programs call in destructors and exit handlers, and what has become true by itself once this process has left its
+#: node: the vendor's library outlives the interpreter, so they succeed there.
+_DONE_AT_THE_END = frozenset(
+    (
+        *("hipFree", "hipFreeAsync", "hipFreeHost", "hipHostFree", "hipHostUnregister"),
+        *("hipIpcCloseMemHandle", "hipMemPoolDestroy", "hipMemPoolTrimTo"),
+        *("hipMemAddressFree", "hipMemRelease", "hipMemUnmap"),
+        *("hipStreamDestroy", "hipStreamQuery", "hipStreamSynchronize"),
+        *("hipEventDestroy", "hipEventQuery", "hipEventSynchronize"),
+        *("hipCtxDestroy", "hipCtxPopCurrent", "hipCtxPushCurrent", "hipCtxSetCurrent"),
+        *("hipCtxDisablePeerAccess", "hipDeviceDisablePeerAccess", "hipDevicePrimaryCtxRelease"),
+        *("hipDevicePrimaryCtxReset", "hipDeviceReset", "hipDeviceSynchronize"),
+        *("hipGetDevice", "hipInit", "hipSetDevice"),
+    )
+)
 
 
 class LastError(threading.local):
@@ -131,6 +149,7 @@ class Calls:
         self._table: dict[str, Declared] = {}
         self._others: dict[str, list[_arguments.Shape]] = {}
         self._told: set[str] = set()
+        self._ended: list[bool] = []
         self.last = LastError()
 
     @property
@@ -151,6 +170,10 @@ class Calls:
     def others(self, name: str) -> tuple[_arguments.Shape, ...]:
         """Return the shapes of a call besides that of the vendor's table."""
         return tuple(self._others.get(name, ()))
+
+    def end(self) -> None:
+        """Need devices no more: the process has left its node for good."""
+        self._ended.append(True)
 
     def forget(self) -> None:
         """Be as in a new process."""
@@ -230,8 +253,12 @@ class Calls:
         machine, fills = self._machine, shape.is_filled_in_older
         success = answers(name)(0)
         done = (success,)
+        ended = self._ended if needs_device else ()
+        at_end = (success, *shape.blank()) if name.removesuffix("_spt") in _DONE_AT_THE_END else None
 
         def wrapper(*args: Any, **given: Any) -> Any:
+            if ended:  # before anything that the interpreter may have taken apart by now
+                return at_end or (DEINITIALIZED, *shape.meant(args, given).blank())
             target = None
             if given or len(args) != count:
                 meant = shape.meant(args, given) if fills else shape
@@ -322,7 +349,7 @@ class Calls:
             code, cause, remedy = answers(name)(error.code), str(error), error.remedy
         else:
             if error.fault is Fault.PROCESS_ENDING:  # nobody is left to be told
-                return hipError_t["hipErrorDeinitialized"]
+                return DEINITIALIZED
             code, (cause, remedy) = hipError_t[code_of(error)], self._explain(error)
         last = self.last
         if not keeps_last:

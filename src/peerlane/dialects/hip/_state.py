@@ -19,6 +19,7 @@ from peerlane.dialects._registrations import Registration, Registrations
 from peerlane.dialects.hip._convention import Calls, answers, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._visible import visible
+from peerlane.device import at_end
 from peerlane.errors import Error
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
@@ -267,3 +268,4 @@ def begin_anew() -> None:
 machine = HipMachine()
 messages = Messages()
 calls = Calls(explain=_explain, report=_report, machine=machine)
+at_end.append(calls.end)
