@@ -115,7 +115,9 @@ def test_the_compiler_refuses(hip: ModuleType) -> None:
     assert hip.hipGetLastError()[0].name == "hipErrorInvalidValue"  # of hipFree
 
 
-@pytest.mark.parametrize("name", sorted(set(_facts.facts()["functions"]) & set(_facts.facts()["hiprtc only"])))
+@pytest.mark.parametrize(
+    "name", sorted(set(_facts.facts()["functions"]) & set(_facts.facts()["hiprtc only"]))
+)
 def test_every_call_of_the_compiler_answers_a_result_of_its_own(
     hip_on: Enter, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -162,7 +164,9 @@ def test_options_of_the_compiler_by_keyword() -> None:
     assert tuple(hiprtc_pyext.HiprtcLinkCreateOpts()) == (0, None, None)
     for each in options:
         name = each.name
-        value: Any = [b"a"] if "Names" in name or name.endswith("OptExt") else [1] if "Addresses" in name else 1
+        value: Any = (
+            [b"a"] if "Names" in name or name.endswith("OptExt") else [1] if "Addresses" in name else 1
+        )
         if name == "hipJitOptionNumOptions":
             with pytest.raises(NotImplementedError, match=name):
                 hiprtc_pyext.HiprtcLinkCreateOpts(**{name: value})

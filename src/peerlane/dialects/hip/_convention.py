@@ -34,8 +34,8 @@ DEINITIALIZED = hipError_t["hipErrorDeinitialized"]
 hiprtcResult = enumeration("hiprtcResult")
 
 
-#: What programs call in destructors and exit handlers, and what has become true by itself once this process has left its
-#: node: the vendor's library outlives the interpreter, so they succeed there.
+#: What programs call in destructors and exit handlers: the vendor's library outlives the interpreter, so it succeeds
+#: there.  What these calls ask for has come about once this process has left its node.
 _DONE_AT_THE_END = frozenset(
     (
         *("hipFree", "hipFreeAsync", "hipFreeHost", "hipHostFree", "hipHostUnregister"),

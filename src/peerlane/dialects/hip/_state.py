@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
+from peerlane.device import at_end
 from peerlane.dialects._call import Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects._message import Message
@@ -19,8 +20,8 @@ from peerlane.dialects._registrations import Registration, Registrations
 from peerlane.dialects.hip._convention import Calls, answers, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._visible import visible
-from peerlane.device import at_end
 from peerlane.errors import Error
+from peerlane.pointees import Pointee
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 INVALID_DEVICE = -2  # hipInvalidDeviceId
@@ -204,6 +205,12 @@ class HipMachine(Machine):
             thing.abandon()
             raise self.reset_meanwhile(thing.context.device.ordinal)
         return thing.handle
+
+    def look(self, address: int) -> Pointee:
+        """Return what an address points at now, the words for it to be made later."""
+        if self.registrations.around(address) is not None:
+            return Pointee(address, "registered host memory")
+        return super().look(address)
 
     @staticmethod
     def reset_meanwhile(ordinal: int) -> Refusal:

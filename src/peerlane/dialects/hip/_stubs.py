@@ -16,6 +16,7 @@ _TYPES = "peerlane.dialects.hip._types"
 _INTS = frozenset(
     ("int", "unsigned int", "uint32_t", "size_t", "uint64_t", "unsigned long long", "unsigned long")
 ) | frozenset(("unsigned short", "unsigned char", "long", "long long", "unsigned long long *"))
+_MODULES = "hip as hip, hiprtc as hiprtc, hiprtc_pyext as hiprtc_pyext"
 _REEXPORTED = "from peerlane.dialects.hip.hiprtc_pyext import *\n"
 _SHARED = ("hipJitInputType", "hipJitOption")
 _LISTS = ("ListOf", "PointerTo")
@@ -125,7 +126,7 @@ def stubs() -> Mapping[str, str]:
     head = _HEAD + f"from {_TYPES} import {', '.join(sorted((*classes, *lists)))}\n\n"
     return {
         "hip-stubs/__init__.pyi": "from rocm.version import *\n\n"
-        "from . import _util as _util, hip as hip, hiprtc as hiprtc, hiprtc_pyext as hiprtc_pyext\n\n"
+        f"from . import _util as _util, {_MODULES}\n\n"
         "VERSION: str\n__version__: str\n\ndef explain() -> str: ...\n",
         "hip-stubs/_util/__init__.pyi": "from . import types as types\n",
         "hip-stubs/_util/types.pyi": f"from {_TYPES} import *\n",
@@ -136,7 +137,7 @@ def stubs() -> Mapping[str, str]:
         "hip-stubs/hiprtc_pyext.pyi": _REEXPORTED,
         "rocm-stubs/__init__.pyi": "from . import bindings as bindings, version as version\n",
         "rocm-stubs/version.pyi": "from peerlane.dialects.hip.rocm.version import *\n",
-        "rocm-stubs/bindings/__init__.pyi": "from . import hip as hip, hiprtc as hiprtc, hiprtc_pyext as hiprtc_pyext, util as util\n",
+        "rocm-stubs/bindings/__init__.pyi": f"from . import {_MODULES}, util as util\n",
         "rocm-stubs/bindings/hip.pyi": "from hip.hip import *\n",
         "rocm-stubs/bindings/hiprtc.pyi": "from hip.hiprtc import *\n",
         "rocm-stubs/bindings/hiprtc_pyext.pyi": _REEXPORTED,

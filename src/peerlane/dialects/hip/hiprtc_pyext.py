@@ -127,6 +127,9 @@ def _passed(name: str, key: Any, value: Any) -> object:
 def hiprtcLinkCreate2(**kwargs: Any) -> Any:
     """Call hiprtcLinkCreate with options by keyword, see :class:`HiprtcLinkCreateOpts`."""
     warnings.warn(
-        "hiprtcLinkCreate2 is deprecated by the vendor; call hiprtcLinkCreate", DeprecationWarning, stacklevel=2
+        "hiprtcLinkCreate2 is deprecated by the vendor; call hiprtcLinkCreate",
+        DeprecationWarning,
+        stacklevel=2,
     )
-    return hiprtc.hiprtcLinkCreate(*HiprtcLinkCreateOpts(**kwargs))
+    made = HiprtcLinkCreateOpts(**kwargs)
+    return hiprtc.hiprtcLinkCreate(made.num_opts, made.keys, made.values)
