@@ -59,7 +59,8 @@ def parameters(head: str, body: str) -> list[list[str]]:
 
 def outputs(body: str) -> list[list[str]]:
     """Return the name and the kind of each value that comes back behind the error code."""
-    returned = re.search(r"return \((?:hipError_t|hiprtcResult)(?:\.\w+|\(\w+\)),(.*)\)\n", body)
+    code = r"(?:(?:hipError_t|hiprtcResult)(?:\.\w+|\(\w+\))|_\w+__retval)"
+    returned = re.search(rf"return \({code},(.*)\)\n", body)
     if returned is None:
         return []
     found = []
@@ -253,15 +254,17 @@ def read(interpreter: str) -> dict[str, Any]:
 
 
 def older(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
-    """Return what the older wheel has otherwise."""
+    """Return what the older wheel has otherwise: of each function with other parameters, these and its outputs."""
+    changed = [
+        name
+        for name, parts in old["functions"].items()
+        if name in new["functions"]
+        and [each[0] for each in parts["parameters"]]
+        != [each[0] for each in new["functions"][name]["parameters"]]
+    ]
     return {
-        "parameters": {
-            name: parts["parameters"]
-            for name, parts in old["functions"].items()
-            if name in new["functions"]
-            and [each[0] for each in parts["parameters"]]
-            != [each[0] for each in new["functions"][name]["parameters"]]
-        },
+        "parameters": {name: old["functions"][name]["parameters"] for name in changed},
+        "outputs": {name: old["functions"][name]["outputs"] for name in changed},
         "missing": sorted(set(new["functions"]) - set(old["functions"])),
         "errors": {
             name: value

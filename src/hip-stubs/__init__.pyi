@@ -1,6 +1,6 @@
 from rocm.version import *
 
-from . import _util as _util, hip as hip, hiprtc as hiprtc
+from . import _util as _util, hip as hip, hiprtc as hiprtc, hiprtc_pyext as hiprtc_pyext
 
 VERSION: str
 __version__: str

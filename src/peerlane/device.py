@@ -407,6 +407,11 @@ def devices() -> tuple[Device, ...]:
 before_leaving: list[Callable[[], None]] = []
 
 
+#: What is called, without an argument, when the process has left its node for good: exit handlers and destructors that
+#: come later find none.
+at_end: list[Callable[[], None]] = []
+
+
 def leave_node() -> None:
     """Leave the node: all its allocations die, its devices and buffers become Closed.  Idempotent."""
     if observers.active and registry.is_entered():
@@ -422,6 +427,8 @@ def leave_node() -> None:
 def _end() -> None:
     leave_node()
     registry.end()
+    for tell in at_end:
+        tell()
 
 
 atexit.register(_end)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import peerlane
-from peerlane.dialects.hip import _facts, explain, hiprtc
+from peerlane.dialects.hip import _facts, explain, hiprtc, hiprtc_pyext
 from peerlane.dialects.hip._policy import Policy
 
 Enter = Callable[..., ModuleType]
@@ -107,9 +107,98 @@ def test_what_is_not_here_refuses_and_says_so_once(
 
 
 def test_the_compiler_refuses(hip: ModuleType) -> None:
+    hip.hipFree(1)
     result = hiprtc.hiprtcCreateProgram(b"source", b"name", 0, None, None)
-    assert result == (hip.hipError_t.hipErrorNotSupported, None)
-    assert hiprtc.hiprtcResult.HIPRTC_SUCCESS == 0
+    assert result[0] is hiprtc.hiprtcResult.HIPRTC_ERROR_INTERNAL_ERROR
+    assert result[1:] == (None,)
+    assert "hiprtcCreateProgram returned HIPRTC_ERROR_INTERNAL_ERROR (11)" in explain()
+    assert hip.hipGetLastError()[0].name == "hipErrorInvalidValue"  # of hipFree
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(_facts.facts()["functions"]) & set(_facts.facts()["hiprtc only"]))
+)
+def test_every_call_of_the_compiler_answers_a_result_of_its_own(
+    hip_on: Enter, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "-1")  # it needs no device
+    hip_on()
+    shape = _facts.facts()["functions"][name]
+    is_served = hiprtc.has_symbol(name)
+    args = [hiprtc.hiprtcResult(6)] if name == "hiprtcGetErrorString" else [None] * len(shape["parameters"])
+    result = getattr(hiprtc, name)(*args)
+    assert type(result[0]) is hiprtc.hiprtcResult
+    assert result[0] == (0 if is_served else hiprtc.hiprtcResult.HIPRTC_ERROR_INTERNAL_ERROR)
+    assert len(result) == 1 + len(shape["outputs"])
+    with pytest.raises(TypeError):
+        getattr(hiprtc, name)(*args, 1)
+
+
+def test_what_the_compiler_says_of_itself(hip: ModuleType) -> None:
+    results = hiprtc.hiprtcResult
+    assert hiprtc.hiprtcVersion() == (results.HIPRTC_SUCCESS, 9, 0)
+    for each in results:
+        code, text = hiprtc.hiprtcGetErrorString(each)
+        assert (code, text.decode()) == (results.HIPRTC_SUCCESS, each.name)
+    for wrong in (0, None, hip.hipError_t.hipSuccess):
+        with pytest.raises(TypeError, match="must be of type '_hiprtcResult__Base'"):
+            hiprtc.hiprtcGetErrorString(wrong)
+    assert hiprtc.has_symbol("hiprtcVersion")
+    assert not hip.has_symbol("hiprtcVersion")
+    assert not hiprtc.has_symbol("hipMalloc")
+
+
+def test_options_of_the_compiler_by_keyword() -> None:
+    options = hiprtc.hipJitOption
+    made = hiprtc_pyext.HiprtcLinkCreateOpts(
+        hipJitOptionLto=1, HIPRTC_JIT_TARGET_FROM_HIPCONTEXT=-1, HIPRTC_JIT_IR_TO_ISA_OPT_EXT=[b"-O3"]
+    )
+    number, keys, values = made
+    assert number == len(keys) == len(values) == 3 == len(made)
+    assert keys == [
+        options.hipJitOptionLto,
+        options.hipJitOptionTargetFromContext,
+        options.hipJitOptionIRtoISAOptExt,
+    ]
+    assert values[:2] == [1, (1 << 32) - 1]
+    assert tuple(hiprtc_pyext.HiprtcLinkCreateOpts()) == (0, None, None)
+    for each in options:
+        name = each.name
+        value: Any = (
+            [b"a"] if "Names" in name or name.endswith("OptExt") else [1] if "Addresses" in name else 1
+        )
+        if name == "hipJitOptionNumOptions":
+            with pytest.raises(NotImplementedError, match=name):
+                hiprtc_pyext.HiprtcLinkCreateOpts(**{name: value})
+        else:
+            assert hiprtc_pyext.HiprtcLinkCreateOpts(**{name: value}).keys == [each]
+    for wrong, kind in (("hipJitOptionNone", AttributeError), ("HIPRTC_JIT_NONE", KeyError)):
+        with pytest.raises(kind):
+            hiprtc_pyext.HiprtcLinkCreateOpts(**{wrong: 1})
+    with pytest.warns(DeprecationWarning):
+        result = hiprtc_pyext.hiprtcLinkCreate2(HIPRTC_JIT_LTO=1)
+    assert type(result[0]) is hiprtc.hiprtcResult
+    assert hiprtc.ext is hiprtc_pyext
+
+
+OLDER = _facts.facts()["older"]
+
+
+@pytest.mark.parametrize("name", sorted(OLDER["parameters"]))
+def test_a_call_in_the_shape_of_7_2_answers_in_it(hip: ModuleType, declared: set[str], name: str) -> None:
+    names = [each for each, _ in OLDER["parameters"][name]]
+    newer = [each for each, _ in _facts.facts()["functions"][name]["parameters"]]
+    answers = 1 + len(OLDER["outputs"][name])
+    is_told_apart = len(names) != len(newer)
+    if name in declared:
+        assert len(getattr(hip, name)(*[0] * len(names))) == answers
+        return
+    if is_told_apart:
+        assert len(getattr(hip, name)(*[None] * len(names))) == answers
+    if names:
+        assert len(getattr(hip, name)(**dict.fromkeys(names))) == answers
+    result = getattr(hip, name)(*[None] * len(newer))
+    assert len(result) == 1 + len(_facts.facts()["functions"][name]["outputs"])
 
 
 @pytest.mark.parametrize("value", [0, True, 0.5, OnlyInt()])

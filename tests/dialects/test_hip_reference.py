@@ -30,7 +30,7 @@ def test_the_page_is_what_the_table_says() -> None:
 
 
 def test_every_function_is_on_the_page_once() -> None:
-    works = re.findall(r"^\| `hip\.(hip\w*)\(", PAGE, re.MULTILINE)
+    works = re.findall(r"^\| `(?:hip|hiprtc)\.(hip\w*)\(", PAGE, re.MULTILINE)
     refuses = re.findall(r"`(hip\w+)`", PAGE[PAGE.index(_page.BEGIN) :])
     assert sorted(works) == sorted(calls.table)
     assert sorted(refuses) == _page.names_refused()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.hip_calls import AND, EQ, GTE, NOR, code, content, done, holding
+from peerlane.dialects.hip import explain
 
 MADE_UP = 1 << 20
 Enter = Callable[..., ModuleType]
@@ -329,6 +330,14 @@ def test_memory_stays_registered_until_no_stream_waits_for_a_word_of_it(hip: Mod
     assert ended == ["hipSuccess"]
     assert known.words[1] == 2
     assert code(hip.hipHostUnregister(known.address)) == "hipErrorHostMemoryNotRegistered"
+
+
+def test_registered_memory_is_told_as_such(hip: ModuleType) -> None:
+    known, stream = Registered(hip), done(hip.hipStreamCreate())
+    explain()
+    assert code(write(hip, 64)(stream, known.address + 4, 1, 0)) == "hipErrorInvalidValue"
+    assert f"{known.address + 4:#x} (registered host memory)" in explain()
+    done(hip.hipHostUnregister(known.address))
 
 
 def test_a_registered_word_that_is_gone_ends_its_wait(hip: ModuleType) -> None:

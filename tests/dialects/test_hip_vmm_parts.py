@@ -93,9 +93,7 @@ def test_a_part_that_does_not_fit(hip: ModuleType, large: Any, base: int) -> Non
 
 
 @pytest.mark.parametrize("size", [G, 3 * G])
-def test_rights_and_ends_are_those_of_whole_parts(
-    hip: ModuleType, large: Any, base: int, size: int
-) -> None:
+def test_rights_and_ends_are_those_of_whole_parts(hip: ModuleType, large: Any, base: int, size: int) -> None:
     ok(hip.hipMemMap(base, 2 * G, 0, large, 0))
     allowed = descriptions(hip, d0="ReadWrite")
     assert code(hip.hipMemSetAccess(base, size, *allowed)) == INVALID

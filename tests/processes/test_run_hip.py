@@ -23,6 +23,10 @@ from rocm.bindings.util.types import DeviceArray
 assert hip is other is package.hip
 assert _util.types.DeviceArray is DeviceArray is type(hip.hipMalloc(64)[1])
 assert hiprtc.hiprtcResult.HIPRTC_SUCCESS == 0
+from hip import hiprtc_pyext
+from hip.hiprtc_pyext import HiprtcLinkCreateOpts
+from rocm.bindings.hiprtc_pyext import hiprtcLinkCreate2
+assert hiprtc.ext is hiprtc_pyext and hiprtc_pyext.hiprtcLinkCreate2 is hiprtcLinkCreate2
 print(hip.hipGetDeviceCount()[1], package.__version__, rocm.version.ROCM_VERSION_NAME)
 """
 OLDER = """\

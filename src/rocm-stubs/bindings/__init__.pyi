@@ -1,1 +1,1 @@
-from . import hip as hip, hiprtc as hiprtc, util as util
+from . import hip as hip, hiprtc as hiprtc, hiprtc_pyext as hiprtc_pyext, util as util

@@ -6,7 +6,7 @@ function.  :func:`explain` tells what a failed call meant.
 
 from __future__ import annotations
 
-from peerlane.dialects.hip import hip, hiprtc
+from peerlane.dialects.hip import hip, hiprtc, hiprtc_pyext
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._state import explain
 from peerlane.dialects.hip.rocm.bindings import util as _util
@@ -39,6 +39,7 @@ __all__ = [
     "hip_version_name",
     "hip_version_tuple",
     "hiprtc",
+    "hiprtc_pyext",
     "rocm_version_name",
     "rocm_version_tuple",
 ]

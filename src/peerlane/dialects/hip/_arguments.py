@@ -6,7 +6,7 @@ import enum
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from peerlane.dialects.hip import _results, _types
@@ -148,8 +148,8 @@ class Shape:
         Name and type of what comes back behind the code.
     blanks : tuple of callable
         Each makes the output of a call that failed.
-    older : tuple of str or None
-        The parameters of hip-python 7.2, where those are others.
+    older : Shape or None
+        The arguments and outputs of hip-python 7.2, where the arguments are others.
     others : list of tuple of str
         The parameters that are taken instead, told apart by their number.
     """
@@ -160,7 +160,7 @@ class Shape:
     readers: tuple[_Reader, ...]
     outputs: tuple[tuple[str, str], ...]
     blanks: tuple[Callable[[], Any], ...]
-    older: tuple[str, ...] | None
+    older: Shape | None
     others: list[tuple[str, ...]]
 
     @property
@@ -169,19 +169,23 @@ class Shape:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         return inspect.Signature([inspect.Parameter(name, kind) for name in self.names])
 
-    def is_filling(self, args: Sequence[Any], given: Mapping[str, Any]) -> bool:
-        """Tell whether these are the arguments of hip-python 7.2, a struct to fill first."""
+    @property
+    def is_filled_in_older(self) -> bool:
+        """Whether hip-python 7.2 fills a struct that is passed, where this shape returns it."""
+        return self.older is not None and self.older.names[1:] == self.names and len(self.outputs) == 1
+
+    def meant(self, args: Sequence[Any], given: Mapping[str, Any]) -> Shape:
+        """Return the shape that arguments are of: this, or that of hip-python 7.2."""
         older = self.older
-        return (
-            older is not None
-            and older[0] not in self.names
-            and len(args) + len(given) == len(older)
-            and set(older[len(args) :]) == set(given)
-        )
+        if older is None or len(args) + len(given) != len(older.names):
+            return self
+        if len(older.names) == len(self.names) and set(self.names[len(args) :]) == set(given):
+            return self
+        return older if set(older.names[len(args) :]) == set(given) else self
 
     def bind(self, args: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return all arguments in their order, those of hip-python 7.2 too; TypeError if they are others."""
-        names = self.older if self.older and self.is_filling(args, given) else self.names
+        """Return all arguments in their order; TypeError if they are others."""
+        names = self.names
         count = len(names)
         unknown = [name for name in given if name not in names]
         if unknown and not count:
@@ -218,31 +222,23 @@ class Shape:
 @functools.cache
 def shape_of(call: str) -> Shape:
     """Return the shape of a call of the vendor's table."""
-    table, older = facts()["functions"][call], facts()["older"]["parameters"].get(call)
-    parameters, outputs = table["parameters"], table["outputs"]
-    names = tuple(name for name, _ in parameters)
-    filling = tuple(name for name, _ in older) if older else None
-    return Shape(
-        call,
-        names,
-        tuple(kind for _, kind in parameters),
-        tuple(_reader(kind, name) for name, kind in parameters),
-        tuple((each[0], each[1]) for each in outputs),
-        tuple(_blank(each[1], len(each) > 2) for each in outputs),
-        filling,
-        [filling] if filling and filling[0] not in names else [],
-    )
+    table, older = facts()["functions"][call], facts()["older"]
+    made = made_shape(call, table["parameters"], table["outputs"])
+    if call not in older["parameters"]:
+        return made
+    before = made_shape(call, older["parameters"][call], older["outputs"][call])
+    return replace(made, older=before, others=[before.names])
 
 
-def made_shape(call: str, parameters: Sequence[tuple[str, str]], outputs: Sequence[str]) -> Shape:
-    """Return the shape of a call whose arguments the vendor's table has otherwise."""
+def made_shape(call: str, parameters: Sequence[Sequence[str]], outputs: Sequence[Sequence[str]]) -> Shape:
+    """Return a shape of a call: its parameters, and its outputs with ``"maybe"`` behind those that may be None."""
     return Shape(
         call,
         tuple(name for name, _ in parameters),
         tuple(kind for _, kind in parameters),
         tuple(_reader(kind, name) for name, kind in parameters),
-        tuple((kind, kind) for kind in outputs),
-        tuple(_blank(kind, False) for kind in outputs),
+        tuple((each[0], each[1]) for each in outputs),
+        tuple(_blank(each[1], len(each) > 2) for each in outputs),
         None,
         [],
     )

@@ -5,6 +5,7 @@ Every call returns a tuple with ``hipError_t`` first, and its outputs also when 
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import sys
@@ -28,7 +29,26 @@ _LAST_ERROR_KEPT = (7, 0)  # from that version of HIP on (spec hip 0, fact 10)
 hipError_t = enumeration("hipError_t")
 SUCCESS = hipError_t["hipSuccess"]
 NOT_READY = hipError_t["hipErrorNotReady"]
-_DONE = (SUCCESS,)
+NOT_SUPPORTED = hipError_t["hipErrorNotSupported"]
+DEINITIALIZED = hipError_t["hipErrorDeinitialized"]
+hiprtcResult = enumeration("hiprtcResult")
+
+
+#: What programs call in destructors and exit handlers: the vendor's library outlives the interpreter, so it succeeds
+#: there.  What these calls ask for has come about once this process has left its node.
+_DONE_AT_THE_END = frozenset(
+    (
+        *("hipFree", "hipFreeAsync", "hipFreeHost", "hipHostFree", "hipHostUnregister"),
+        *("hipIpcCloseMemHandle", "hipMemPoolDestroy", "hipMemPoolTrimTo"),
+        *("hipMemAddressFree", "hipMemRelease", "hipMemUnmap"),
+        *("hipStreamDestroy", "hipStreamQuery", "hipStreamSynchronize"),
+        *("hipEventDestroy", "hipEventQuery", "hipEventSynchronize"),
+        *("hipCtxDestroy", "hipCtxPopCurrent", "hipCtxPushCurrent", "hipCtxSetCurrent"),
+        *("hipCtxDisablePeerAccess", "hipDeviceDisablePeerAccess", "hipDevicePrimaryCtxRelease"),
+        *("hipDevicePrimaryCtxReset", "hipDeviceReset", "hipDeviceSynchronize"),
+        *("hipGetDevice", "hipInit", "hipSetDevice"),
+    )
+)
 
 
 class LastError(threading.local):
@@ -129,6 +149,7 @@ class Calls:
         self._table: dict[str, Declared] = {}
         self._others: dict[str, list[_arguments.Shape]] = {}
         self._told: set[str] = set()
+        self._ended: list[bool] = []
         self.last = LastError()
 
     @property
@@ -149,6 +170,10 @@ class Calls:
     def others(self, name: str) -> tuple[_arguments.Shape, ...]:
         """Return the shapes of a call besides that of the vendor's table."""
         return tuple(self._others.get(name, ()))
+
+    def end(self) -> None:
+        """Need devices no more: the process has left its node for good."""
+        self._ended.append(True)
 
     def forget(self) -> None:
         """Be as in a new process."""
@@ -196,7 +221,8 @@ class Calls:
         outputs : sequence of str
             C types of what comes back behind the code.
         """
-        shape, first = _arguments.made_shape(name, parameters, outputs), self._functions[name]
+        shape = _arguments.made_shape(name, parameters, [(kind, kind) for kind in outputs])
+        first = self._functions[name]
         _arguments.shape_of(name).others.append(shape.names)
 
         self._others.setdefault(name, []).append(shape)
@@ -224,14 +250,20 @@ class Calls:
         needs_device: bool = True,
     ) -> Callable[..., Any]:
         readers, count, outputs = shape.readers, len(shape.names), len(shape.outputs)
-        machine = self._machine
+        machine, fills = self._machine, shape.is_filled_in_older
+        success = answers(name)(0)
+        done = (success,)
+        ended = self._ended if needs_device else ()
+        at_end = (success, *shape.blank()) if name.removesuffix("_spt") in _DONE_AT_THE_END else None
 
         def wrapper(*args: Any, **given: Any) -> Any:
+            if ended:  # before anything that the interpreter may have taken apart by now
+                return at_end or (DEINITIALIZED, *shape.meant(args, given).blank())
             target = None
             if given or len(args) != count:
-                fills = shape.is_filling(args, given)
-                args = shape.bind(args, given)
-                if fills:
+                meant = shape.meant(args, given) if fills else shape
+                args = meant.bind(args, given)
+                if meant is not shape:
                     target, args = _results.struct(shape.outputs[0][1]).fromObj(args[0]), args[1:]
             values: Sequence[object] = args
             try:
@@ -250,8 +282,8 @@ class Calls:
             else:
                 if not keeps_last:
                     self.succeeded()
-                found = _DONE if not outputs else (SUCCESS, result) if outputs == 1 else (SUCCESS, *result)
-            return found[:1] if target is not None and policy.version < _results.STRUCTS_RETURNED else found
+                found = done if not outputs else (success, result) if outputs == 1 else (success, *result)
+            return found if target is None else found[:1]
 
         return wrapper
 
@@ -282,21 +314,24 @@ class Calls:
             self.last.code = SUCCESS
 
     def refused(self, name: str) -> Callable[..., Any]:
-        """Return a call of the vendor's table that nothing here answers: hipErrorNotSupported, and once a message."""
+        """Return a call of the vendor's table that nothing here answers, and once a message.
+
+        hipErrorNotSupported, or of the run-time compiler HIPRTC_ERROR_INTERNAL_ERROR, as it has no such code.
+        """
         shape = _arguments.shape_of(name)
+        refused = hiprtcResult["HIPRTC_ERROR_INTERNAL_ERROR"] if is_compiler(name) else NOT_SUPPORTED
 
         def wrapper(*args: Any, **given: Any) -> Any:
-            values = args
-            if given or len(args) not in (len(shape.names), len(shape.older or shape.names)):
-                values = shape.bind(args, given)
+            meant = shape.meant(args, given)
+            values = meant.bind(args, given)
             cause = f"peerlane moves and shares memory on virtual devices; {name} is not part of that"
             if name not in self._told:
                 self._told.add(name)
-                sys.stderr.write(f"peerlane: {cause}: hipErrorNotSupported\n")
-            error = refusal("hipErrorNotSupported", cause, "docs/reference/hip.md lists what works")
-            return (self._fail(name, shape, error, values, keeps_last=False), *shape.blank())
+                sys.stderr.write(f"peerlane: {cause}: {refused.name}\n")
+            error = Refusal(refused, cause, "docs/reference/hip.md lists what works")
+            return (self._fail(name, meant, error, values, keeps_last=is_compiler(name)), *meant.blank())
 
-        wrapper.__doc__ = "Return hipErrorNotSupported: peerlane has memory and streams, and no kernels."
+        wrapper.__doc__ = f"Return {refused.name}: peerlane has memory and streams, and no kernels."
         return self.serve(name, wrapper)
 
     def _fail(
@@ -311,10 +346,10 @@ class Calls:
         if isinstance(error, TooShort):
             error = refusal("hipErrorInvalidValue", str(error), "pass the struct itself, or all of its bytes")
         if isinstance(error, Refusal):
-            code, cause, remedy = hipError_t(error.code), str(error), error.remedy
+            code, cause, remedy = answers(name)(error.code), str(error), error.remedy
         else:
             if error.fault is Fault.PROCESS_ENDING:  # nobody is left to be told
-                return hipError_t["hipErrorDeinitialized"]
+                return DEINITIALIZED
             code, (cause, remedy) = hipError_t[code_of(error)], self._explain(error)
         last = self.last
         if not keeps_last:
@@ -324,6 +359,16 @@ class Calls:
         if code is not NOT_READY:
             self._report(Failure(name, int(code), cause, remedy, shape.pair(values)))
         return code
+
+
+def is_compiler(name: str) -> bool:
+    """Tell whether a call is one of the run-time compiler, which answers a hiprtcResult and has no last error."""
+    return name.startswith("hiprtc")
+
+
+def answers(name: str) -> type[enum.IntEnum]:
+    """Return the enumeration of what a call answers: hipError_t or hiprtcResult."""
+    return hiprtcResult if is_compiler(name) else hipError_t
 
 
 def code_of(error: Error) -> str:
@@ -340,5 +385,6 @@ def remedy_of(error: Error) -> str:
 
 def _declared(name: str, shape: _arguments.Shape, body: Callable[..., Any]) -> Declared:
     parameters = tuple((each, kind, True) for each, kind in zip(shape.names, shape.types, strict=True))
-    returns = ", ".join(("hipError_t", *(kind for _, kind in shape.outputs)))
-    return Declared.documented(f"hip.{name}", body, parameters, f"tuple[{returns}]")
+    returns = ", ".join((answers(name).__name__, *(kind for _, kind in shape.outputs)))
+    module = "hiprtc" if is_compiler(name) else "hip"
+    return Declared.documented(f"{module}.{name}", body, parameters, f"tuple[{returns}]")

@@ -224,7 +224,8 @@ def hipMallocFromPoolAsync(size: int, mem_pool: int, stream: int) -> DeviceArray
 def hipFreeAsync(dev_ptr: int, stream: int) -> None:
     """Free memory of hipMallocAsync or hipMalloc in the order of a stream; NULL does nothing.
 
-    Refuses: hipErrorInvalidValue for what was not allocated, or was freed; hipErrorInvalidHandle for what is no stream
+    Refuses: hipErrorInvalidValue for what was not allocated, or was freed; hipErrorInvalidHandle for what is no
+        stream
     Basis: D
     """
     found: AnyStream = stream_of(stream, "hipErrorInvalidHandle")

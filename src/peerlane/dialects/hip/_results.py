@@ -11,7 +11,6 @@ from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._types import CStr, DeviceArray, Pointer
 
 _TEXT_SINCE = (10, 0)  # before it names were bytes, and bytes ended at their first NUL (spec hip 0, fact 6)
-STRUCTS_RETURNED = (10, 0)  # before it a program passed the struct to fill, and the code alone came back
 
 
 def struct(name: str) -> Any:

@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
+from peerlane.device import at_end
 from peerlane.dialects._call import Failure, Refusal
 from peerlane.dialects._machine import Context, Machine, Messages, Thing
 from peerlane.dialects._message import Message
 from peerlane.dialects._registrations import Registration, Registrations
-from peerlane.dialects.hip._convention import Calls, hipError_t, refusal, remedy_of
+from peerlane.dialects.hip._convention import Calls, answers, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._visible import visible
 from peerlane.errors import Error
+from peerlane.pointees import Pointee
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 INVALID_DEVICE = -2  # hipInvalidDeviceId
@@ -204,6 +206,12 @@ class HipMachine(Machine):
             raise self.reset_meanwhile(thing.context.device.ordinal)
         return thing.handle
 
+    def look(self, address: int) -> Pointee:
+        """Return what an address points at now, the words for it to be made later."""
+        if self.registrations.around(address) is not None:
+            return Pointee(address, "registered host memory")
+        return super().look(address)
+
     @staticmethod
     def reset_meanwhile(ordinal: int) -> Refusal:
         """Return the refusal of a call during which another thread reset the device."""
@@ -216,7 +224,7 @@ class HipMachine(Machine):
 
 def _layout(message: Message) -> str:
     return (
-        f"{message.call} returned {hipError_t(message.code).name} ({message.code}).\n"
+        f"{message.call} returned {answers(message.call)(message.code).name} ({message.code}).\n"
         f"    Called with: {message.given}\n"
         f"    Cause: {message.cause}.\n"
         f"    Remedy: {message.remedy}."
@@ -267,3 +275,4 @@ def begin_anew() -> None:
 machine = HipMachine()
 messages = Messages()
 calls = Calls(explain=_explain, report=_report, machine=machine)
+at_end.append(calls.end)

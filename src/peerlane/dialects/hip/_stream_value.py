@@ -147,9 +147,7 @@ def _waiting(ptr: int, value: int, flags: int, mask: int, width: int) -> _Operat
     def wait(stream: AnyStream) -> None:
         neutral = _submits(stream, registered)
         pageable = registered is not None
-        raw.wait_value(
-            ptr, value, stream=neutral, compare=compare, mask=mask, width=width, pageable=pageable
-        )
+        raw.wait_value(ptr, value, stream=neutral, compare=compare, mask=mask, width=width, pageable=pageable)
 
     return wait
 

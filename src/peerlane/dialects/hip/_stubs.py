@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from peerlane.dialects.hip import hip  # noqa: F401 - it declares the calls
+from peerlane.dialects.hip._convention import answers
 from peerlane.dialects.hip._facts import facts, real_name
 from peerlane.dialects.hip._names import names_of_hip, names_of_hiprtc
 from peerlane.dialects.hip._state import calls
@@ -15,6 +16,8 @@ _TYPES = "peerlane.dialects.hip._types"
 _INTS = frozenset(
     ("int", "unsigned int", "uint32_t", "size_t", "uint64_t", "unsigned long long", "unsigned long")
 ) | frozenset(("unsigned short", "unsigned char", "long", "long long", "unsigned long long *"))
+_MODULES = "hip as hip, hiprtc as hiprtc, hiprtc_pyext as hiprtc_pyext"
+_REEXPORTED = "from peerlane.dialects.hip.hiprtc_pyext import *\n"
 _SHARED = ("hipJitInputType", "hipJitOption")
 _LISTS = ("ListOf", "PointerTo")
 _ADAPTERS = ("Pointer", "NDBuffer", "DeviceArray", "CStr")
@@ -47,17 +50,20 @@ def _words(parameters: Iterable[Sequence[str]]) -> str:
     return ", ".join(f"{each}: {_taken(kind)}" for each, kind in parameters)
 
 
+def _outputs(outputs: Iterable[Sequence[str]]) -> list[str]:
+    return [_given(each[1], len(each) > 2) for each in outputs]
+
+
 def _function(name: str) -> str:
     """Return a function's lines; one that takes the arguments of hip-python 7.2 or of C too is overloaded."""
     shape = facts()["functions"][name]
-    results = ["hipError_t", *(_given(each[1], len(each) > 2) for each in shape["outputs"])]
-    taken = {_words(shape["parameters"]): results}
-    older = facts()["older"]["parameters"].get(name)
-    if older:
-        taken.setdefault(_words(older), results)
+    code, older = answers(name).__name__, facts()["older"]
+    taken = {_words(shape["parameters"]): [code, *_outputs(shape["outputs"])]}
+    if name in older["parameters"]:
+        taken.setdefault(_words(older["parameters"][name]), [code, *_outputs(older["outputs"][name])])
     for other in calls.others(name):
         parameters = zip(other.names, other.types, strict=True)
-        taken[_words(parameters)] = ["hipError_t", *(_given(kind, False) for _, kind in other.outputs)]
+        taken[_words(parameters)] = [code, *(_given(kind, False) for _, kind in other.outputs)]
     lines = [f"def {name}({words}) -> tuple[{', '.join(each)}]: ...\n" for words, each in taken.items()]
     return lines[0] if len(lines) == 1 else "".join(f"@overload\n{line}" for line in lines)
 
@@ -120,19 +126,21 @@ def stubs() -> Mapping[str, str]:
     head = _HEAD + f"from {_TYPES} import {', '.join(sorted((*classes, *lists)))}\n\n"
     return {
         "hip-stubs/__init__.pyi": "from rocm.version import *\n\n"
-        "from . import _util as _util, hip as hip, hiprtc as hiprtc\n\n"
+        f"from . import _util as _util, {_MODULES}\n\n"
         "VERSION: str\n__version__: str\n\ndef explain() -> str: ...\n",
         "hip-stubs/_util/__init__.pyi": "from . import types as types\n",
         "hip-stubs/_util/types.pyi": f"from {_TYPES} import *\n",
         "hip-stubs/hip.pyi": head + "USE_PEER_NON_UNIFIED: int\n" + _module(names_of_hip()),
         "hip-stubs/hiprtc.pyi": head
-        + "from .hip import hipError_t, hipJitInputType as hipJitInputType, hipJitOption as hipJitOption\n\n"
+        + "from .hip import hipJitInputType as hipJitInputType, hipJitOption as hipJitOption\n\n"
         + _module(name for name in names_of_hiprtc() if real_name(name) not in _SHARED),
+        "hip-stubs/hiprtc_pyext.pyi": _REEXPORTED,
         "rocm-stubs/__init__.pyi": "from . import bindings as bindings, version as version\n",
         "rocm-stubs/version.pyi": "from peerlane.dialects.hip.rocm.version import *\n",
-        "rocm-stubs/bindings/__init__.pyi": "from . import hip as hip, hiprtc as hiprtc, util as util\n",
+        "rocm-stubs/bindings/__init__.pyi": f"from . import {_MODULES}, util as util\n",
         "rocm-stubs/bindings/hip.pyi": "from hip.hip import *\n",
         "rocm-stubs/bindings/hiprtc.pyi": "from hip.hiprtc import *\n",
+        "rocm-stubs/bindings/hiprtc_pyext.pyi": _REEXPORTED,
         "rocm-stubs/bindings/util/__init__.pyi": "from . import types as types\n",
         "rocm-stubs/bindings/util/types.pyi": f"from {_TYPES} import *\n",
     }

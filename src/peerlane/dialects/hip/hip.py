@@ -31,6 +31,7 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _stream_value,
     _virtual,
 )
+from peerlane.dialects.hip._convention import is_compiler
 from peerlane.dialects.hip._names import changes_with_the_version, make, names_of_hip
 from peerlane.dialects.hip._peer import USE_PEER_NON_UNIFIED as USE_PEER_NON_UNIFIED
 from peerlane.dialects.hip._per_thread import declare_per_thread
@@ -41,7 +42,7 @@ declare_per_thread()
 
 def has_symbol(name: object) -> bool:
     """Tell whether there is a function of that name; false for those that only refuse."""
-    return name in calls.table
+    return name in calls.table and not is_compiler(str(name))
 
 
 def __getattr__(name: str) -> Any:

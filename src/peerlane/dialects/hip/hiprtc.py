@@ -1,18 +1,25 @@
-"""``hip.hiprtc``: the run-time compiler, which is not there: virtual devices run no kernels."""
+"""``hip.hiprtc``: the run-time compiler, which compiles nothing: virtual devices run no kernels."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from peerlane.dialects.hip import _compiler  # noqa: F401 - it declares calls
+from peerlane.dialects.hip._convention import is_compiler
 from peerlane.dialects.hip._names import make, names_of_hiprtc
+from peerlane.dialects.hip._state import calls
 
 
 def has_symbol(name: object) -> bool:
-    """Tell whether there is a function of that name: there is none that does anything."""
-    return False
+    """Tell whether there is a function of that name; false for those that only refuse."""
+    return name in calls.table and is_compiler(str(name))
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ext":  # so older programs call it, which this module cannot import before it is made itself
+        from peerlane.dialects.hip import hiprtc_pyext
+
+        return hiprtc_pyext
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = make(name)

@@ -1,0 +1,1 @@
+from peerlane.dialects.hip.hiprtc_pyext import *
