@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import subprocess
 import sys
 import threading
@@ -271,3 +272,13 @@ def test_read_only_memory_is_a_source(node: Node) -> None:
     buffer.copy_from(lender)
     assert bytes(buffer.view()) == b"abcd"
     assert memoryview(pl.as_buffer(lender)).readonly
+
+
+def test_the_guide_runs(node: Node) -> None:
+    node()
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "arrays-and-tensors.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(program, names)
+    assert names["weights"].tolist() == list(range(8))
+    assert names["buffer"].is_closed
