@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: memory that its owner frees or takes back is refused to the others."""
+"""The promises of docs/errors.md on memory that is lent, among threads; between processes: tests/processes/test_memory_lent.py."""
 
 from __future__ import annotations
 
