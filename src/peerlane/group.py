@@ -145,7 +145,7 @@ class Group(Collectives):
             self.name, self._key = name, f"{name}.{meeting.number}"
             self._fill(meeting, kind, device, patience)
             self.window = self._make_window(window, undo)
-            self._registered: Memories = {WINDOW: Loan(self.window)}
+            self._registered: Memories = {WINDOW: Loan(self.window, is_fixed=True)}
             self.members = self._meet_members(patience)
             undo.pop_all()
         _open.add(self)
@@ -330,7 +330,7 @@ class Group(Collectives):
     def close(self) -> None:
         """End its channels, its window and its end of the rendezvous; idempotent.  What is queued goes on.
 
-        Peers that wait for this rank are told, with ``PeerLost``.  Memory that peers have lives until they let go.
+        Peers that wait for this rank are told, with ``PeerLost``, and what they do with its memory is refused.
 
         Raises
         ------
@@ -448,11 +448,8 @@ class Group(Collectives):
         with self._lock:
             if pid == self._pid:
                 return {tag: loan.here(lent_by(self.rank, tag)) for tag, loan in memories.items()}
-            offered: dict[str, Buffer | Shared] = {}
-            for tag, loan in memories.items():
-                handle, terms = loan.offer([pid])
-                offered[tag] = Shared(bytes(handle).decode(), loan.buffer.size, terms)
-            return offered
+            lent = {tag: (loan.offer([pid]), loan.buffer.size) for tag, loan in memories.items()}
+            return {tag: Shared(bytes(of[0]).decode(), size, of[1]) for tag, (of, size) in lent.items()}
 
     def _import(
         self, peer: int, tag: str, shared: Shared, seconds: float, banks: dict[str, _core.Signal]

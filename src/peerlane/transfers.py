@@ -63,7 +63,8 @@ class Transfers(Signalling):
         InvalidValue
             Nothing has this tag, or there is no such notify.
         Closed, AccessDenied
-            The channel, an end or the stream is closed; the memory may be read only.  Nothing was written or queued.
+            The channel, an end or the stream is closed; the peer freed the memory or took it back, and on a stream
+            this may come at the synchronization; the memory may be read only.  Nothing was written or queued.
         PeerLost
             At the synchronization, where the route to the memory is gone.
         """

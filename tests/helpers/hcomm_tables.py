@@ -73,6 +73,28 @@ def _communicators() -> None:
     _one("HcclCommRegCommStateCallback", 2, "x", None, None)
 
 
+def _contexts() -> None:
+    _one("HcclEngineCtxCreate", 0, "comm", "ctx", 2, 64)
+    _each("HcclEngineCtxCreate", (), _COMM, "ctx", 2, 64)
+    _each("HcclEngineCtxCreate", ("comm",), [(None, 2), ("x" * 256, 1)], 2, 64)
+    _each("HcclEngineCtxCreate", ("comm", "ctx"), [(4, 5), (9, 1), (-1, 1), (BIG, 1)], 64)
+    _each("HcclEngineCtxCreate", ("comm", "ctx", 2), [(0, 1), (1 << 62, 24), (1 << 64, 1)])
+    _each("HcclEngineCtxGet", (), _COMM, "ctx", 2)
+    _each("HcclEngineCtxGet", ("comm",), [(None, 2), ("nothing", 6)], 2)
+    _each("HcclEngineCtxCopy", (), _COMM, 2, "ctx", "host", 8, 0)
+    _each("HcclEngineCtxCopy", ("comm", 2), [(None, 2), ("nothing", 6)], "host", 8, 0)
+    _one("HcclEngineCtxCopy", 2, "comm", 2, "ctx", None, 8, 0)
+    _each("HcclEngineCtxDestroy", (), _COMM, "ctx", 2)
+    _each("HcclEngineCtxDestroy", ("comm",), [(None, 2), ("nothing", 1)], 2)
+    _each("HcommEndpointGetDescNum", (), [(0, 5), (-1, 1), (99, 1), (BIG, 1)])
+    _each("HcommEndpointGetDescs", (), [(0, 5), (-1, 1), (99, 1)], 1)
+    _one("HcommThreadResGetInfo", 0, "thread", 0, 8)
+    _each("HcommThreadResGetInfo", (), _THREAD, 0, 8)
+    _one("HcommThreadResGetInfo", 1, "thread", -1, 8)
+    _one("HcommThreadResGetInfo", 1, "thread", 0, 4)
+    _one("HcommThreadResGetInfo", 5, "slave", 0, 8)
+
+
 def _resources() -> None:
     _one("HcclCommMemReg", 0, "comm", "tag", "mem")
     _each("HcclCommMemReg", (), _COMM, "tag", "mem")
@@ -82,7 +104,7 @@ def _resources() -> None:
     _one(acquire, 0, "comm", 1, 3, 4)
     _one(acquire, 0, "comm", 3, 1, 0)
     _each(acquire, (), _COMM, 1, 1, 1)
-    _each(acquire, ("comm",), [(0, 5), (2, 5), (4, 5), (5, 5), (-1, 1), (6, 1), (1 << 31, 1)], 1, 1)
+    _each(acquire, ("comm",), [(0, 5), (2, 0), (4, 5), (5, 5), (-1, 1), (6, 1), (1 << 31, 1)], 1, 1)
     _each(acquire, ("comm", 1), [(0, 1), (BIG, 1), (100_000, 7)], 1)
     _each(acquire, ("comm", 1, 1), [(65536, 1), (65535, 7)])
     config = "HcclThreadAcquireWithConfig"
@@ -94,7 +116,7 @@ def _resources() -> None:
     stream = "HcclThreadAcquireWithStream"
     _one(stream, 0, "comm", 1, "stream", 4)
     _each(stream, (), _COMM, 1, "stream", 1)
-    _each(stream, ("comm",), [(2, 5), (4, 5), (5, 5), (-1, 1), (6, 1)], "stream", 1)
+    _each(stream, ("comm",), [(2, 0), (4, 5), (5, 5), (-1, 1), (6, 1)], "stream", 1)
     _each(stream, ("comm", 1), [(0, 2), (None, 2), (4096, 6), ("comm", 6)], 1)
     _each(stream, ("comm", 1, "stream"), [(65536, 1), (BIG, 1)])
     _one(stream, 1, "other comm", 1, "stream", 1)
@@ -124,7 +146,7 @@ def _resources() -> None:
     for name in ("HcclChannelAcquire", "HcclChannelQuery"):
         _one(name, 0, "comm", 1, "descs", 1)
         _each(name, (), _COMM, 1, "descs", 1)
-        _each(name, ("comm",), [(2, 5), (4, 5), (5, 5), (-1, 1), (6, 1)], "descs", 1)
+        _each(name, ("comm",), [(4, 5), (5, 5), (-1, 1), (6, 1)], "descs", 1)
         _each(name, ("comm", 1), [(None, 2), ([], 1), ("raw descs", 1)], 1)
         _each(name, ("comm", 1, "descs"), [(0, 1), (2, 1), (1048577, 1), (BIG, 1)])
     _one("HcclChannelDestroy", 5, "comm", ["channel"], 1)
@@ -327,14 +349,14 @@ def _basic() -> None:
     _each("HcommMemFree", (), [(0, 2), (4096, 6), ("stray", 0)])
     create = "HcommChannelCreate"
     _one(create, 0, "endpoint", 1, "basic descs", 1)
-    _each(create, ("endpoint",), [(2, 5), (4, 5), (-1, 1)], "basic descs", 1)
+    _each(create, ("endpoint",), [(4, 5), (-1, 1)], "basic descs", 1)
     _each(create, ("endpoint", 1), [(None, 2), ([], 1)], 1)
     _one(create, 1, "endpoint", 1, "basic descs", 0)
     _each("HcommChannelGetStatus", (), [(["channel"], 0), ([4096], 6), (None, 2), ([], 1)], 1)
     _each("HcommChannelDestroy", (), [(["channel"], 5), ([4096], 6), (None, 2), ([], 1)], 1)
     alloc = "HcommThreadAlloc"
     _one(alloc, 0, 1, 2, [1, 64])
-    _each(alloc, (), [(2, 5), (4, 5), (-1, 1)], 1, [1])
+    _each(alloc, (), [(2, 0), (4, 5), (-1, 1)], 1, [1])
     _each(alloc, (1,), [(0, 1), (201, 1), (2, 1)], [1])
     _each(alloc, (1, 1), [(None, 2), ([65], 1), ([BIG], 1)])
     _each("HcommThreadFree", (), [(["basic thread"], 0), (["thread"], 5), ([4096], 6), (None, 2)], 1)
@@ -472,7 +494,18 @@ def _windows() -> None:
 
 
 for _declare in (
-    *(_communicators, _resources, _graph, _local, _remote, _signals, _basic, _collectives, _windows),
+    *(
+        _communicators,
+        _contexts,
+        _resources,
+        _graph,
+        _local,
+        _remote,
+        _signals,
+        _basic,
+        _collectives,
+        _windows,
+    ),
 ):
     _declare()
 declare_teams(_one, _each, _COMM)

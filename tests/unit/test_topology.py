@@ -44,6 +44,7 @@ def test_matrix_overrides_switches_in_each_direction() -> None:
         ("default", LinkKind.PIX),
         ("mi300x", LinkKind.XGMI),
         ("ascend-a2", LinkKind.HCCS),
+        ("ascend-950", LinkKind.UB),
         ("hgx", LinkKind.NV),
     ],
 )
@@ -100,5 +101,6 @@ def test_kinds_have_their_printed_name_as_value_and_a_legend() -> None:
         "NV",
         "XGMI",
         "HCCS",
+        "UB",
     ]
     assert len({kind.legend for kind in LinkKind}) == len(LinkKind)

@@ -98,6 +98,17 @@ PROFILES: dict[str, Profile] = {
             max_notifies=8192,
         ),
         Profile(
+            name="ascend-950",
+            description="Ascend 950 server: unified bus, 16 peers",
+            device_name="Ascend950PR_9589",
+            devices=8,
+            memory=128 * UNITS["GiB"],
+            link=LinkKind.UB,
+            max_peers=16,
+            max_streams=1984,
+            max_notifies=65_535,
+        ),
+        Profile(
             name="ascend-310p",
             description="Atlas inference cards: cross-device copies and IPC need a P2P allocation policy",
             device_name="Ascend310P3",

@@ -21,6 +21,7 @@ class LinkKind(enum.Enum):
     NV = "NV"
     XGMI = "XGMI"
     HCCS = "HCCS"
+    UB = "UB"
 
     @property
     def legend(self) -> str:
@@ -38,6 +39,7 @@ _LEGENDS = {
     LinkKind.NV: "NVLink, direct or through NVSwitch",
     LinkKind.XGMI: "AMD Infinity Fabric between accelerators (XGMI)",
     LinkKind.HCCS: "Huawei Cache Coherence System between accelerators",
+    LinkKind.UB: "Unified Bus between accelerators",
 }
 
 

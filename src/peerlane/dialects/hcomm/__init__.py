@@ -9,6 +9,7 @@ from peerlane.dialects.hcomm import _basic_channels as _basic_channels
 from peerlane.dialects.hcomm import _batch as _batch
 from peerlane.dialects.hcomm import _buffers as _buffers
 from peerlane.dialects.hcomm import _collectives as _collectives
+from peerlane.dialects.hcomm import _contexts as _contexts
 from peerlane.dialects.hcomm import _features as _features
 from peerlane.dialects.hcomm import _grouping as _grouping
 from peerlane.dialects.hcomm import _init as _init

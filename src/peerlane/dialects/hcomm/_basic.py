@@ -9,7 +9,7 @@ import json
 import threading
 import weakref
 
-from peerlane import Buffer, Group
+from peerlane import Buffer, Device, Group
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.acl._state import machine
@@ -17,6 +17,7 @@ from peerlane.dialects.hcomm._arguments import (
     CBytes,
     CText,
     Endpoint,
+    Enum,
     Mem,
     UInt32,
     UInt64,
@@ -27,9 +28,11 @@ from peerlane.dialects.hcomm._arguments import (
 from peerlane.dialects.hcomm._arguments import Handle as Number
 from peerlane.dialects.hcomm._buffers import checked
 from peerlane.dialects.hcomm._channels import refuse_protocol
-from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA
+from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import current_context, keep
 from peerlane.dialects.hcomm._enums import EndpointLocType
+from peerlane.dialects.hcomm._rank_graph import endpoint_of as described
+from peerlane.dialects.hcomm._rank_graph import is_on_bus, protocol_of
 from peerlane.dialects.hcomm._regions import Regions
 from peerlane.dialects.hcomm._state import hcomm, thing
 from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice
@@ -173,6 +176,49 @@ def HcommEndpointDestroy(endpointHandle: Number) -> None:
         if not machine.drop(found, "HcommEndpointDestroy"):
             endpoint_of(endpointHandle)
     found.end()
+
+
+@hcomm.call("hcomm.HcommEndpointGetDescNum", out=1)
+def HcommEndpointGetDescNum(deviceLogicId: Enum) -> int:
+    """Return how many endpoints of a network a device has: on a unified bus one.
+
+    Gives: number
+    Refuses: 1 no device; 5 a device that is not on a unified bus, as the vendor's other chips than 950
+    Basis: D, S; C for the value
+    """
+    _on_bus(deviceLogicId)
+    return 1
+
+
+@hcomm.call("hcomm.HcommEndpointGetDescs", out=2, blank=lambda *_: (0, []))
+def HcommEndpointGetDescs(deviceLogicId: Enum, descNum: UInt32) -> tuple[int, list[EndpointDesc]]:
+    """Return the endpoints of a network that a device has; ``descNum`` is how many there is room for.
+
+    Gives: number, list of EndpointDesc
+    Refuses: as `HcommEndpointGetDescNum`; 1 less room than there are endpoints
+    Basis: D, S; C for the values
+    """
+    device = _on_bus(deviceLogicId)
+    if not descNum:
+        raise Refusal(PARA, "descNum is 0, and there is 1 endpoint", "ask HcommEndpointGetDescNum")
+    return 1, [described(device, protocol_of(device))]
+
+
+def _on_bus(number: int) -> Device:
+    """Return a device on a unified bus: HCCL_E_PARA for none, HCCL_E_NOT_SUPPORT for others."""
+    present = machine.devices()
+    if not 0 <= number < len(present):
+        raise Refusal(
+            PARA, f"{number} is no device of {len(present)}", "pass a device below acl.rt.get_device_count()"
+        )
+    device = present[number]
+    if not is_on_bus(device):
+        raise Refusal(
+            NOT_SUPPORT,
+            f"{device.info.name} is not on a unified bus, and has no endpoints of a network",
+            "run with `--profile ascend-950`",
+        )
+    return device
 
 
 @hcomm.call("hcomm.HcommEndpointGetListenPort", out=1)

@@ -133,7 +133,7 @@ def HcommChannelCreate(
 
     Gives: list of channel
     Refuses: 2 NULL; 6 the endpoint, a memory handle; 1 `channelNum` 0, fewer descriptors, not initialised, role,
-        above 64 notifies, name, no engine; 5 engines but CPU, CPU_TS and AICPU_TS, sockets
+        above 64 notifies, name, no engine; 5 engines AIV and CCU, sockets
     Basis: D; C for the codes
     """
     found = endpoint_of(endpointHandle)
@@ -255,7 +255,7 @@ def HcommThreadAlloc(engine: Enum, threadNum: UInt32, notifyNumPerThread: UInt32
 
     Gives: list of thread
     Refuses: 2 NULL; 1 `threadNum` 0 or above 200, fewer numbers than threads, above 64 notifies, no engine; 5
-        engines but CPU, CPU_TS and AICPU_TS; 15 no device is set
+        engines AIV and CCU; 15 no device is set
     Basis: D; C for the codes
     """
     refuse_engine(engine, cpu=True)

@@ -51,6 +51,8 @@ def HcclGetHcclBufferCleared(comm: Handle) -> tuple[int, int]:
 def HcclCommMemReg(comm: Handle, memTag: CText, mem: Mem) -> int:
     """Let peers reach device memory by a tag, over channels that are acquired from now on, until it is freed.
 
+    What peers do with it after that is code 6.
+
     Gives: memHandle
     Refuses: 2 NULL, `addr` NULL; 6 the communicator, memory that acl has not given out; 1 tag taken, reserved or not
         of 1 to 255 characters, `size` 0, type; 5 host memory

@@ -172,7 +172,7 @@ def HcclChannelAcquire(
     Gives: list of channel
     Refuses: 2 NULL; 6 the communicator, or it was destroyed meanwhile; 1 `channelNum` 0 or above 1,048,576, fewer
         descriptors, not initialised, rank, own rank, protocol RESERVED, above 64 notifies, one rank and protocol
-        twice, no engine; 5 engines but CPU, CPU_TS and AICPU_TS, protocols of plugins; 9 the other end did not come;
+        twice, no engine; 5 engines AIV and CCU, protocols of plugins; 9 the other end did not come;
         20 another thread acquires; 21 the other rank died; 24 no room for the HcclBuffer
     Basis: D, S; C for 20
     """

@@ -51,6 +51,8 @@ class Comm(Thing):
         Held while a table changes.
     acquiring : Lock
         Held while channels are made.
+    contexts : dict
+        By tag and engine: the memory of an engine's context.
     windows : list of Window
     next_window : int
         The number of the next one.
@@ -65,7 +67,18 @@ class Comm(Thing):
     """
 
     __slots__ = (
-        *("_busy", "_meeting", "acquiring", "buffer", "channels", "group", "guard", "memories", "notifies"),
+        *(
+            "_busy",
+            "_meeting",
+            "acquiring",
+            "buffer",
+            "channels",
+            "contexts",
+            "group",
+            "guard",
+            "memories",
+            "notifies",
+        ),
         *("comm_name", "is_suspended", "made_of", "owner", "regions", "settings", "sides", "streams"),
         *("_reached", "next_window", "teams", "threads", "windows"),
     )
@@ -86,6 +99,7 @@ class Comm(Thing):
         self.streams: dict[tuple[int, int], HcommThread] = {}
         self.channels: dict[tuple[int, int, int], HcommChannel] = {}
         self.sides: dict[tuple[bool, int], Stream] = {}
+        self.contexts: dict[tuple[str, int], Buffer] = {}
         self.windows: list[Window] = []
         self.next_window = 0
         self.teams: list[Team] = []
@@ -163,8 +177,9 @@ class Comm(Thing):
         for part in parts:
             machine.drop(part, "HcclCommDestroy")
         with contextlib.ExitStack() as ends:
-            if self.buffer is not None:
-                ends.callback(self.buffer.close)
+            for memory in (self.buffer, *self.contexts.values()):
+                if memory is not None:
+                    ends.callback(memory.close)
             for side in self.sides.values():
                 ends.callback(side.abort, close=True)
             ends.callback(self.group.close)

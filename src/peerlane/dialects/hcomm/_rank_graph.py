@@ -5,7 +5,7 @@ A virtual node is one server: its ranks are one layer, 0, where each reaches eac
 
 from __future__ import annotations
 
-from peerlane import Device
+from peerlane import Device, devices
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._arguments import Endpoint, Endpoints, Enum, Handle, Links, UInt32, given
@@ -23,6 +23,7 @@ from peerlane.dialects.hcomm._enums import (
 from peerlane.dialects.hcomm._state import hcomm
 
 _WORD = 4
+_ON_BUS = "Ascend950"
 
 
 def _refuse_layer(comm: Comm, layer: int, instance: int = 0) -> None:
@@ -101,11 +102,11 @@ def HcclRankGraphGetInstSizeListByLayer(comm: Handle, netLayer: UInt32) -> tuple
 def HcclRankGraphGetLinks(
     comm: Handle, netLayer: UInt32, srcRank: UInt32, dstRank: UInt32
 ) -> tuple[list[structs.CommLink], int]:
-    """Return the links from one rank to another: HCCS where the devices reach one another, else PCIE.
+    """Return the links from one rank to another: UB_CTP over a unified bus, else HCCS or PCIE.
 
     Gives: list of CommLink, 1; none from a rank to itself
     Refuses: as `HcclRankGraphGetRanksByLayer`; 1 a rank
-    Basis: D; C for 1, and the values
+    Basis: D, S for UB_CTP; C for 1, and the other values
     """
     found = comm_of(comm)
     _refuse_layer(found, netLayer)
@@ -122,8 +123,20 @@ def HcclRankGraphGetLinks(
 
 def protocol_between(one: Device, other: Device) -> int:
     """Return what two devices speak."""
-    is_near = one is other or one.can_access(other)
-    return int(CommProtocol.COMM_PROTOCOL_HCCS if is_near else CommProtocol.COMM_PROTOCOL_PCIE)
+    if one is not other and not one.can_access(other):
+        return int(CommProtocol.COMM_PROTOCOL_PCIE)
+    return protocol_of(one)
+
+
+def is_on_bus(device: Device) -> bool:
+    """Tell whether a device is one of those that a unified bus joins, as on Ascend 950."""
+    others = (each for each in devices() if each is not device)
+    return device.info.name.startswith(_ON_BUS) or any(device.link(each) == "UB" for each in others)
+
+
+def protocol_of(device: Device) -> int:
+    """Return what a device speaks with those that it reaches."""
+    return int(CommProtocol.COMM_PROTOCOL_UB_CTP if is_on_bus(device) else CommProtocol.COMM_PROTOCOL_HCCS)
 
 
 def _device(comm: Comm, rank: int) -> Device:
@@ -254,7 +267,7 @@ def HcclRankGraphGetEndpointDesc(
     _refuse_layer(found, layer, topoInstId)
     if descNum != 1:
         raise Refusal(PARA, f"descNum is {descNum}", "pass what HcclRankGraphGetEndpointNum gives, 1")
-    return [endpoint_of(found.group.device, int(CommProtocol.COMM_PROTOCOL_HCCS))], 1
+    return [endpoint_of(found.group.device, protocol_of(found.group.device))], 1
 
 
 @hcomm.call("hcomm.HcclRankGraphGetEndpointInfo", out=1)

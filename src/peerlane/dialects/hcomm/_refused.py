@@ -18,7 +18,6 @@ _SHARED_QUEUES = "queues are shared by channels of engine AIV only, and there ar
 _KERNELS = "engines AIV and CCU run kernels, which no virtual device does"
 _NICS = "a virtual machine has no network cards that could be changed"
 _GRAPHS = "memory of a graph is activated by the compiler, which is not here"
-_CONTEXTS = "contexts of engines hold what kernels need, and there are no kernels"
 _GROUPS = "nothing of a group is under way: HcclGroupEnd tells how its calls ended"
 _FEATURES = (
     "it is not built; HcclChannelGetHcclBuffer and HcclChannelGetRemoteMems tell what a channel reaches"
@@ -64,10 +63,6 @@ REFUSED: Mapping[str, str] = MappingProxyType(
                 "HcclCommDeactivateCommMemory",
             ),
             _GRAPHS,
-        ),
-        **dict.fromkeys(
-            ("HcclEngineCtxCreate", "HcclEngineCtxGet", "HcclEngineCtxCopy", "HcclEngineCtxDestroy"),
-            _CONTEXTS,
         ),
         **dict.fromkeys(("HcclGroupStatusGet",), _GROUPS),
         **dict.fromkeys(

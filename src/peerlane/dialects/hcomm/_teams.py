@@ -335,7 +335,7 @@ def HcclTeamChannelsCreate(comm: Handle, team: Handle, desc: TeamChannelsDesc) -
 
     Refuses: 2 NULL; 6 the communicator, the team, `netLayer` of the team but 0, or it was destroyed meanwhile, a rank
         has ended a window; 1 another communicator's team, not initialised, `channelCnt` 0, above 64 notifies, no
-        engine, another protocol than the team's, windows of other sizes; 5 engines but CPU, CPU_TS and AICPU_TS,
+        engine, another protocol than the team's, windows of other sizes; 5 engines AIV and CCU,
         `channelCnt` above 1, protocols of plugins; 9 a member did not come, or did not register a window; 19 it
         cannot be opened; 20 another thread acquires; 21 a member died; 24 no room for the HcclBuffer
     Basis: D, S; C for all engines but AIV, and the codes 5, 9, 19, 20, 21, 24

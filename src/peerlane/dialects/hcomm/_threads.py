@@ -23,7 +23,10 @@ _MOST_NOTIFIES = 65535
 _QUOTA = 65536
 _MOST_DEDICATED = 64
 _CPU = int(CommEngine.COMM_ENGINE_CPU)
-_ON_STREAMS = frozenset([int(CommEngine.COMM_ENGINE_CPU_TS), int(CommEngine.COMM_ENGINE_AICPU_TS)])
+#: The vendor tells AICPU from AICPU_TS by who feeds the queue; here both are a stream's.
+_ON_STREAMS = frozenset(
+    map(int, (CommEngine.COMM_ENGINE_CPU_TS, CommEngine.COMM_ENGINE_AICPU, CommEngine.COMM_ENGINE_AICPU_TS))
+)
 
 
 class HcommThread(Thing):
@@ -135,7 +138,8 @@ def refuse_engine(engine: int, *, cpu: bool) -> None:
     if engine not in CommEngine.__members__.values() or engine == CommEngine.COMM_ENGINE_RESERVED:
         raise Refusal(PARA, f"{engine} is no engine", "pass COMM_ENGINE_CPU_TS")
     name = CommEngine(engine).name
-    here = "COMM_ENGINE_CPU_TS or COMM_ENGINE_AICPU_TS" + (", or COMM_ENGINE_CPU" if cpu else "")
+    here = "COMM_ENGINE_CPU_TS, COMM_ENGINE_AICPU or COMM_ENGINE_AICPU_TS"
+    here += ", or COMM_ENGINE_CPU" if cpu else ""
     raise Refusal(
         NOT_SUPPORT,
         f"{name} is not for this call, or runs kernels, which no virtual device does",
@@ -180,8 +184,8 @@ def HcclThreadAcquire(comm: Handle, engine: Enum, threadNum: UInt32, notifyNumPe
     """Return new threads, each with a stream of its own; they end with the communicator.
 
     Gives: list of thread
-    Refuses: 2 NULL; 6 the communicator; 1 `threadNum` 0, `notifyNumPerThread` above 65,535, no engine; 5 engines but
-        CPU_TS and AICPU_TS; 7 above 65,536 notifies of the communicator, or the device's streams
+    Refuses: 2 NULL; 6 the communicator; 1 `threadNum` 0, `notifyNumPerThread` above 65,535, no engine; 5 engines CPU,
+        AIV and CCU; 7 above 65,536 notifies of the communicator, or the device's streams
     Basis: D, S; C for streams
     """
     found = comm_of(comm)
@@ -229,7 +233,7 @@ def HcclThreadAcquireWithStream(comm: Handle, engine: Enum, stream: Handle, noti
 
     Gives: thread
     Refuses: 2 NULL; 6 the communicator, the stream; 1 `notifyNum` above 65,535, a stream of another device, no
-        engine; 5 engines but CPU, CPU_TS and AICPU_TS; 7 above 65,536 notifies of the communicator
+        engine; 5 engines AIV and CCU; 7 above 65,536 notifies of the communicator
     Basis: D, S; C for the second call, and the stop
     """
     found = comm_of(comm)
@@ -354,8 +358,8 @@ def HcclThreadExportToCommEngine(
     """Return handles of threads for another engine: here the same.
 
     Gives: list of thread
-    Refuses: 2 NULL; 6 the communicator, a thread; 1 fewer threads than announced, no engine; 5 engines but CPU,
-        CPU_TS and AICPU_TS
+    Refuses: 2 NULL; 6 the communicator, a thread; 1 fewer threads than announced, no engine; 5 engines
+        AIV and CCU
     Basis: D; C for the codes
     """
     comm_of(comm)
@@ -372,6 +376,21 @@ def HcclThreadResGetInfo(comm: Handle, thread: Handle, resType: Enum, infoLen: U
     Basis: D; C for the codes
     """
     comm_of(comm)
+    return _stream_of(thread, resType, infoLen)
+
+
+@hcomm.call("hcomm.HcommThreadResGetInfo", out=1)
+def HcommThreadResGetInfo(thread: Handle, resType: Enum, infoLen: UInt32) -> int:
+    """As ``HcclThreadResGetInfo``, of any thread.
+
+    Gives: stream
+    Refuses: 2 NULL; 6 the thread; 1 `resType`, `infoLen` not 8; 5 a thread with a stream of its own
+    Basis: D, S; C for the code 5
+    """
+    return _stream_of(thread, resType, infoLen)
+
+
+def _stream_of(thread: int, resType: int, infoLen: int) -> int:
     found = thread_of(thread)
     if resType != 0 or infoLen != 8:
         raise Refusal(PARA, f"resType is {resType}, infoLen {infoLen}", "pass THREAD_RES_TYPE_STREAM and 8")

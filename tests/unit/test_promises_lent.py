@@ -1,4 +1,4 @@
-"""Ranks as threads of one process: memory that its owner frees or takes back is refused to the others."""
+"""The promises of docs/errors.md on memory that is lent, among threads; between processes: tests/processes/test_memory_lent.py."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _uses(channel: pl.Channel, own: pl.Buffer, stream: pl.Stream | None) -> None
 
 @pytest.mark.parametrize("how", ["deregister", "close", "group"])
 @pytest.mark.timeout(90)
-def test_every_operation_of_a_peer_is_refused(how: str) -> None:
+def test_write_taken_back(how: str) -> None:
     def work(group: pl.Group) -> None:
         memory = group.device.allocate(4096)
         group.register(memory, "kv")
