@@ -257,7 +257,7 @@ class Scheduler {
     uint64_t look_at_values();             // nanoseconds until the next look
     uint64_t look_at_rest(Lock& lock);     // the same; at rest all that is queued is asked for
     bool is_any_queued() const;
-    void note_call() {                     // a submission, a question or the begin of a wait
+    void note_call() {                     // a submission, a question, either end of a wait, the end of a stream
         if (schedule() == Schedule::eager) return;
         moved_at_ = now_ns();
         at_rest_ = false;

@@ -9,6 +9,7 @@ Outcome Scheduler::close(Stream& stream, bool wait, Poll poll) {
     Lock lock(mutex_);
     const StreamPtr held = stream.shared_from_this();
     if (stream.closed) return Outcome::reached;
+    note_call();
     stream.closing = true;
     const uint64_t target = stream.submitted.load(std::memory_order_relaxed);
     if (stream.is_idle()) {
@@ -55,6 +56,7 @@ void Scheduler::abort(Stream& stream, bool close) {
     Lock lock(mutex_);
     const StreamPtr held = stream.shared_from_this();
     if (stream.closed) return;
+    note_call();
     if (close) {
         stream.closing = true;
         stream.dropped = false;   // that it was ended is no news

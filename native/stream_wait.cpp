@@ -108,6 +108,7 @@ struct Scheduler::ListedHost {
     }
     ~ListedHost() {
         --scheduler.waiting_;
+        scheduler.note_call();
         if (waiter.number != 0) std::erase(scheduler.hosts_, &waiter);
     }
 };

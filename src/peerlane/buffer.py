@@ -42,9 +42,9 @@ class Buffer(_core.Memory):
     """Memory on a device or on the host.
 
     Made by :meth:`Device.allocate`, :meth:`Host.allocate`, slicing, or :func:`as_buffer`.  It exports its
-    bytes to the host through the buffer protocol and DLPack (as CPU memory); such a view keeps the bytes
-    alive even after :meth:`close`.  In the child of a fork device memory is not mapped: touching a view of it there
-    ends the child with SIGSEGV.
+    bytes to the host through the buffer protocol and DLPack (as CPU memory); such a view never waits for what is
+    queued, and keeps the bytes alive even after :meth:`close`.  In the child of a fork device memory is not mapped:
+    touching a view of it there ends the child with SIGSEGV.
 
     Attributes
     ----------
@@ -213,6 +213,8 @@ class Buffer(_core.Memory):
         self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
     ) -> npt.NDArray[Any]:
         """Return a NumPy array on these bytes: no copy, writes are seen by the device.
+
+        It never waits: synchronize the streams that write here before you look.  The array shows later writes, too.
 
         Do not touch the array in the child of a fork: device memory is not mapped there, and the child ends with
         SIGSEGV.

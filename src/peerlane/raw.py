@@ -354,8 +354,8 @@ def locate(address: int) -> Location:
 def view(address: int, nbytes: int) -> memoryview:
     """Return the bytes at an address of a device or of pinned memory: no copy, writes are seen by the device.
 
-    It waits for queued writes, and keeps the bytes while it lives, as a view of a :class:`peerlane.Buffer` does; a
-    range may lie in several mappings of one :class:`peerlane.AddressRange`.
+    It never waits for what is queued, and keeps the bytes while it lives, as a view of a :class:`peerlane.Buffer`
+    does; a range may lie in several mappings of one :class:`peerlane.AddressRange`.
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ def view(address: int, nbytes: int) -> memoryview:
     BadAddress
         As :func:`copy`; ``UNKNOWN_ADDRESS`` also for pageable host memory, which nothing here could keep.
     AccessDenied, Busy, Closed
-        As for a view of a Buffer: no right to read, queued writes that cannot run, a free that is under way.
+        As for a view of a Buffer: no right to read, a free that is under way.
     InvalidValue, TypeError
         An argument is negative, beyond 64 bits, or no int.
     """

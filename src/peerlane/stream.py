@@ -24,7 +24,8 @@ class Stream(_core.Stream):
     """Operations that run one after the other, beside the program.
 
     Made by :meth:`Device.create_stream`.  Whatever takes ``stream=`` is queued and returns; what an operation
-    needs (buffers, host objects) is kept until it is over.  Failures surface at :meth:`sync`.
+    needs (buffers, host objects) is kept until it is over.  Failures surface at :meth:`sync`.  A look at memory waits
+    for no stream: before a synchronization it shows what is there.
 
     Close it, or use it in a ``with``.  One that is dropped takes no more operations and runs what is queued, but a
     wait that nothing submitted so far would satisfy is cancelled.  A failure that nobody was told of, that one too,
@@ -185,7 +186,8 @@ class Stream(_core.Stream):
         It runs on a thread of its own that serves all streams in turn.  What it raises is a failure of this
         stream.  It may submit to any stream, and must not wait for what waits for it, nor for a callback of another
         stream that has not returned: one thread makes all calls (``Busy``, ``DEADLOCK``).  Whether that one has
-        returned is up to the schedule: under ``lazy`` it has not unless something asked for it before.
+        returned is up to the schedule: under ``lazy`` it has not unless something asked for it before, or the process
+        rested for 1 s.
 
         Raises
         ------

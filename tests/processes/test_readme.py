@@ -35,6 +35,34 @@ def test_the_streams_example(tmp_path: Path, schedule: str) -> None:
     assert "BadAddress: operation 5 (copy) of stream 1: source host range of 8 bytes at 0x10" in done.stderr
 
 
+#: Runs a program again and again, and counts how often its own assertion fails.
+_TWENTY = """
+import sys
+import peerlane as pl
+program, failed = compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), 0
+for _ in range(20):
+    try:
+        exec(program, {"__name__": "__main__"})
+    except AssertionError:
+        failed += 1
+    except pl.Error:  # how the whole program ends
+        pass
+print(failed)
+"""
+
+
+@pytest.mark.parametrize("schedule", ["lazy", "seeded:17"])
+def test_the_streams_example_without_its_wait_shows_wrong_bytes(tmp_path: Path, schedule: str) -> None:
+    wait = "    t.sync(timeout=5)\n"
+    assert STREAMS.count(wait) == 1
+    program = tmp_path / "streams.py"
+    program.write_text(STREAMS.replace(wait, ""))
+    environment = {**os.environ, "PEERLANE_SCHEDULE": schedule}
+    done = run_python(["-c", _TWENTY, str(program)], timeout=100, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "20" in done.stdout.splitlines()
+
+
 def test_the_sharing_example(tmp_path: Path) -> None:
     program = tmp_path / "ranks.py"
     program.write_text(SHARING)

@@ -155,6 +155,18 @@ def test_view_does_not_fit(node: Node) -> None:
         a.view(object)
 
 
+def test_view_never_waits(node: Node) -> None:
+    d0, _ = node()
+    a = filled(d0, 8, 1)
+    with d0.create_stream() as s:
+        gate = parked(s)
+        a.fill(2, stream=s)
+        assert untouched(a, 1)
+        gate.record()
+        s.sync(timeout=20)
+        assert untouched(a, 2)
+
+
 def test_view_closed(node: Node) -> None:
     d0, _ = node()
     a = d0.allocate(10)

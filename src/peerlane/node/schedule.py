@@ -2,7 +2,8 @@
 
 ``eager``: as soon as they can.  ``lazy``: not before something waits for them, and only what it waits for.
 ``seeded``: one at a time, in an order drawn from a seed among all that is not ordered, when the program submits,
-queries or waits; a program of one thread runs the same way again with the same seed.
+queries or waits; a program of one thread that does not rest runs the same way again with the same seed.  A process
+that rests, which is 1 s without such a call, runs all that is queued under ``lazy`` and ``seeded``.
 """
 
 from __future__ import annotations

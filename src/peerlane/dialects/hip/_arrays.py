@@ -33,8 +33,8 @@ class NDBuffer(Pointer, raw.Exporter):
 
     Notes
     -----
-    It exports its bytes to the host (``memoryview``, NumPy): a view waits for queued writes and keeps device memory
-    alive.  Slices are views; there are no negative indices.
+    It exports its bytes to the host (``memoryview``, NumPy): a view never waits for what is queued, and keeps device
+    memory alive.  Slices are views; there are no negative indices.
     """
 
     __slots__ = ("_itemsize", "_read_only", "_shape", "_stream", "_typestr")
