@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from peerlane import _core, deadlocks, sharing_failures
+from peerlane import _core, deadlocks, losses
 from peerlane.buffer import Buffer
 from peerlane.channel import Channel
 from peerlane.channel_ends import WINDOW, Begun, Ends, Memories
@@ -416,8 +416,7 @@ class Group(Collectives):
             if said.device >= len(present):
                 raise InvalidValue(f"Group: rank {rank} says device {said.device}, which this node lacks")
             members.append(Member(rank, said.pid, present[said.device]))
-            is_here = said.pid == self._pid
-            sharing_failures.process_names[said.pid] = "a rank of this process" if is_here else f"rank {rank}"
+            losses.note(said.pid, rank)
             self._open_route(present[said.device])
         if self.size > 1:
             self._watch(hellos, patience, deadline)
@@ -480,9 +479,8 @@ class Group(Collectives):
                     )
                 except (WaitTimeout, PeerLost) as error:
                     if has_left:
-                        raise PeerLost(
-                            f"{call}: rank {peer} did not come: it has closed its group", call=call
-                        ) from None
+                        text = f"{call}: rank {peer} did not come: it has closed its group"
+                        raise losses.lost(self.members[peer].pid, text, call=call) from None
                     is_late = isinstance(error, WaitTimeout)
                     if left <= _LOOK or not is_late:
                         why = "it has not made its end in the time given" if is_late else error

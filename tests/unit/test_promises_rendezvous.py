@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -53,6 +54,15 @@ def test_rendezvous_was_lost(server: RendezvousServer) -> None:
     server.end_rank(1, "rank 1 was struck by lightning", lost=True)
     with pytest.raises(pl.PeerLost, match="struck by lightning and stays lost"):
         Rendezvous(server.address, 1, 3)
+
+
+def test_peer_lost_has_a_rank(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+    server.end_rank(2, "rank 2 was struck by lightning", lost=True)
+    with pytest.raises(pl.PeerLost) as told:
+        ranks[0].get("never")
+    for error in (told.value, pickle.loads(pickle.dumps(told.value)), told.value._retold("again")):
+        assert (type(error), error.rank) == (pl.PeerLost, 2)
+    assert pl.PeerLost("of nobody").rank is None
 
 
 def test_from_environment_incomplete(server: RendezvousServer) -> None:
@@ -113,8 +123,9 @@ def test_get_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
         wait = pool.submit(ranks[0].get, "never")
         until(lambda: bool(server._loop.meeting._wanted))
         server.end_rank(2, "rank 2 (pid 17) was killed", lost=True)
-        with pytest.raises(pl.PeerLost, match=r"rank 2 \(pid 17\) was killed"):
+        with pytest.raises(pl.PeerLost, match=r"rank 2 \(pid 17\) was killed") as told:
             wait.result(20)
+        assert told.value.rank == 2
     assert ranks[1].get("there") == b"is"
     with pytest.raises(pl.PeerLost, match="'never' is not there"):
         ranks[1].get("never")
@@ -153,8 +164,9 @@ def test_barrier_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None
         server.end_rank(1, "rank 1 has ended", lost=False)
         with pytest.raises(pl.PeerLost, match="rank 1 has ended"):
             wait.result(20)
-    with pytest.raises(pl.PeerLost, match="rank 1 has ended"):
+    with pytest.raises(pl.PeerLost, match="rank 1 has ended") as told:
         ranks[2].barrier("another")
+    assert told.value.rank == 1
 
 
 def test_barrier_twice(server: RendezvousServer, ranks: list[Rendezvous]) -> None:

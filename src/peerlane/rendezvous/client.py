@@ -249,6 +249,17 @@ class Rendezvous:
             raise InvalidValue(f"{call}: {self._address} answers with what is no frame: {error}") from None
 
 
+def put_once(address: str, rank: int, size: int, key: str, value: bytes, seconds: float) -> None:
+    """Put a value without a `Rendezvous`, whose opening and end the server would note; within so many seconds."""
+    call = "Rendezvous.put"
+    head = frames.encode_request(Operation.PUT, rank, size, _checked_key(call, key), value, 0)
+    try:
+        with _Line(call, Path(address), seconds) as line:
+            line.ask(head, value)
+    except BadFrame as error:
+        raise InvalidValue(f"{call}: {address} answers with what is no frame: {error}") from None
+
+
 class _Line:
     """A connection to the server, which is given up when the server dies or does not answer in time."""
 
@@ -280,7 +291,8 @@ class _Line:
 
     def _connect(self) -> None:
         with peers.reachable(self._address) as short:
-            self._socket.settimeout(ANSWER_SECONDS)  # it waits while the backlog is full
+            # It waits while the backlog is full.
+            self._socket.settimeout(min(ANSWER_SECONDS, self._limit or ANSWER_SECONDS))
             self._socket.connect(short)
 
     def ask(self, head: bytes, value: bytes) -> list[bytes]:
@@ -293,7 +305,7 @@ class _Line:
         lengths = frames.decode_lengths(self._receive(4 * count))
         values = [bytes(self._receive(length)) for length in lengths]
         if status is not Status.OK:
-            raise frames.as_error(status, self._call, b"; ".join(values))
+            raise frames.as_error(status, self._call, values)
         return values
 
     def _send(self, content: bytes) -> None:

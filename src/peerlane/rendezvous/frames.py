@@ -33,6 +33,7 @@ _MAGIC = b"PLRV"
 _VERSION = 1
 _REQUEST = struct.Struct("<4sBBBBIIQI")
 _ANSWER = struct.Struct("<4sBBHI")
+_RANK = struct.Struct("<I")
 
 REQUEST_BYTES = _REQUEST.size
 ANSWER_BYTES = _ANSWER.size
@@ -54,7 +55,7 @@ class Operation(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """How it ended; all but OK carry one value, a text."""
+    """How it ended; all but OK carry a text, and LOST the number of the rank behind it."""
 
     OK = 0
     INVALID = 1
@@ -141,10 +142,19 @@ def decode_lengths(table: bytes | bytearray) -> tuple[int, ...]:
     return lengths
 
 
-def as_error(status: Status, call: str, text: bytes) -> Error:
+def encode_rank(rank: int) -> bytes:
+    """Return what tells which rank was lost."""
+    return _RANK.pack(rank)
+
+
+def as_error(status: Status, call: str, values: Sequence[bytes]) -> Error:
     """Return the exception for an answer that is not OK."""
     kind, fault = _ERRORS[status]
-    return kind(f"{call}: {text.decode(errors='replace')}", fault=fault, call=call)
+    text = values[0] if values else b"without a word"
+    made = kind(f"{call}: {text.decode(errors='replace')}", fault=fault, call=call)
+    if status is Status.LOST and len(values) > 1 and len(values[1]) == _RANK.size:
+        (made.rank,) = _RANK.unpack(values[1])
+    return made
 
 
 def _check_version(magic: bytes, version: int) -> None:
