@@ -107,6 +107,18 @@ def test_put_full(ranks: list[Rendezvous]) -> None:
     assert ranks[0].get("2nd") == b"of another rank"
 
 
+def test_delete_bad(ranks: list[Rendezvous]) -> None:
+    r = ranks[0]
+    r.put("k", b"stays")
+    for key in ("k" * 256, "\ud800"):
+        with pytest.raises(pl.InvalidValue, match="the key"):
+            r.delete("k", key)
+    with pytest.raises(TypeError, match="must be a str"):
+        r.delete("k", 1)  # type: ignore[arg-type]
+    r.delete("was never there")
+    assert ranks[1].get("k") == b"stays"
+
+
 def test_get_times_out(ranks: list[Rendezvous]) -> None:
     with pytest.raises(pl.WaitTimeout, match="nobody has put 'never'"):
         ranks[0].get("never", timeout=0.05)
@@ -196,7 +208,14 @@ def test_rendezvous_close_twice(ranks: list[Rendezvous]) -> None:
     r.close()
     r.close()
     assert r.is_closed and "closed" in repr(r)
-    calls = (lambda: r.put("k", b""), lambda: r.get("k"), r.barrier, lambda: r.gather("k", b""), r.__enter__)
+    calls = (
+        lambda: r.put("k", b""),
+        lambda: r.delete("k"),
+        lambda: r.get("k"),
+        r.barrier,
+        lambda: r.gather("k", b""),
+        r.__enter__,
+    )
     for call in calls:
         with pytest.raises(pl.Closed, match="rank 0 has closed this rendezvous"):
             call()

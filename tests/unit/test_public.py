@@ -33,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "deadlocks",
             "stuck",
             "departures",
+            "conversation",
             "losses",
             "signalling",
             "transfers",

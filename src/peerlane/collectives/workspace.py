@@ -137,6 +137,7 @@ class Channels(dict[int, "Channel"]):
                     text = f"Group: rank {peer} has gone: {error}"
                     raise losses.lost(self._pid(peer), text, call="Group") from None
                 self._check_equal(peer, made)
+                self._group._conversation.forget(self._begun[peer])
                 self[peer] = made
         return made
 
@@ -160,7 +161,7 @@ class Channels(dict[int, "Channel"]):
     def withdraw(self) -> None:
         """Tell the peers that have not made their ends yet that there will be no channels."""
         for begun in self._begun.values():
-            self._group._withdraw(begun)
+            self._group._conversation.withdraw(begun)
 
     def close(self) -> None:
         """End all; what was granted and not needed any more is no mistake."""

@@ -114,7 +114,7 @@ class Rendezvous:
         return self._is_closed
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a value for all ranks; a value that is there under the key is replaced.
+        """Keep a value for all ranks, until it is replaced or deleted, or the server ends.
 
         Parameters
         ----------
@@ -159,6 +159,31 @@ class Rendezvous:
             This rendezvous was closed.
         """
         return self._ask("Rendezvous.get", Operation.GET, key, timeout=timeout)[0]
+
+    def delete(self, *keys: str) -> None:
+        """Take values away, whoever put them; a key that is not there is no mistake.
+
+        The rank that put a value has its room again.  Who gets the key from now on waits until somebody puts it anew.
+
+        Parameters
+        ----------
+        *keys : str
+            At most 255 bytes of UTF-8 each.
+
+        Raises
+        ------
+        TypeError, InvalidValue
+            A key is no str or too long; nothing was deleted.
+        Closed, PeerLost
+            This rendezvous was closed; the server has ended.
+        """
+        call = "Rendezvous.delete"
+        for value in frames.encode_keys([_checked_key(call, key) for key in keys]):
+            self._ask(call, Operation.DELETE, value=value)
+
+    def _clear(self, folder: str) -> None:
+        """Take away all values whose keys begin with the folder and a slash, and have no other slash behind it."""
+        self._ask("Rendezvous.delete", Operation.CLEAR, folder)
 
     def barrier(self, name: str = "", *, timeout: float | None = None) -> None:
         """Wait until every rank has come to the barrier of this name; it can be used again at once.

@@ -47,6 +47,10 @@ _Round: TypeAlias = "dict[int, Waiter]"  # one barrier or gather: the ranks that
 _Loss: TypeAlias = "tuple[int, str]"  # a rank, and what became of it
 
 
+def _folder(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
 def cost(key: str, nbytes: int) -> int:
     """Return the bytes that a value is charged with."""
     return len(key.encode()) + nbytes + _ENTRY_BYTES
@@ -70,7 +74,9 @@ class Meeting:
         self.size = size
         self.reports = Reports()
         self._ranks = [_Rank() for _ in range(size)]
-        self._values: dict[str, tuple[int, bytes]] = {}
+        self._folders: dict[
+            str, dict[str, tuple[int, bytes]]
+        ] = {}  # owners and values; keys with one beginning
         self._wanted: dict[str, list[Waiter]] = {}
         self._rounds: dict[tuple[Operation, str], _Round] = {}
         self._when_left: list[Callable[[], None]] = []
@@ -95,21 +101,34 @@ class Meeting:
         if self.reports.hear(key, value):
             self.charge(rank, -cost(key, len(value)))
             return
-        if key in self._values:
-            owner, old = self._values[key]
-            self.charge(owner, -cost(key, len(old)))
-        self._values[key] = rank, value
+        self.delete(key)
+        self._folders.setdefault(_folder(key), {})[key] = rank, value
         for waiter in self._wanted.pop(key, ()):
             waiter.answer(Status.OK, [value])
 
     def get(self, waiter: Waiter) -> None:
         """Answer with the value of a key, now or when it is there."""
-        if waiter.key in self._values:
-            waiter.answer(Status.OK, [self._values[waiter.key][1]])
-        elif found := self._lost() or self._has_left(waiter) or self._left_alone(waiter):
-            _answer_lost([waiter], found, f"; {waiter.key!r} is not there")
+        found = self._folders.get(_folder(waiter.key), {}).get(waiter.key)
+        if found is not None:
+            waiter.answer(Status.OK, [found[1]])
+        elif loss := self._lost() or self._has_left(waiter) or self._left_alone(waiter):
+            _answer_lost([waiter], loss, f"; {waiter.key!r} is not there")
         else:
             self._wanted.setdefault(waiter.key, []).append(waiter)
+
+    def delete(self, key: str) -> None:
+        """Take a value away, if it is there; its owner is not charged for it any more."""
+        folder = self._folders.get(_folder(key), {})
+        if key in folder:
+            owner, old = folder.pop(key)
+            self.charge(owner, -cost(key, len(old)))
+            if not folder:
+                del self._folders[_folder(key)]
+
+    def clear(self, folder: str) -> None:
+        """Take away all values whose keys are the folder, a slash, and no other slash."""
+        for key in list(self._folders.get(folder, ())):
+            self.delete(key)
 
     def meet(self, waiter: Waiter) -> None:
         """Let a rank come to a barrier or a gather, whose last rank answers for all."""

@@ -19,6 +19,7 @@ from peerlane.rendezvous import RendezvousServer
 from peerlane.rendezvous.reports import LAUNCHED
 
 from . import processes
+from .environment import of_all_ranks
 from .losses import Losses
 from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
 
@@ -119,7 +120,7 @@ class Supervisor:
             return self._exit_code()
 
     def _start_ranks(self) -> None:
-        environment = {**os.environ, LAUNCHED: self._server.address}
+        environment = {**os.environ, **of_all_ranks(self._size, os.environ), LAUNCHED: self._server.address}
         environment.setdefault("PYTHONUNBUFFERED", "1")  # else lines come late, and die with a process
         command = processes.python_command(self._words)
         nothing = os.open(os.devnull, os.O_RDONLY)
