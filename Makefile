@@ -10,8 +10,8 @@ SAME_UNDER_ALL := native unit/test_node_config.py unit/test_node_config_fuzz.py 
   unit/test_import_hook.py unit/test_weights.py unit/test_runtime_directory.py processes/test_node_state.py \
   processes/test_command_line.py processes/test_procs.py processes/test_readme.py processes/test_sharing_guide.py stateful/test_streams.py \
   processes/test_ps.py processes/test_sharing_release.py processes/test_sharing_hostile.py \
-  processes/test_sharing_numbers.py processes/test_demo_ranks.py processes/test_launch.py processes/test_launch_ends.py processes/test_rendezvous.py processes/test_meeting_over_tcp.py processes/test_channel_programs.py \
-  unit/test_promises_rendezvous.py dialects/test_examples.py dialects/test_hip_programs.py dialects/test_acl_programs.py \
+  processes/test_sharing_numbers.py processes/test_demo_ranks.py processes/test_launch.py processes/test_launch_ends.py processes/test_launch_culprits.py processes/test_rendezvous.py processes/test_meeting_over_tcp.py processes/test_channel_programs.py \
+  unit/test_promises_rendezvous.py unit/test_rendezvous_growth.py dialects/test_examples.py dialects/test_hip_programs.py dialects/test_acl_programs.py \
   dialects/test_acl_reference.py dialects/test_acl_ipc.py dialects/test_hip_vmm_sharing.py \
   processes/test_pytest_plugin.py processes/test_pytest_pools.py processes/test_pytest_children.py processes/test_run.py processes/test_ci_guide.py processes/test_pytest_hip.py processes/test_run_hip.py \
   dialects/test_hip_enums.py dialects/test_hip_measured.py dialects/test_hip_types.py dialects/test_hip_structs.py \

@@ -178,17 +178,17 @@ def _end(group: Group, known: Known, waits: stuck.Waits) -> None:
 
 
 def _is_launched(group: Group) -> bool:
-    from peerlane.rendezvous.meeting import LAUNCHED
+    from peerlane.rendezvous.reports import LAUNCHED
 
     return os.environ.get(LAUNCHED) == group._meeting.line.address
 
 
 def _report(group: Group, known: Known) -> bool:
     """Let the launcher show it, once whatever the number of ranks that report it; return whether it does."""
-    from peerlane.rendezvous.meeting import REPORT_KEY
+    from peerlane.rendezvous.reports import SHOWN_KEY
 
     try:
-        group._meeting.line.put(REPORT_KEY + known.name, known.graph.encode(errors="replace"))
+        group._meeting.line.put(SHOWN_KEY + known.name, known.graph.encode(errors="replace"))
     except Error:  # it has ended, or does not answer
         return False
     return True

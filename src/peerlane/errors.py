@@ -75,10 +75,13 @@ class Error(Exception):
         The device it concerns (``"virtual:0"``).
     operation : int or None
         At a synchronization: the number, in its stream, of the operation that failed.
+    rank : int or None
+        The rank of a group or a rendezvous that was lost (`PeerLost`), where that is known.
     """
 
     default_fault = Fault.DEVICE_FAULT
     operation: int | None = None
+    rank: int | None = None
     _failed: Any = None  # the failed operation, unless it was pickled
     _missing: int | None = None  # the first address where nothing is: after an end, or in reserved addresses
 
@@ -101,6 +104,7 @@ class Error(Exception):
         """Return the same error with another text."""
         made = type(self)(text, fault=self.fault, call=self.call, code=self.code, device=self.device)
         made.operation, made._failed, made._missing = self.operation, self._failed, self._missing
+        made.rank = self.rank
         made.__cause__ = self.__cause__
         return made
 
@@ -113,6 +117,7 @@ class Error(Exception):
             self.code,
             self.device,
             self.operation,
+            self.rank,
         )
 
 
@@ -124,9 +129,10 @@ def _rebuild(
     code: int | None,
     device: str | None,
     operation: int | None,
+    rank: int | None = None,
 ) -> Error:
     made = cls(message, fault=Fault[fault], call=call, code=code, device=device)
-    made.operation = operation
+    made.operation, made.rank = operation, rank
     return made
 
 
@@ -163,11 +169,24 @@ class Closed(Error, ValueError):
 
 
 class PeerLost(Error, ConnectionError):
-    """Another process that this one depends on has died."""
+    """Another process that this one depends on has died, or has left what they share; ``rank`` tells which."""
 
     default_fault = Fault.PEER_LOST
 
     __str__ = Exception.__str__
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        fault: Fault | None = None,
+        call: str | None = None,
+        code: int | None = None,
+        device: str | None = None,
+        rank: int | None = None,
+    ) -> None:
+        super().__init__(message, fault=fault, call=call, code=code, device=device)
+        self.rank = rank
 
 
 class WaitTimeout(Error, TimeoutError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from peerlane import _core, failures, observers, origins, sharing_failures
+from peerlane import _core, failures, losses, observers, origins
 from peerlane.backend.interface import HandleKind
 from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
 from peerlane.timeouts import checked_timeout
@@ -296,7 +296,7 @@ class Event:
         assert self._signal is not None
         is_over, lost = self._foreign_end(number)
         if lost:
-            raise sharing_failures.recorder_lost(lost, self.device.name, call)
+            raise losses.recorder_lost(lost, self.device.name, call)
         if not is_over:
             raise self._not_ready()
         if self._signal.has_failed(number):

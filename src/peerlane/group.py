@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from peerlane import _core, deadlocks, sharing_failures
+from peerlane import _core, deadlocks, losses
 from peerlane.buffer import Buffer
 from peerlane.channel import Channel
 from peerlane.channel_ends import WINDOW, Begun, Ends, Memories, lent_by
 from peerlane.collectives import Collectives
+from peerlane.conversation import Conversation
 from peerlane.departures import Departures
 from peerlane.device import Device, before_leaving, devices
-from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory, PeerLost, WaitTimeout
+from peerlane.errors import Closed, Error, Fault, InvalidValue, OutOfMemory
 from peerlane.group_checks import (
     LONGEST_NAME,
     check_agree,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from peerlane.rendezvous.meet import Exchange, Meeting
 
 _KINDS = {kind.name.lower(): kind for kind in NotifyKind}
-_LOOK = 0.3  # seconds between two looks whether a rank that is waited for has left
 _open: weakref.WeakSet[Group] = weakref.WeakSet()
 
 
@@ -161,6 +161,7 @@ class Group(Collectives):
         self.device = device if device is not None else present[meeting.local_rank % len(present)]
         self._pid, self._is_closed = os.getpid(), False
         self._departures: Departures | None = None
+        self._conversation = Conversation(self)
         self._counts: dict[tuple[int, str], int] = {}
         self._channels: list[Channel] = []
         self._imported: dict[tuple[int, str], Buffer] = {}
@@ -289,19 +290,15 @@ class Group(Collectives):
             self._channels += found
         return found
 
-    def _withdraw(self, begun: Begun) -> None:
-        """Take an invitation back: the next call of the peer meets the next one of this rank."""
-        with contextlib.suppress(Error):
-            self._put(f"{begun.key}.{begun.ends.peer}", b"")
-            self._put(f"have.{begun.key}.{begun.ends.peer}", b"")
-
     def _invite(self, series: str, peer: int, memories: Memories, notifies: int, kind: NotifyKind) -> Begun:
         """Offer a peer the next channel of a series, without waiting for it."""
         begun = Begun(self._next(series, peer), Ends(self, peer, notifies, kind))
         try:
-            self._put(f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories)).encode())
+            self._conversation.say(
+                f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories)).encode()
+            )
         except BaseException:
-            self._withdraw(begun)
+            self._conversation.withdraw(begun)
             begun.ends.close()
             raise
         return begun
@@ -314,11 +311,11 @@ class Group(Collectives):
     def _decline(self, series: str, peer: int) -> None:
         """Tell a peer that this rank cannot make the next channel of a series."""
         with contextlib.suppress(Error):
-            self._put(f"{self._next(series, peer)}.{peer}", b"")
+            self._conversation.say(f"{self._next(series, peer)}.{peer}", b"")
 
     def _accept(self, call: str, begun: Begun, deadline: float) -> Channel:
         """Return the channel that was offered, when the peer has offered its end."""
-        said = self._get(call, f"{begun.key}.{self.rank}", begun.ends.peer, deadline)
+        said = self._conversation.hear(call, f"{begun.key}.{self.rank}", begun.ends.peer, deadline)
         if not said:
             raise GivenUp(
                 f"{call}: rank {begun.ends.peer} could not make its end, or has ended it; it was told why",
@@ -343,6 +340,7 @@ class Group(Collectives):
         self._is_closed = True
         with contextlib.ExitStack() as ends:
             ends.callback(self._meeting.close)
+            ends.callback(self._conversation.close)  # from now on peers are told that this rank has left
             if self._departures is not None:
                 ends.callback(self._departures.close)
             if self._owns_window:
@@ -407,35 +405,36 @@ class Group(Collectives):
             self._kind.name.lower(),
         )
         deadline = time.monotonic() + patience
-        self._put("hello", hello.encode())
+        self._conversation.say("hello", hello.encode())
         present, members, hellos = devices(), [], []
         for rank in range(self.size):
-            said = Hello.decode("Group", rank, self._get("Group", "hello", rank, deadline))
+            said = Hello.decode("Group", rank, self._conversation.hear("Group", "hello", rank, deadline))
             check_agree(self.rank, hello, rank, said)
             hellos.append(said)
             if said.device >= len(present):
                 raise InvalidValue(f"Group: rank {rank} says device {said.device}, which this node lacks")
             members.append(Member(rank, said.pid, present[said.device]))
-            is_here = said.pid == self._pid
-            sharing_failures.process_names[said.pid] = "a rank of this process" if is_here else f"rank {rank}"
+            losses.note(said.pid, rank)
             self._open_route(present[said.device])
         if self.size > 1:
             self._watch(hellos, patience, deadline)
+        if self.rank == 0:  # all have read all of it
+            self._conversation.end_meeting()
         return tuple(members)
 
     def _watch(self, hellos: list[Hello], patience: float, deadline: float) -> None:
         if self.rank != 0:
-            text = self._get("Group", "departures", 0, deadline).decode("ascii", "replace")
+            text = self._conversation.hear("Group", "departures", 0, deadline).decode("ascii", "replace")
             self._departures = Departures.open(self.device, self.rank, hellos, text, patience)
             self._meeting.is_agreed = True
-            self._put("watching", b"")
+            self._conversation.say("watching", b"")
             return
         self._departures = Departures(self.device, hellos)
         with self._departures.offered(self.device, hellos) as text:
             self._meeting.is_agreed = True
-            self._put("departures", text.encode())
+            self._conversation.say("departures", text.encode())
             for rank in range(1, self.size):
-                self._get("Group", "watching", rank, deadline)
+                self._conversation.hear("Group", "watching", rank, deadline)
 
     def _open_route(self, peer: Device) -> None:
         if peer is not self.device and self.device.can_access(peer):
@@ -464,29 +463,6 @@ class Group(Collectives):
                     borrow("Group.channel", found, shared.terms, seconds, name=name, banks=banks)
                 self._imported[peer, shared.handle] = found
             return found
-
-    def _put(self, key: str, value: bytes) -> None:
-        self._meeting.line.put(f"{self._key}/{key}/{self.rank}", value)
-
-    def _get(self, call: str, key: str, peer: int, deadline: float) -> bytes:
-        with deadlocks.waiting_for(self, call, peer, deadline):
-            while True:
-                self._check_open(call)  # another thread may have closed it
-                left = max(0.0, deadline - time.monotonic())
-                has_left = self._departures is not None and self._departures.has_left(peer)
-                try:
-                    return self._meeting.line.get(
-                        f"{self._key}/{key}/{peer}", timeout=0 if has_left else min(left, _LOOK)
-                    )
-                except (WaitTimeout, PeerLost) as error:
-                    if has_left:
-                        raise PeerLost(
-                            f"{call}: rank {peer} did not come: it has closed its group", call=call
-                        ) from None
-                    is_late = isinstance(error, WaitTimeout)
-                    if left <= _LOOK or not is_late:
-                        why = "it has not made its end in the time given" if is_late else error
-                        raise error._retold(f"{call}: rank {peer} did not come: {why}") from None
 
 
 def _close_all() -> None:

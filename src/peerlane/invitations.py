@@ -24,7 +24,7 @@ def accept(group: Group, call: str, begun: Begun, deadline: float) -> Channel:
     try:
         return group._accept(call, begun, deadline)
     except BadHandle:
-        if group._get(call, f"{begun.key}.{group.rank}", begun.ends.peer, deadline):
+        if group._conversation.hear(call, f"{begun.key}.{group.rank}", begun.ends.peer, deadline):
             raise
         raise GivenUp(
             f"{call}: rank {begun.ends.peer} has ended its end; it was told why", call=call
@@ -41,8 +41,13 @@ def accept_all(
             made[at] = accept(group, call, each, deadline)
         except GivenUp:
             continue
-        group._put(f"have.{each.key}.{each.ends.peer}", _YES)
-    again = [at for at in left if at not in made or not _has(group, call, begun[at], deadline)]
+        group._conversation.say(f"have.{each.key}.{each.ends.peer}", _YES)
+    again = []
+    for at in left:
+        is_made = at in made and _has(group, call, begun[at], deadline)
+        group._conversation.forget(begun[at], own=not is_made)
+        if not is_made:
+            again.append(at)
     for at in again:
         before = begun[at]
         made.pop(at, None)
@@ -55,7 +60,9 @@ def accept_all(
 def _has(group: Group, call: str, begun: Begun, deadline: float) -> bool:
     """Wait until the peer has its end; False if it has given up."""
     try:
-        return bool(group._get(call, f"have.{begun.key}.{group.rank}", begun.ends.peer, deadline))
+        return bool(
+            group._conversation.hear(call, f"have.{begun.key}.{group.rank}", begun.ends.peer, deadline)
+        )
     except PeerLost:
         return True  # a rank that has ended meanwhile will be missed when somebody waits for it
 
@@ -63,7 +70,7 @@ def _has(group: Group, call: str, begun: Begun, deadline: float) -> bool:
 def give_up(group: Group, begun: list[Begun], made: dict[int, Channel]) -> None:
     """Take invitations back, and end what was made of them."""
     for each in begun:
-        group._withdraw(each)
+        group._conversation.withdraw(each)
         each.ends.close()
     for channel in made.values():
         with contextlib.suppress(Error):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from peerlane import _core, memory
+from peerlane import losses, memory
 from peerlane.errors import (
     AccessDenied,
     BadHandle,
@@ -15,14 +15,10 @@ from peerlane.errors import (
     Fault,
     InvalidValue,
     OutOfMemory,
-    PeerLost,
     Unsupported,
     WaitTimeout,
 )
 from peerlane.node.handles import maker_lost
-
-#: Which ranks the processes are that this one knows, by pid.
-process_names: dict[int, str] = {}
 
 
 class Lent(NamedTuple):
@@ -168,7 +164,7 @@ def explain(
     where = memory.label(device)
     match why:
         case "waits_for_lost":
-            return recorder_lost(allocation, where)
+            return losses.recorder_lost(allocation, where)
         case "no_access":
             doing, needed = ("written", "rw") if role == "dst" else ("read", "r")
             actor = f" or {memory.label(other)}, whose stream it is," if other not in (0, device) else ""
@@ -221,18 +217,6 @@ def explain(
             )
 
 
-def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
-    """Return the exception for a record that only processes which have ended could have made."""
-    name = process_names.get(pid)
-    if name is None:
-        text = f"process {pid} has ended, and no other one could still record what is waited for"
-    elif _core.start_time(pid):
-        text = f"{name} (process {pid}) has closed its end of the channel"
-    else:
-        text = f"{name} (process {pid}) has died"
-    return PeerLost(text, call=call, device=device)
-
-
 def explain_handle(
     why: str,
     role: str,
@@ -251,7 +235,7 @@ def explain_handle(
     del role, nonce, index
     if why == "peer_lost":
         reason = f" ({os.strerror(status)})" if status else ""
-        return maker_lost(maker, reason)
+        return losses.lost(maker, str(maker_lost(maker, reason)))
     if why == "wait_timeout":
         return WaitTimeout(
             f"process {maker}, which made the handle, did not answer in time; is it stopped? Resume it, or give a "

@@ -12,7 +12,7 @@ import pytest
 from helpers.launched import Launched, Run, Start
 from peerlane.testing.procs import Completed
 
-_OURS = ("PEERLANE", "PYTHONUNBUFFERED")
+_OURS = ("PEERLANE", "PYTHONUNBUFFERED", "MASTER_")
 
 
 @pytest.fixture

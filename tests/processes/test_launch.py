@@ -34,6 +34,49 @@ def test_each_rank_knows_who_it_is(form: str, here: Path, run: Run) -> None:
     assert sorted_lines(done.stdout) == [f"[{rank}] {rank} 3 {rank} {args}" for rank in range(3)]
 
 
+PLACE = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+SHOW_PLACE = f"import os; print(*(os.environ.get(n) for n in {PLACE}))"
+MEET_OVER_TCP = """
+import os, socket
+import peerlane as pl
+place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+with socket.create_server(place) if rank == 0 else socket.socket() as own:  # held to the end, as torch does
+    with pl.Group() as group:  # rank 0 listens by now or never
+        group.barrier()
+        with pl.Group(rank, name="only the rank is told") as again:
+            again.barrier()
+        if rank == 0:
+            for _ in range(size - 1):
+                with own.accept()[0] as line: line.sendall(b"hello")
+        else:
+            own.connect(place); print(own.recv(5))
+        group.barrier()
+"""
+
+
+def test_ranks_meet_where_torchrun_would_let_them(run: Run, env: dict[str, str]) -> None:
+    done = run("-n", "3", "-c", MEET_OVER_TCP)
+    assert (done.returncode, sorted_lines(done.stdout)) == (0, ["[1] b'hello'", "[2] b'hello'"]), done.stderr
+
+
+def test_each_launch_has_a_port_of_its_own(run: Run, env: dict[str, str]) -> None:
+    inner = f"import subprocess, sys; {SHOW_PLACE}; "
+    words = ["-m", "peerlane", "launch", "-n", "1", "-c", SHOW_PLACE]
+    inner += f"sys.stdout.flush(); sys.exit(subprocess.call([sys.executable, *{words}]))"
+    done = run("-n", "1", "-c", inner)
+    assert done.returncode == 0, done.stderr
+    outer, nested = (line.split()[-5:] for line in done.stdout.splitlines())
+    assert outer[0] == nested[0] == "127.0.0.1"
+    assert 1024 <= int(outer[1]) != int(nested[1]) >= 1024
+    assert outer[2:] == nested[2:] == ["1", "0", "1"]
+
+
+def test_a_place_that_the_user_sets_stays(run: Run, env: dict[str, str]) -> None:
+    done = run("-n", "2", "-c", SHOW_PLACE, env={**env, "MASTER_ADDR": "::1", "MASTER_PORT": "7"})
+    assert sorted_lines(done.stdout) == ["[0] ::1 7 2 0 1", "[1] ::1 7 2 0 1"]
+
+
 def test_ranks_share_the_node_and_import_the_vendors_module(run: Run) -> None:
     program = "import acl, os; print(acl.rt.get_device_count(), os.environ['PEERLANE_NODE'])"
     done = run("-n", "2", "--devices", "6", "-c", program)

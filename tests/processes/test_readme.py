@@ -1,38 +1,55 @@
-"""The README's examples are programs; they print what their comments say."""
+"""The README's programs run as they stand side by side in one fresh directory, and print what their comments say."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from helpers.documented import Program, programs, says, shadowed
 from peerlane.testing.procs import run_python
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-NEUTRAL, STREAMS, SHARING, PYACL, HIP = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PROGRAMS = programs(README)
+GUIDES = {path.name: programs(path.read_text()) for path in sorted((ROOT / "docs" / "guides").glob("*.md"))}
 
 
-def test_the_neutral_example(tmp_path: Path) -> None:
-    program = tmp_path / "demo.py"
-    program.write_text(NEUTRAL)
-    done = run_python([str(program)], timeout=60)
-    assert done.returncode == 1
-    assert "kind='staged'" in done.stdout
-    assert re.search(
-        r"Closed: the buffer of allocation \d+ \(8,388,608 bytes at .* allocated at demo.py:6\)", done.stderr
-    )
-    assert "freed by Buffer.close() at demo.py:" in done.stderr
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with all programs of the README side by side."""
+    made = tmp_path_factory.mktemp("readme")
+    for program in PROGRAMS:
+        (made / program.name).write_text(program.code)
+    return made
+
+
+def test_every_program_has_a_name() -> None:
+    assert len(PROGRAMS) == README.count("```python\n") >= 5
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
-def test_the_streams_example(tmp_path: Path, schedule: str) -> None:
-    program = tmp_path / "streams.py"
-    program.write_text(STREAMS)
-    done = run_python([str(program)], timeout=60, env={**os.environ, "PEERLANE_SCHEDULE": schedule})
-    assert (done.returncode, done.stdout) == (1, "copied\n")
-    assert "BadAddress: operation 5 (copy) of stream 1: source host range of 8 bytes at 0x10" in done.stderr
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_it_runs_and_prints_what_its_comments_say(program: Program, schedule: str, folder: Path) -> None:
+    done = program.run(folder, {**os.environ, "PEERLANE_SCHEDULE": schedule})
+    assert done.returncode == (1 if program.raises else 0), done.stderr
+    lines = re.sub(r"^\[\d+\] ", "", done.stdout, flags=re.MULTILINE).splitlines()
+    assert program.prints or program.raises
+    for number, promised in enumerate(program.prints):
+        rest = lines[number] if number < len(program.prints) - 1 else "\n".join(lines[number:])
+        assert says(rest, promised), (promised, done.stdout)
+    assert says(done.stderr, program.raises), (program.raises, done.stderr)
+
+
+def test_no_program_has_the_name_of_a_module() -> None:
+    for named in (PROGRAMS, *GUIDES.values()):
+        names = [program.name for program in named]
+        assert not shadowed(names)
+        assert max(Counter(names).values(), default=1) == 1
+    assert shadowed(["copy.py", "numpy.py", "peers.py"]) == {"copy", "numpy"}
 
 
 #: Runs a program again and again, and counts how often its own assertion fails.
@@ -54,44 +71,23 @@ print(failed)
 @pytest.mark.parametrize("schedule", ["lazy", "seeded:17"])
 def test_the_streams_example_without_its_wait_shows_wrong_bytes(tmp_path: Path, schedule: str) -> None:
     wait = "    t.sync(timeout=5)\n"
-    assert STREAMS.count(wait) == 1
-    program = tmp_path / "streams.py"
-    program.write_text(STREAMS.replace(wait, ""))
+    [streams] = [each for each in PROGRAMS if wait in each.code]
+    program = tmp_path / streams.name
+    program.write_text(streams.code.replace(wait, ""))
     environment = {**os.environ, "PEERLANE_SCHEDULE": schedule}
     done = run_python(["-c", _TWENTY, str(program)], timeout=100, env=environment)
     assert done.returncode == 0, done.stderr
     assert "20" in done.stdout.splitlines()
 
 
-def test_the_sharing_example(tmp_path: Path) -> None:
-    program = tmp_path / "ranks.py"
-    program.write_text(SHARING)
-    done = run_python(["-m", "peerlane", "launch", "-n", "4", str(program)], timeout=90)
-    assert (done.returncode, done.stdout) == (0, "[0] [1 2 3 4]\n"), done.stderr
-
-
-def test_the_pyacl_example(tmp_path: Path) -> None:
-    program = tmp_path / "copy.py"
-    program.write_text(PYACL)
-    done = run_python(["-m", "peerlane", "run", "--devices", "2", str(program)], timeout=60)
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[:3] == ["0", r"0 b'\x07\x07\x07\x07'", "107000"]
-    assert any("acl.rt.memcpy" in line for line in lines[3:])
-
-
-@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
-def test_the_hip_example(tmp_path: Path, schedule: str) -> None:
-    program = tmp_path / "ring.py"
-    program.write_text(HIP)
-    environment = {**os.environ, "PEERLANE_SCHEDULE": schedule}
-    words = ["-m", "peerlane", "run", "--devices", "2", str(program)]
-    done = run_python(words, timeout=60, env=environment)
-    assert done.returncode == 0, done.stderr
-    said = [line.rpartition("# ")[2] for line in HIP.splitlines() if "# " in line][1:]
-    assert done.stdout.splitlines() == said
-
-
 @pytest.mark.parametrize("page", re.findall(r"\]\(((?!http)[^)#]+)\)", README))
 def test_links_lead_somewhere(page: str) -> None:
-    assert (Path(__file__).parents[2] / page).exists()
+    assert (ROOT / page).exists()
+
+
+def test_what_comments_promise_is_compared() -> None:
+    code = "print(1)  # 1\nif x:\n    print(f(2))  # a ... b\ny.z()  # Closed: it was\n#      closed\nw()  # silent\n"
+    program = Program("a.py", code, [])
+    assert (program.prints, program.raises) == (["1", "a ... b"], "Closed: it was closed")
+    assert says("so: a lot\nof b", "a ... b") and says("ab", "ab")
+    assert not says("a and c", "a ... b") and not says("x.y", "xzy")

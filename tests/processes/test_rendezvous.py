@@ -281,6 +281,10 @@ BAD = {
     "value too long": request(length=MAX_VALUE + 1),
     "value of a get": request(Operation.GET),
     "no UTF-8": request(key=b"\xff\xfe"),
+    "keys cut short": request(Operation.DELETE, b"", b"\x05keys"),
+    "keys that are no UTF-8": request(Operation.DELETE, b"", b"\x02\xff\xfe"),
+    "too many keys": request(Operation.DELETE, length=(1 << 16) + 1),
+    "value of a folder": request(Operation.CLEAR),
 }
 
 
@@ -384,10 +388,8 @@ def fuzz(server: RendezvousServer, rounds: int) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     it = random.Random(seed)
-    whole = [
-        request(operation, b"key", b"value" if operation in (Operation.PUT, Operation.GATHER) else b"")
-        for operation in Operation
-    ]
+    values = {Operation.PUT: b"value", Operation.GATHER: b"value", Operation.DELETE: b"\3key\1k"}
+    whole = [request(operation, b"key", values.get(operation, b"")) for operation in Operation]
     for number in range(rounds):
         if number % 32 == 0:  # or most would be refused, unread, as a flood
             until(lambda: not server._loop.connections)

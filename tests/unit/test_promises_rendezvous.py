@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -55,6 +56,15 @@ def test_rendezvous_was_lost(server: RendezvousServer) -> None:
         Rendezvous(server.address, 1, 3)
 
 
+def test_peer_lost_has_a_rank(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
+    server.end_rank(2, "rank 2 was struck by lightning", lost=True)
+    with pytest.raises(pl.PeerLost) as told:
+        ranks[0].get("never")
+    for error in (told.value, pickle.loads(pickle.dumps(told.value)), told.value._retold("again")):
+        assert (type(error), error.rank) == (pl.PeerLost, 2)
+    assert pl.PeerLost("of nobody").rank is None
+
+
 def test_from_environment_incomplete(server: RendezvousServer) -> None:
     good = server.environment(2)
     for name in ("PEERLANE_RENDEZVOUS", "RANK", "WORLD_SIZE"):
@@ -97,6 +107,18 @@ def test_put_full(ranks: list[Rendezvous]) -> None:
     assert ranks[0].get("2nd") == b"of another rank"
 
 
+def test_delete_bad(ranks: list[Rendezvous]) -> None:
+    r = ranks[0]
+    r.put("k", b"stays")
+    for key in ("k" * 256, "\ud800"):
+        with pytest.raises(pl.InvalidValue, match="the key"):
+            r.delete("k", key)
+    with pytest.raises(TypeError, match="must be a str"):
+        r.delete("k", 1)  # type: ignore[arg-type]
+    r.delete("was never there")
+    assert ranks[1].get("k") == b"stays"
+
+
 def test_get_times_out(ranks: list[Rendezvous]) -> None:
     with pytest.raises(pl.WaitTimeout, match="nobody has put 'never'"):
         ranks[0].get("never", timeout=0.05)
@@ -113,8 +135,9 @@ def test_get_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
         wait = pool.submit(ranks[0].get, "never")
         until(lambda: bool(server._loop.meeting._wanted))
         server.end_rank(2, "rank 2 (pid 17) was killed", lost=True)
-        with pytest.raises(pl.PeerLost, match=r"rank 2 \(pid 17\) was killed"):
+        with pytest.raises(pl.PeerLost, match=r"rank 2 \(pid 17\) was killed") as told:
             wait.result(20)
+        assert told.value.rank == 2
     assert ranks[1].get("there") == b"is"
     with pytest.raises(pl.PeerLost, match="'never' is not there"):
         ranks[1].get("never")
@@ -153,8 +176,9 @@ def test_barrier_lost(server: RendezvousServer, ranks: list[Rendezvous]) -> None
         server.end_rank(1, "rank 1 has ended", lost=False)
         with pytest.raises(pl.PeerLost, match="rank 1 has ended"):
             wait.result(20)
-    with pytest.raises(pl.PeerLost, match="rank 1 has ended"):
+    with pytest.raises(pl.PeerLost, match="rank 1 has ended") as told:
         ranks[2].barrier("another")
+    assert told.value.rank == 1
 
 
 def test_barrier_twice(server: RendezvousServer, ranks: list[Rendezvous]) -> None:
@@ -184,7 +208,14 @@ def test_rendezvous_close_twice(ranks: list[Rendezvous]) -> None:
     r.close()
     r.close()
     assert r.is_closed and "closed" in repr(r)
-    calls = (lambda: r.put("k", b""), lambda: r.get("k"), r.barrier, lambda: r.gather("k", b""), r.__enter__)
+    calls = (
+        lambda: r.put("k", b""),
+        lambda: r.delete("k"),
+        lambda: r.get("k"),
+        r.barrier,
+        lambda: r.gather("k", b""),
+        r.__enter__,
+    )
     for call in calls:
         with pytest.raises(pl.Closed, match="rank 0 has closed this rendezvous"):
             call()

@@ -35,6 +35,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "deadlocks",
             "stuck",
             "departures",
+            "conversation",
+            "losses",
             "signalling",
             "transfers",
             "channel_ends",

@@ -7,9 +7,10 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from peerlane import losses
 from peerlane.channel_ends import WINDOW
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
-from peerlane.errors import BadHandle, Busy, Cancelled, Fault, InvalidValue, PeerLost
+from peerlane.errors import BadHandle, Busy, Cancelled, Fault, InvalidValue
 from peerlane.invitations import GivenUp, accept
 from peerlane.lending import Loan
 from peerlane.notify import NotifyKind
@@ -129,14 +130,19 @@ class Channels(dict[int, "Channel"]):
                 try:
                     made = accept(self._group, "Group", self._begun[peer], deadline)
                 except GivenUp as error:  # it offers nothing more
-                    raise PeerLost(str(error), call=error.call) from None
+                    raise losses.lost(self._pid(peer), str(error), call=error.call) from None
                 except BadHandle as error:
                     if error.fault is not Fault.STALE_HANDLE:
                         raise
-                    raise PeerLost(f"Group: rank {peer} has gone: {error}", call="Group") from None
+                    text = f"Group: rank {peer} has gone: {error}"
+                    raise losses.lost(self._pid(peer), text, call="Group") from None
                 self._check_equal(peer, made)
+                self._group._conversation.forget(self._begun[peer])
                 self[peer] = made
         return made
+
+    def _pid(self, peer: int) -> int:
+        return self._group.members[peer].pid
 
     def _check_equal(self, peer: int, made: Channel) -> None:
         if made.window.size != self._nbytes:
@@ -155,7 +161,7 @@ class Channels(dict[int, "Channel"]):
     def withdraw(self) -> None:
         """Tell the peers that have not made their ends yet that there will be no channels."""
         for begun in self._begun.values():
-            self._group._withdraw(begun)
+            self._group._conversation.withdraw(begun)
 
     def close(self) -> None:
         """End all; what was granted and not needed any more is no mistake."""

@@ -114,7 +114,7 @@ class Rendezvous:
         return self._is_closed
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a value for all ranks; a value that is there under the key is replaced.
+        """Keep a value for all ranks, until it is replaced or deleted, or the server ends.
 
         Parameters
         ----------
@@ -159,6 +159,31 @@ class Rendezvous:
             This rendezvous was closed.
         """
         return self._ask("Rendezvous.get", Operation.GET, key, timeout=timeout)[0]
+
+    def delete(self, *keys: str) -> None:
+        """Take values away, whoever put them; a key that is not there is no mistake.
+
+        The rank that put a value has its room again.  Who gets the key from now on waits until somebody puts it anew.
+
+        Parameters
+        ----------
+        *keys : str
+            At most 255 bytes of UTF-8 each.
+
+        Raises
+        ------
+        TypeError, InvalidValue
+            A key is no str or too long; nothing was deleted.
+        Closed, PeerLost
+            This rendezvous was closed; the server has ended.
+        """
+        call = "Rendezvous.delete"
+        for value in frames.encode_keys([_checked_key(call, key) for key in keys]):
+            self._ask(call, Operation.DELETE, value=value)
+
+    def _clear(self, folder: str) -> None:
+        """Take away all values whose keys begin with the folder and a slash, and have no other slash behind it."""
+        self._ask("Rendezvous.delete", Operation.CLEAR, folder)
 
     def barrier(self, name: str = "", *, timeout: float | None = None) -> None:
         """Wait until every rank has come to the barrier of this name; it can be used again at once.
@@ -249,6 +274,17 @@ class Rendezvous:
             raise InvalidValue(f"{call}: {self._address} answers with what is no frame: {error}") from None
 
 
+def put_once(address: str, rank: int, size: int, key: str, value: bytes, seconds: float) -> None:
+    """Put a value without a `Rendezvous`, whose opening and end the server would note; within so many seconds."""
+    call = "Rendezvous.put"
+    head = frames.encode_request(Operation.PUT, rank, size, _checked_key(call, key), value, 0)
+    try:
+        with _Line(call, Path(address), seconds) as line:
+            line.ask(head, value)
+    except BadFrame as error:
+        raise InvalidValue(f"{call}: {address} answers with what is no frame: {error}") from None
+
+
 class _Line:
     """A connection to the server, which is given up when the server dies or does not answer in time."""
 
@@ -280,7 +316,8 @@ class _Line:
 
     def _connect(self) -> None:
         with peers.reachable(self._address) as short:
-            self._socket.settimeout(ANSWER_SECONDS)  # it waits while the backlog is full
+            # It waits while the backlog is full.
+            self._socket.settimeout(min(ANSWER_SECONDS, self._limit or ANSWER_SECONDS))
             self._socket.connect(short)
 
     def ask(self, head: bytes, value: bytes) -> list[bytes]:
@@ -293,7 +330,7 @@ class _Line:
         lengths = frames.decode_lengths(self._receive(4 * count))
         values = [bytes(self._receive(length)) for length in lengths]
         if status is not Status.OK:
-            raise frames.as_error(status, self._call, b"; ".join(values))
+            raise frames.as_error(status, self._call, values)
         return values
 
     def _send(self, content: bytes) -> None:

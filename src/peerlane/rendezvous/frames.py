@@ -27,12 +27,14 @@ from peerlane.errors import (
 
 MAX_KEY = 255
 MAX_VALUE = 16 << 20
+MAX_KEYS = 1 << 16  # bytes of the keys of one request: nobody is charged for them
 MAX_SIZE = 1 << 16
 
 _MAGIC = b"PLRV"
 _VERSION = 1
 _REQUEST = struct.Struct("<4sBBBBIIQI")
 _ANSWER = struct.Struct("<4sBBHI")
+_RANK = struct.Struct("<I")
 
 REQUEST_BYTES = _REQUEST.size
 ANSWER_BYTES = _ANSWER.size
@@ -51,10 +53,12 @@ class Operation(enum.IntEnum):
     GET = 4
     BARRIER = 5
     GATHER = 6
+    DELETE = 7  # its value is keys
+    CLEAR = 8  # its key is a folder
 
 
 class Status(enum.IntEnum):
-    """How it ended; all but OK carry one value, a text."""
+    """How it ended; all but OK carry a text, and LOST the number of the rank behind it."""
 
     OK = 0
     INVALID = 1
@@ -110,10 +114,36 @@ def decode_request(header: bytes | bytearray) -> Request:
         raise BadFrame(f"there is no operation {operation}, or its reserved byte is set")
     if not 1 <= size <= MAX_SIZE or rank >= size:
         raise BadFrame(f"rank {rank} of {size} cannot be; valid sizes are 1 to {MAX_SIZE}")
-    if value_bytes > (MAX_VALUE if operation in (Operation.PUT, Operation.GATHER) else 0):
-        raise BadFrame(f"a value of {value_bytes:,} bytes is too long; {MAX_VALUE:,} is the most")
+    most = _LONGEST.get(operation, 0)
+    if value_bytes > most:
+        raise BadFrame(f"a value of {value_bytes:,} bytes is too long; {most:,} is the most")
     timeout = timeout_ns / 1e9 if timeout_ns else None
     return Request(Operation(operation), rank, size, timeout, key_bytes, value_bytes)
+
+
+def encode_keys(keys: Sequence[bytes]) -> list[bytes]:
+    """Return the values of as many requests as these keys need; each is preceded by its length in a byte."""
+    values = [b""]
+    for key in keys:
+        if len(values[-1]) + 1 + len(key) > MAX_KEYS:
+            values.append(b"")
+        values[-1] += bytes([len(key)]) + key
+    return values
+
+
+def decode_keys(value: bytes) -> list[str]:
+    """Return the keys of a request."""
+    found, at = [], 0
+    while at < len(value):
+        end = at + 1 + value[at]
+        if end > len(value):
+            raise BadFrame("the last of the keys is cut short")
+        try:
+            found.append(value[at + 1 : end].decode())
+        except UnicodeDecodeError:
+            raise BadFrame("a key is not UTF-8") from None
+        at = end
+    return found
 
 
 def encode_answer(status: Status, values: Sequence[bytes]) -> bytes:
@@ -141,10 +171,19 @@ def decode_lengths(table: bytes | bytearray) -> tuple[int, ...]:
     return lengths
 
 
-def as_error(status: Status, call: str, text: bytes) -> Error:
+def encode_rank(rank: int) -> bytes:
+    """Return what tells which rank was lost."""
+    return _RANK.pack(rank)
+
+
+def as_error(status: Status, call: str, values: Sequence[bytes]) -> Error:
     """Return the exception for an answer that is not OK."""
     kind, fault = _ERRORS[status]
-    return kind(f"{call}: {text.decode(errors='replace')}", fault=fault, call=call)
+    text = values[0] if values else b"without a word"
+    made = kind(f"{call}: {text.decode(errors='replace')}", fault=fault, call=call)
+    if status is Status.LOST and len(values) > 1 and len(values[1]) == _RANK.size:
+        (made.rank,) = _RANK.unpack(values[1])
+    return made
 
 
 def _check_version(magic: bytes, version: int) -> None:
@@ -155,4 +194,5 @@ def _check_version(magic: bytes, version: int) -> None:
 
 
 _OPERATIONS = frozenset(Operation)
+_LONGEST = {Operation.PUT: MAX_VALUE, Operation.GATHER: MAX_VALUE, Operation.DELETE: MAX_KEYS}
 _STATUSES = frozenset(Status)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from peerlane.rendezvous import peers
 from peerlane.rendezvous.connection import NEVER, Connection
-from peerlane.rendezvous.frames import Operation, Request, Status
+from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
 from peerlane.rendezvous.meeting import Meeting, cost
 
 MOST_CONNECTIONS = 64  # of one process
@@ -170,6 +170,11 @@ class Loop:
             connection.answer(Status.OK, [])
         elif operation is Operation.GET:
             self.meeting.get(connection)
+        elif operation is Operation.DELETE:
+            self._delete(connection)
+        elif operation is Operation.CLEAR:
+            self.meeting.clear(connection.key)
+            connection.answer(Status.OK, [])
         elif operation is Operation.CLOSE:
             self._leave(connection.pid, rank)
             connection.answer(Status.OK, [])
@@ -177,6 +182,16 @@ class Loop:
             self._open(connection)
         else:
             self.meeting.meet(connection)
+
+    def _delete(self, connection: Connection) -> None:
+        try:
+            keys = decode_keys(connection.value)
+        except BadFrame as error:
+            connection.answer(Status.INVALID, [str(error).encode()])
+            return
+        for key in keys:
+            self.meeting.delete(key)
+        connection.answer(Status.OK, [])
 
     def _open(self, connection: Connection) -> None:
         if refusal := self.meeting.open(connection.rank):

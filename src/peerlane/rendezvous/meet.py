@@ -263,8 +263,9 @@ def _by_address(call: str, me: _Told, address: str, timeout: float) -> Meeting:
 
 
 def _by_launcher(call: str, me: _Told, name: str, timeout: float, environ: Mapping[str, str]) -> Meeting:
-    elastic = environ.get("TORCHELASTIC_RUN_ID")
-    if me.variable and not elastic and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
+    # Under these launchers MASTER_PORT is for others: torch listens there.
+    is_others = environ.get("TORCHELASTIC_RUN_ID") or environ.get("PEERLANE_RENDEZVOUS")
+    if me.variable and not is_others and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
         address = f"tcp://{environ['MASTER_ADDR']}:{environ['MASTER_PORT']}"
         return _by_address(call, me, address, timeout)
     where = "", name, str(me.size), str(me.rank)

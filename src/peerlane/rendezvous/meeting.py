@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from peerlane.rendezvous import frames
 from peerlane.rendezvous.frames import Operation, Status
+from peerlane.rendezvous.reports import Reports
 
 STORE_BYTES = 64 << 20
 _ENTRY_BYTES = 512  # charged for an entry besides its key and value
 
 _MOST_NAMED = 8
-
-REPORT_KEY = "peerlane.report."  #: what the ranks let their launcher show has a key that begins so
-LAUNCHED = "PEERLANE_LAUNCHED"  #: in the environment of ranks: the address of the launcher that shows it
 
 
 class Waiter(Protocol):
@@ -45,6 +44,11 @@ class _Rank:
 
 
 _Round: TypeAlias = "dict[int, Waiter]"  # one barrier or gather: the ranks that have come
+_Loss: TypeAlias = "tuple[int, str]"  # a rank, and what became of it
+
+
+def _folder(key: str) -> str:
+    return key.rpartition("/")[0]
 
 
 def cost(key: str, nbytes: int) -> int:
@@ -62,15 +66,17 @@ class Meeting:
 
     Attributes
     ----------
-    on_report : callable, optional
-        Called with what is put under a key that begins with ``REPORT_KEY``, for the first time.
+    reports : Reports
+        Hears what is put for a launcher.
     """
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.on_report: Callable[[bytes], None] | None = None
+        self.reports = Reports()
         self._ranks = [_Rank() for _ in range(size)]
-        self._values: dict[str, tuple[int, bytes]] = {}
+        self._folders: dict[
+            str, dict[str, tuple[int, bytes]]
+        ] = {}  # owners and values; keys with one beginning
         self._wanted: dict[str, list[Waiter]] = {}
         self._rounds: dict[tuple[Operation, str], _Round] = {}
         self._when_left: list[Callable[[], None]] = []
@@ -92,23 +98,37 @@ class Meeting:
 
     def put(self, rank: int, key: str, value: bytes) -> None:
         """Keep a value, charged already, and answer who waits for it."""
-        if key in self._values:
-            owner, old = self._values[key]
-            self.charge(owner, -cost(key, len(old)))
-        elif self.on_report is not None and key.startswith(REPORT_KEY):
-            self.on_report(value)
-        self._values[key] = rank, value
+        if self.reports.hear(key, value):
+            self.charge(rank, -cost(key, len(value)))
+            return
+        self.delete(key)
+        self._folders.setdefault(_folder(key), {})[key] = rank, value
         for waiter in self._wanted.pop(key, ()):
             waiter.answer(Status.OK, [value])
 
     def get(self, waiter: Waiter) -> None:
         """Answer with the value of a key, now or when it is there."""
-        if waiter.key in self._values:
-            waiter.answer(Status.OK, [self._values[waiter.key][1]])
-        elif fate := self._lost() or self._has_left(waiter) or self._left_alone(waiter):
-            waiter.answer(Status.LOST, [f"{fate}; {waiter.key!r} is not there".encode()])
+        found = self._folders.get(_folder(waiter.key), {}).get(waiter.key)
+        if found is not None:
+            waiter.answer(Status.OK, [found[1]])
+        elif loss := self._lost() or self._has_left(waiter) or self._left_alone(waiter):
+            _answer_lost([waiter], loss, f"; {waiter.key!r} is not there")
         else:
             self._wanted.setdefault(waiter.key, []).append(waiter)
+
+    def delete(self, key: str) -> None:
+        """Take a value away, if it is there; its owner is not charged for it any more."""
+        folder = self._folders.get(_folder(key), {})
+        if key in folder:
+            owner, old = folder.pop(key)
+            self.charge(owner, -cost(key, len(old)))
+            if not folder:
+                del self._folders[_folder(key)]
+
+    def clear(self, folder: str) -> None:
+        """Take away all values whose keys are the folder, a slash, and no other slash."""
+        for key in list(self._folders.get(folder, ())):
+            self.delete(key)
 
     def meet(self, waiter: Waiter) -> None:
         """Let a rank come to a barrier or a gather, whose last rank answers for all."""
@@ -122,15 +142,18 @@ class Meeting:
         one[waiter.rank] = waiter
         if len(one) == self.size:
             del self._rounds[place]
-            self._end(one, Status.OK, [one[rank].value for rank in range(self.size)])
-        elif fate := self._lost() or self._ended_without(one):
+            values = [one[rank].value for rank in range(self.size)]
+            for each in one.values():
+                self._give_back(each)
+                each.answer(Status.OK, values if each.operation is Operation.GATHER else [])
+        elif found := self._lost() or self._ended_without(one):
             self.withdraw(waiter)
-            waiter.answer(Status.LOST, [fate.encode()])
+            _answer_lost([waiter], found)
 
-    def _end(self, one: _Round, status: Status, values: list[bytes]) -> None:
+    def _fail(self, one: _Round, found: _Loss) -> None:
         for waiter in one.values():
             self._give_back(waiter)
-            waiter.answer(status, values if waiter.operation is Operation.GATHER or status else [])
+        _answer_lost(one.values(), found)
 
     def _give_back(self, waiter: Waiter) -> None:
         if waiter.operation is Operation.GATHER:
@@ -171,12 +194,12 @@ class Meeting:
         for place, waits in list(self._rounds.items()):
             if rank not in waits:
                 del self._rounds[place]
-                self._end(waits, Status.LOST, [fate.encode()])
+                self._fail(waits, (rank, fate))
         for key, waiting in list(self._wanted.items()):
-            for waiter in [waiter for waiter in waiting if self._left_alone(waiter)]:
-                self.withdraw(waiter)
-                text = f"{self._left_alone(waiter)}; {key!r} is not there"
-                waiter.answer(Status.LOST, [text.encode()])
+            for waiter in list(waiting):
+                if found := self._left_alone(waiter):
+                    self.withdraw(waiter)
+                    _answer_lost([waiter], found, f"; {key!r} is not there")
 
     def leave(self, rank: int) -> None:
         """Note that nobody has the rendezvous open as this rank: its own waits for values fail; it may come again."""
@@ -184,7 +207,7 @@ class Meeting:
         for key, waiting in list(self._wanted.items()):
             for waiter in [waiter for waiter in waiting if waiter.rank == rank]:
                 self.withdraw(waiter)
-                waiter.answer(Status.LOST, [f"{self._has_left(waiter)}; {key!r} is not there".encode()])
+                _answer_lost([waiter], self._has_left(waiter), f"; {key!r} is not there")
         self._tell_if_left()
 
     def lose(self, rank: int, fate: str) -> None:
@@ -194,9 +217,9 @@ class Meeting:
         rounds, self._rounds = self._rounds, {}
         wanted, self._wanted = self._wanted, {}
         for one in rounds.values():
-            self._end(one, Status.LOST, [fate.encode()])
-        for waiter in (waiter for waiting in wanted.values() for waiter in waiting):
-            waiter.answer(Status.LOST, [fate.encode()])
+            self._fail(one, (rank, fate))
+        for waiting in wanted.values():
+            _answer_lost(waiting, (rank, fate))
 
     def when_left(self, told: Callable[[], None]) -> None:
         """Call ``told`` once every rank was here, and has closed or ended."""
@@ -209,24 +232,34 @@ class Meeting:
             for each in told:
                 each()
 
-    def _lost(self) -> str:
-        return next((one.fate for one in self._ranks if one.presence is _Presence.LOST), "")
+    def _lost(self) -> _Loss | None:
+        lost = (rank for rank, one in enumerate(self._ranks) if one.presence is _Presence.LOST)
+        return next(((rank, self._ranks[rank].fate) for rank in lost), None)
 
-    def _has_left(self, waiter: Waiter) -> str:
-        """Return a text if the waiter's own rank has closed the rendezvous."""
+    def _has_left(self, waiter: Waiter) -> _Loss | None:
+        """Tell whether the waiter's own rank has closed the rendezvous."""
         has_left = self._ranks[waiter.rank].has_left
-        return f"rank {waiter.rank} closed this rendezvous meanwhile" if has_left else ""
+        return (waiter.rank, f"rank {waiter.rank} closed this rendezvous meanwhile") if has_left else None
 
-    def _ended_without(self, one: _Round) -> str:
+    def _ended_without(self, one: _Round) -> _Loss | None:
         ended = (rank for rank, it in enumerate(self._ranks) if it.presence is _Presence.ENDED)
-        return next((self._ranks[rank].fate for rank in ended if rank not in one), "")
+        return next(((rank, self._ranks[rank].fate) for rank in ended if rank not in one), None)
 
-    def _left_alone(self, waiter: Waiter) -> str:
-        """Return a text if nobody but the waiter's own rank is left to put what it waits for."""
-        others = [one for rank, one in enumerate(self._ranks) if rank != waiter.rank]
-        if not others or any(one.presence is _Presence.EXPECTED for one in others):
-            return ""
-        return others[0].fate if len(others) == 1 else f"{others[0].fate}, and so have all others"
+    def _left_alone(self, waiter: Waiter) -> _Loss | None:
+        """Tell whether nobody but the waiter's own rank is left to put what it waits for."""
+        others = [rank for rank in range(self.size) if rank != waiter.rank]
+        if not others or any(self._ranks[rank].presence is _Presence.EXPECTED for rank in others):
+            return None
+        fate = self._ranks[others[0]].fate
+        return others[0], fate if len(others) == 1 else f"{fate}, and so have all others"
+
+
+def _answer_lost(waiters: Iterable[Waiter], found: _Loss | None, more: str = "") -> None:
+    """Answer that a rank is lost, with its number."""
+    if found is not None:
+        rank, fate = found
+        for waiter in waiters:
+            waiter.answer(Status.LOST, [f"{fate}{more}".encode(), frames.encode_rank(rank)])
 
 
 def _named(ranks: Iterable[int]) -> str:

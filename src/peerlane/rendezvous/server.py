@@ -11,7 +11,6 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from peerlane.errors import Closed, Error, Fault, InvalidValue
@@ -19,6 +18,7 @@ from peerlane.node.runtime import runtime_directory
 from peerlane.rendezvous import peers
 from peerlane.rendezvous.frames import MAX_SIZE
 from peerlane.rendezvous.loop import Loop
+from peerlane.rendezvous.reports import Reports
 
 STALE_SECONDS = 10.0
 
@@ -111,9 +111,10 @@ class RendezvousServer:
             "LOCAL_RANK": str(rank),
         }
 
-    def _show_reports(self, show: Callable[[bytes], None]) -> None:
-        """Let ``show``, called in the serving thread, have what ranks report; before `start`."""
-        self._loop.meeting.on_report = show
+    @property
+    def _reports(self) -> Reports:
+        """What hears the ranks in the serving thread; to be told what to call before `start`."""
+        return self._loop.meeting.reports
 
     def end_rank(self, rank: int, fate: str, *, lost: bool) -> None:
         """Tell that the process of a rank has ended; asynchronous.

@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from peerlane.cli.stdout import BrokenOutput
 from peerlane.errors import Error, Fault
 from peerlane.rendezvous import RendezvousServer
-from peerlane.rendezvous.meeting import LAUNCHED
+from peerlane.rendezvous.reports import LAUNCHED
 
 from . import processes
+from .environment import of_all_ranks
+from .losses import Losses
 from .output import STDERR, STDOUT, Lines, Writer, has_colours, prefix
 
 SETTLE_SECONDS = 0.5  # for what follows its rank by itself
+FOLLOW_SECONDS = 8.0  # for the end of a rank that has left its group, which may serve others for 5 s more
 QUIET_SECONDS = 1.0  # how long outputs may stay open, without a byte, once all processes have ended
 MOST_REPORT = 1 << 16  # bytes of what ranks let it show
 _CHUNK = 1 << 16
@@ -72,6 +75,9 @@ class Supervisor:
         self._size = ranks
         self._ranks: dict[int, _Rank] = {}
         self._culprit: _Rank | None = None
+        self._losses = Losses()
+        self._failed: list[_Rank] = []  # in the order of their ends
+        self._named_at = float("inf")  # when the culprit is named, whoever may still end
         self._passed_on: set[int] = set()
         self._interrupted_at: float | None = None
         self._is_urged = False
@@ -96,7 +102,8 @@ class Supervisor:
             signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
             self._start_ranks()
             self._writer = Writer(self._wake)  # threads only now: before there was forking
-            server._show_reports(self._show_report)
+            server._reports.show = self._show_report
+            server._reports.lose = self._losses.add
             server.start()
             self._selector.register(self._woken, selectors.EVENT_READ, lambda: os.read(self._woken, _CHUNK))
             self._selector.register(self._control, selectors.EVENT_READ, self._on_control)
@@ -113,7 +120,7 @@ class Supervisor:
             return self._exit_code()
 
     def _start_ranks(self) -> None:
-        environment = {**os.environ, LAUNCHED: self._server.address}
+        environment = {**os.environ, **of_all_ranks(self._size, os.environ), LAUNCHED: self._server.address}
         environment.setdefault("PYTHONUNBUFFERED", "1")  # else lines come late, and die with a process
         command = processes.python_command(self._words)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -196,6 +203,8 @@ class Supervisor:
         """Do what is due: reap, blame, kill, read or not."""
         self._reap()
         now = time.monotonic()
+        if self._failed and self._culprit is None and now >= self._named_at:
+            self._look_for_culprit()
         if self._writer.error is not None and self._kill_at is None:
             self._end_ranks()
         if self._has_children and all(rank.code is not None for rank in self._ranks.values()):
@@ -237,8 +246,24 @@ class Supervisor:
         # Those that ended together: a signal is rather the cause, and an exit code its consequence.
         for rank in sorted(ranks, key=lambda it: ((it.code or 0) >= 0, it.number)):
             self._server.end_rank(rank.number, f"{rank.name} {rank.fate}", lost=rank.code != 0)
-            if rank.code != 0 and self._culprit is None:
-                self._blame(rank)
+            if rank.code != 0:
+                self._failed.append(rank)
+        if self._failed and self._culprit is None:
+            self._look_for_culprit()
+
+    def _look_for_culprit(self) -> None:
+        """Name who failed first; a rank that others have lost is given a while to end, and nobody SIGTERM before."""
+        failed = [rank.pid for rank in self._failed if not self._was_asked_to_end(rank)]
+        if not failed or self._kill_at is not None or self._passed_on & _INTERRUPTING:
+            self._blame(self._failed[0])
+            return
+        alive = {rank.pid for rank in self._ranks.values() if rank.code is None}
+        pid, may_end = self._losses.origin(failed, alive)
+        now = time.monotonic()
+        if may_end and now < self._named_at:
+            self._named_at = min(self._named_at, now + FOLLOW_SECONDS)
+        else:
+            self._blame(self._ranks[pid])
 
     def _blame(self, rank: _Rank) -> None:
         self._culprit = rank
@@ -286,6 +311,8 @@ class Supervisor:
         """Return the seconds until something is due without an event."""
         now = time.monotonic()
         due = [at for at in (self._kill_at, self._settled_at) if at is not None and at > now]
+        if self._failed and self._culprit is None:
+            due.append(self._named_at)
         if self._kill_at is not None and self._kill_at <= now and self._has_children:
             due.append(now + 0.05)  # the children of the killed become ours
         stuck_at = self._stuck_at()

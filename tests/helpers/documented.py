@@ -1,0 +1,85 @@
+"""The programs of a page: saved under the names that their first comments give, and run as these say."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import re
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from peerlane.testing.procs import Completed, run_python
+
+_FIRST = re.compile(r"# (?P<name>[\w.]+\.py)(?: - run it with:  (?P<command>\S.*))?\n")
+_PRINTS = re.compile(r"^\s*print\(.*\)  # (.+)$")
+_RAISES = re.compile(r"^.*\S  # ([A-Z]\w+: .+)$")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of a page.
+
+    Attributes
+    ----------
+    name, code : str
+    words : list of str
+        What runs it, behind ``python``.
+    """
+
+    name: str
+    code: str
+    words: list[str]
+
+    @property
+    def prints(self) -> list[str]:
+        """What comments say that it prints, in their order."""
+        return [found[1] for line in self.code.splitlines() if (found := _PRINTS.match(line))]
+
+    @property
+    def raises(self) -> str:
+        """What a comment says that it ends with; it may go on in comments of their own lines."""
+        lines = self.code.splitlines()
+        for number, line in enumerate(lines):
+            if (found := _RAISES.match(line)) and not _PRINTS.match(line):
+                text = [found[1]]
+                for following in lines[number + 1 :]:
+                    if not following.startswith("#  "):
+                        break
+                    text.append(following.lstrip("# "))
+                return " ".join(text)
+        return ""
+
+    def run(self, folder: Path, environment: Mapping[str, str]) -> Completed:
+        """Run it from its folder."""
+        return run_python(self.words, timeout=90, cwd=folder, env=environment)
+
+
+def programs(page: str) -> list[Program]:
+    """Return the programs of a page that have a name."""
+    found = []
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        first = _FIRST.match(code)
+        if first is not None:
+            command = (first["command"] or f"python {first['name']}").split()
+            words = command[1:] if command[0] == "python" else ["-m", *command]
+            found.append(Program(first["name"], code, words))
+    return found
+
+
+def says(text: str, promised: str) -> bool:
+    """Tell whether a text has what was promised, where ``...`` stands for anything."""
+    flat, parts = (
+        " ".join(text.split()),
+        (re.escape(" ".join(part.split())) for part in promised.split("...")),
+    )
+    return re.search(r"\s?.*\s?".join(parts), flat) is not None
+
+
+def shadowed(names: Iterable[str]) -> set[str]:
+    """Return the names of programs that the standard library or an installed package has too."""
+    stems = {name.removesuffix(".py") for name in names}
+    paths = [sysconfig.get_path(kind) for kind in ("purelib", "platlib")]
+    installed = {stem for stem in stems if importlib.machinery.PathFinder.find_spec(stem, paths)}
+    return (stems & set(sys.stdlib_module_names)) | installed

@@ -1,0 +1,226 @@
+"""``peerlane launch`` names the rank that failed first, whoever ends first."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from helpers.launched import Run
+from peerlane.cli.launch.losses import Losses
+from peerlane.testing.procs import Completed
+
+pytestmark = pytest.mark.timeout(240)
+
+# `late` holds up the end of the process, as a slow interpreter does; `early` leaves no time for it.
+START = """\
+import atexit, os, signal, sys, threading, time
+import peerlane as pl
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+def late():
+    atexit.register(time.sleep, 1.5)  # behind the groups' own, which was registered later
+def hook(kind, error, trace):
+    sys.__excepthook__(kind, error, trace)
+    os._exit(1)
+def early():
+    sys.excepthook = hook
+"""
+
+
+def culprit(done: Completed, code: int = 1) -> tuple[int, str]:
+    """Return the rank that launch names, and its last words."""
+    assert done.returncode == code, done.stderr
+    named = set(re.findall(r"peerlane launch: rank (\d+) \(pid \d+\) (?:exited|was killed)", done.stderr))
+    assert len(named) == 1, done.stderr
+    _, _, words = done.stderr.rpartition("last words:\n")
+    return int(named.pop()), words
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+@pytest.mark.parametrize("order", ["late", "early", "neither"])
+def test_who_raises_inside_its_group_is_named(ranks: int, order: str, run: Run) -> None:
+    hurries = {"late": ("late()", "early()"), "early": ("early()", "late()"), "neither": ("pass", "pass")}
+    first, others = hurries[order]
+    program = START + (
+        f"bad = size // 2\n"
+        f"if rank == bad:\n    {first}\nelse:\n    {others}\n"
+        "with pl.Group() as group:\n"
+        "    group.barrier()\n"
+        "    if rank == bad: raise ValueError('my own mistake')\n"
+        "    group.barrier()\n"
+    )
+    for _ in range({2: 5, 3: 4, 8: 2}[ranks]):
+        named, words = culprit(run("-n", str(ranks), "-c", program))
+        assert named == ranks // 2
+        assert "ValueError: my own mistake" in words and "PeerLost" not in words
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_is_so_time_after_time(seed: int, run: Run) -> None:
+    """No order is forced: 27 of 57 such runs named the other rank."""
+    program = START + (
+        "with pl.Group() as group:\n"
+        "    channel = group.channel(1 - rank)\n"
+        f"    if rank == {seed % 2}: raise ValueError('my own mistake')\n"
+        "    channel.wait(0)\n"
+    )
+    named, words = culprit(run("-n", "2", "-c", program))
+    assert named == seed % 2
+    assert "ValueError: my own mistake" in words
+
+
+def test_a_chain_is_followed_to_its_end(run: Run) -> None:
+    """Rank 2 fails; rank 1 waits for it alone, and rank 0 for rank 1 alone.  They end from 0 to 2."""
+    program = START + (
+        "if rank == 2: late()\n"
+        "if rank == 0: early()\n"
+        "if rank < 2: pair = pl.Group(rank, 2, rendezvous='tcp://127.0.0.1:{port}', name='low')\n"
+        "if rank > 0: other = pl.Group(rank - 1, 2, rendezvous='tcp://127.0.0.1:{next}', name='high')\n"
+        "if rank == 0: pair.channel(1).wait(0)\n"
+        "if rank == 1:\n"
+        "    with pair:\n"
+        "        pair.channel(0); other.channel(1).wait(0)\n"
+        "if rank == 2:\n"
+        "    with other:\n"
+        "        other.channel(0); time.sleep(0.3); sys.exit(6)\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = one.getsockname()[1], other.getsockname()[1]
+    done = run("-n", "3", "-c", program.replace("{port}", str(ports[0])).replace("{next}", str(ports[1])))
+    assert culprit(done, 6)[0] == 2
+
+
+ENDS = {
+    "os._exit": ("os._exit(7)", 7),
+    "SIGKILL": ("os.kill(os.getpid(), signal.SIGKILL)", 137),
+    "SIGABRT": ("os.abort()", 134),
+    "sys.exit": ("sys.exit(3)", 3),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_other_ends_are_named_too(end: str, run: Run) -> None:
+    how, code = ENDS[end]
+    program = START + (
+        "if rank != 1: early()\n"
+        "with pl.Group() as group:\n"
+        "    group.barrier()\n"
+        f"    if rank == 1: {how}\n"
+        "    group.barrier()\n"
+    )
+    assert culprit(run("-n", "3", "-c", program), code)[0] == 1
+
+
+def test_a_mistake_outside_a_with_is_followed_too(run: Run) -> None:
+    """The group is closed at the exit, before the interpreter has ended."""
+    program = START + (
+        "late() if rank == 0 else early()\n"
+        "group = pl.Group()\n"
+        "group.barrier()\n"
+        "if rank == 0: raise ValueError('my own mistake')\n"
+        "group.barrier()\n"
+    )
+    named, words = culprit(run("-n", "3", "-c", program))
+    assert named == 0 and "my own mistake" in words
+
+
+def test_a_rank_that_catches_it_and_exits_is_no_culprit(run: Run) -> None:
+    program = START + (
+        "if rank == 1: late()\n"
+        "try:\n"
+        "    with pl.Group() as group:\n"
+        "        group.barrier()\n"
+        "        if rank == 1: raise ValueError('my own mistake')\n"
+        "        group.barrier()\n"
+        "except pl.PeerLost as error:\n"
+        "    assert error.rank == 1, error.rank\n"
+        "    print('no luck', file=sys.stderr)\n"
+        "    sys.exit(4)\n"
+    )
+    named, words = culprit(run("-n", "2", "-c", program))
+    assert named == 1 and "my own mistake" in words
+
+
+def test_who_loses_a_rank_that_ends_well_is_named_itself(run: Run) -> None:
+    program = START + (
+        "with pl.Group() as group:\n"
+        "    group.barrier()\n"
+        "    if rank == 0:\n"
+        "        try: group.barrier()\n"
+        "        except pl.PeerLost: pass\n"
+        "        raise ValueError('a mistake of 0')\n"
+        "late()\n"
+    )
+    named, words = culprit(run("-n", "2", "-c", program))
+    assert named == 0 and "a mistake of 0" in words
+
+
+def test_who_loses_a_rank_that_lives_on_is_named_after_a_while(run: Run) -> None:
+    program = START + (
+        "group = pl.Group()\n"
+        "group.barrier()\n"
+        "if rank == 1:\n"
+        "    group.close(); time.sleep(60)\n"
+        "group.barrier()\n"
+    )
+    done = run("-n", "2", "-c", program)
+    named, words = culprit(done)
+    assert named == 0 and "PeerLost" in words
+    assert done.seconds < 35
+
+
+def test_a_mistake_in_a_thread_that_ends_the_rank(run: Run) -> None:
+    program = START + (
+        "if rank == 0: early()\n"
+        "def work():\n"
+        "    try: raise ValueError('my own mistake')\n"
+        "    except ValueError as error: wrong.append(error); group.close()\n"
+        "wrong = []\n"
+        "group = pl.Group()\n"
+        "group.barrier()\n"
+        "if rank == 1:\n"
+        "    thread = threading.Thread(target=work); thread.start(); thread.join(); time.sleep(1); raise wrong[0]\n"
+        "group.barrier()\n"
+    )
+    named, words = culprit(run("-n", "2", "-c", program))
+    assert named == 1 and "my own mistake" in words
+
+
+def test_a_child_of_a_rank_is_of_that_rank(run: Run, here: Path) -> None:
+    """The group is one of the ranks' children; the ranks end with the codes of theirs."""
+    (here / "inner.py").write_text(
+        START + "if rank == 1: late()\n"
+        "with pl.Group() as group:\n"
+        "    group.barrier()\n"
+        "    if rank == 1: raise ValueError('my own mistake')\n"
+        "    group.barrier()\n"
+    )
+    program = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, 'inner.py']))"
+    named, words = culprit(run("-n", "2", "-c", program))
+    assert named == 1 and "my own mistake" in words
+
+
+@pytest.mark.parametrize(
+    ("losses", "failed", "alive", "named"),
+    [
+        ([], [7], [8], (7, False)),
+        ([(7, 8)], [7], [8], (7, True)),
+        ([(7, 8)], [7], [], (7, False)),  # 8 has ended well
+        ([(7, 8)], [7, 8], [], (8, False)),
+        ([(7, 8), (8, 9)], [7, 8], [9], (8, True)),
+        ([(7, 8), (8, 9)], [7, 8, 9], [], (9, False)),
+        ([(7, 6), (7, 8)], [7, 8], [6], (8, False)),  # 6 was lost long ago, and lives
+        ([(7, 8), (8, 7)], [8, 7], [], (8, False)),
+        ([(6, 7), (7, 8), (8, 7)], [6, 7, 8], [], (7, False)),
+        ([(7, 7), (7, 99)], [7], [], (7, False)),
+    ],
+)
+def test_whom_losses_lead_to(
+    losses: list[tuple[int, int]], failed: list[int], alive: list[int], named: tuple[int, bool]
+) -> None:
+    told = Losses()
+    for pair in losses:
+        told.add(*pair)
+    assert told.origin(failed, alive) == named

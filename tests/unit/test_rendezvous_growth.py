@@ -1,0 +1,191 @@
+"""A rendezvous that serves a program for months keeps what somebody may still ask for, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node
+from peerlane.rendezvous import Rendezvous, RendezvousServer, frames, reports
+
+pytestmark = pytest.mark.timeout(240)
+
+RANKS = 3
+
+
+@pytest.fixture
+def server() -> Iterator[RendezvousServer]:
+    with RendezvousServer(RANKS) as it:
+        yield it
+
+
+@pytest.fixture
+def lines(server: RendezvousServer) -> Iterator[list[Rendezvous]]:
+    it = [Rendezvous(server.address, rank, RANKS) for rank in range(RANKS)]
+    yield it
+    for line in it:
+        line.close()
+
+
+def kept(server: RendezvousServer) -> tuple[list[str], int]:
+    """Return the keys that the server keeps, and the bytes that ranks are charged with."""
+    meeting = server._loop.meeting
+    keys = [key for folder in meeting._folders.values() for key in folder]
+    return sorted(keys), sum(rank.charged for rank in meeting._ranks)
+
+
+def at_once(lines: list[Rendezvous], work: Callable[[Rendezvous], Any]) -> list[Any]:
+    with ThreadPoolExecutor(len(lines)) as pool:
+        return [one.result(200) for one in [pool.submit(work, line) for line in lines]]
+
+
+def test_barriers_gathers_and_replaced_values_leave_nothing(
+    server: RendezvousServer, lines: list[Rendezvous]
+) -> None:
+    rounds = 10_000 // RANKS
+
+    def work(line: Rendezvous) -> None:
+        for number in range(rounds):
+            line.put(f"latest of {line.rank}", b"%d" % number)
+            line.barrier(f"step {number}")  # a name of its own each time
+            value = b"%d" % (number * 10 + line.rank)
+            assert line.gather(f"sum {number}", value)[line.rank] == value
+
+    at_once(lines, work)
+    assert (server._loop.meeting._rounds, server._loop.meeting._wanted) == ({}, {})
+    assert kept(server)[0] == [f"latest of {rank}" for rank in range(RANKS)]
+    assert kept(server)[1] < RANKS * 1000
+
+
+def test_deleted_values_are_gone_and_their_room_is_free(
+    server: RendezvousServer, lines: list[Rendezvous]
+) -> None:
+    big = bytes(16 << 20)
+    for number in range(10):  # a rank has room for three of them
+        lines[0].put(f"step/{number}", big)
+        assert lines[1].get(f"step/{number}") == big
+        lines[2].delete(f"step/{number}", "was never there")  # whoever put it
+        with pytest.raises(pl.WaitTimeout, match="nobody has put 'step/"):
+            lines[1].get(f"step/{number}", timeout=0)
+    assert kept(server) == ([], 0)
+    lines[0].put("step/1", b"anew")
+    assert lines[1].get("step/1") == b"anew"
+
+
+def test_many_keys_are_deleted_by_one_call(server: RendezvousServer, lines: list[Rendezvous]) -> None:
+    keys = [f"{number:0255}" for number in range(600)]  # more than one request takes
+    for key in keys:
+        lines[1].put(key, b"")
+    lines[0].delete()
+    lines[0].delete(*keys[1:])
+    assert kept(server)[0] == [keys[0]]
+
+
+def test_who_waits_for_a_deleted_value_gets_the_next_one(lines: list[Rendezvous]) -> None:
+    lines[0].put("k", b"first")
+    lines[0].delete("k")
+    with ThreadPoolExecutor(1) as pool:
+        wait = pool.submit(lines[1].get, "k", timeout=20)
+        lines[2].delete("k")  # nothing is there, and the wait goes on
+        lines[2].put("k", b"second")
+        assert wait.result(20) == b"second"
+
+
+def test_groups_leave_nothing(server: RendezvousServer, lines: list[Rendezvous], node: Node) -> None:
+    node("devices=3")
+    lines[0].put("of the program", b"")
+    before = kept(server)
+
+    def work(line: Rendezvous) -> None:
+        for number in range(40):
+            with pl.Group(rendezvous=line, window=4096, workspace=1 << 16) as group:
+                if number % 3 == 0:
+                    group.barrier()
+                if number % 2 == 0:
+                    others = [peer for peer in range(RANKS) if peer != line.rank]
+                    group.channels(others, names=["a/b"] * len(others))
+                # a broadcast leaves channels that were offered and never made
+                part = group.device.allocate(64)
+                group.broadcast(part, root=0)
+                line.barrier(timeout=60)  # nobody leaves while others still use what it has
+
+    at_once(lines, work)
+    assert kept(server) == before
+
+
+def test_channels_of_a_group_that_lives_on_leave_nothing(
+    server: RendezvousServer, lines: list[Rendezvous], node: Node
+) -> None:
+    node("devices=3")
+    found: list[tuple[list[str], int]] = []
+
+    def work(line: Rendezvous) -> None:
+        with pl.Group(rendezvous=line, window=4096) as group:
+            for number in range(60):
+                for channel in group.channels([peer for peer in range(RANKS) if peer != line.rank]):
+                    channel.close()
+                line.barrier("made", timeout=60)
+                if line.rank == 0 and number % 20 == 19:
+                    found.append(kept(server))
+                line.barrier("looked", timeout=60)
+
+    at_once(lines, work)
+    assert found == [([], 0)] * 3
+    assert kept(server) == ([], 0)
+
+
+def test_a_rank_that_comes_late_to_a_channel_still_meets_the_next_one(
+    server: RendezvousServer, lines: list[Rendezvous], node: Node
+) -> None:
+    """Who gave up before leaves what the late one has to read, and no more once it has."""
+    node("devices=3")
+
+    def work(line: Rendezvous) -> None:
+        with pl.Group(rendezvous=line, window=4096) as group:
+            if line.rank == 0:
+                for _ in range(5):
+                    with pytest.raises(pl.WaitTimeout):
+                        group.channel(1, timeout=0.01)
+            line.barrier("gave up", timeout=60)
+            if line.rank < 2:
+                channel = group.channel(1 - line.rank, timeout=30)
+                channel.notify(0)
+                channel.wait(0, timeout=30)
+            line.barrier("met", timeout=60)
+            if line.rank == 2:
+                assert kept(server) == ([], 0)
+            line.barrier("looked", timeout=60)
+
+    at_once(lines, work)
+
+
+def test_what_launchers_are_told_is_not_kept(server: RendezvousServer, lines: list[Rendezvous]) -> None:
+    shown: list[bytes] = []
+    lost: list[tuple[int, int]] = []
+    hears = server._reports
+    hears.show, hears.lose = shown.append, lambda one, other: lost.append((one, other))
+    for number in range(100):
+        for line in lines:
+            line.put(f"{reports.SHOWN_KEY}{number}", b"a text %d" % number)
+    assert shown == [b"a text %d" % number for number in range(100)]
+    for value in (b"17 18", b"17", b"", b"17 18 19", b"-1 2", b"\xff 2", b"1" * 40 + b" 2", b" "):
+        lines[0].put(reports.LOST_KEY, value)
+    assert lost == [(17, 18)]
+    assert kept(server) == ([], 0)
+
+
+def test_keys_of_one_request_are_read_whole_or_refused() -> None:
+    keys = ["", "a", "k" * 255, "é" * 127, "/", "a/b"]
+    (value,) = frames.encode_keys([key.encode() for key in keys])
+    assert frames.decode_keys(value) == keys
+    for cut in range(len(value)):
+        try:
+            assert frames.decode_keys(value[:cut]) == keys[: len(frames.decode_keys(value[:cut]))]
+        except frames.BadFrame as error:
+            assert str(error) in ("the last of the keys is cut short", "a key is not UTF-8")
+    with pytest.raises(frames.BadFrame, match="not UTF-8"):
+        frames.decode_keys(b"\x02\xff\xfe")
