@@ -1,6 +1,7 @@
 #pragma once
 #include "bind.h"
 #include "completions.h"
+#include "held_back.h"
 #include "importer.h"
 #include "shared_signal.h"
 
@@ -9,6 +10,9 @@ struct MembersHandle {
 };
 struct CompletionsHandle {
     std::shared_ptr<peerlane::Completions> queue;
+};
+struct HeldBackHandle {
+    std::shared_ptr<peerlane::HeldBack> area;
 };
 using HeldNotify = Held<peerlane::Notify>;
 
