@@ -19,14 +19,16 @@ struct HeldEntry {
     };
     enum Kind : uint64_t { write, blocks, reduce, notify };
 
-    std::atomic<uint64_t> state;
-    uint64_t sequence;   // in which order they were submitted
-    uint64_t what;       // the kind, and above 8 bits the number of a reduction
-    uint64_t place;      // of the peer's memories, or of its lines
-    uint64_t at;         // the first byte there; of blocks, how many
-    uint64_t size;       // bytes
-    uint64_t bytes;      // where they lie in the area
-    uint64_t before;     // reduce: where the bytes from before lie; blocks: where the table does; notify: how many records
+    using Word = std::atomic<uint64_t>;
+
+    Word state;
+    Word sequence;   // in which order they were submitted
+    Word what;       // the kind, and above 8 bits the number of a reduction
+    Word place;      // of the peer's memories, or of its lines
+    Word at;         // the first byte there; of blocks, how many
+    Word size;       // bytes
+    Word bytes;      // where they lie in the area
+    Word before;     // reduce: where the bytes from before lie; blocks: where the table does; notify: how many records
 };
 static_assert(sizeof(HeldEntry) == 64);
 

@@ -170,8 +170,8 @@ def _rounded(nbytes: int) -> int:
 class Delivery:
     """What one stream has given to one channel and the peer need not have yet.
 
-    The stream gives the bytes away, so that later operations may change the source; they reach the peer in the order of
-    one channel and stream, and in none with others.  What there is no room for is brought at once.
+    The stream gives the bytes away, so that later operations may change the source; they reach the peer in the order
+    of one channel and stream, and in none with others.  What there is no room for is brought at once.
 
     Parameters
     ----------

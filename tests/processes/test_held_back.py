@@ -119,7 +119,8 @@ def test_who_outlives_the_receiver_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
             lives.run("ch[1].write(b'one', notify=0, stream=s)")
             os.kill(dies.pid, signal.SIGKILL)
             lives.run(
-                "for n in range(3): ch[1].write(bytes(5000), notify=0, stream=s)\ns.sync(); ch[1].fence(); grp.close()"
+                "for n in range(3): ch[1].write(bytes(5000), notify=0, stream=s)\n"
+                "s.sync(); ch[1].fence(); grp.close()"
             )
 
 
@@ -219,7 +220,8 @@ def test_entries_of_somebody_hostile_change_nothing_else(monkeypatch: pytest.Mon
             for entry in table:
                 entry[3] = dice.choice((0, 0, 0, 1, 2, 1 << 40, (1 << 64) - 1))
             hostile.send(
-                f"import os\nwords = ch[1]._ends.held._words\nfor n, e in enumerate({table}): words[8*n : 8*n+8] = memoryview(np.array(e, np.uint64)).cast('B').cast('Q')\n"
+                f"import os\nwords = ch[1]._ends.held._words\nfor n, entry in enumerate({table}):\n"
+                "    words[8 * n : 8 * n + 8] = memoryview(np.array(entry, np.uint64)).cast('B').cast('Q')\n"
                 "os._exit(0)"
             )
             with pytest.raises(PeerError) as told:
