@@ -53,9 +53,10 @@ void Undelivered::take_over(const SharedSignal& bank) {
         return;   // at the next look
     }
     std::sort(found.begin(), found.end(), [](const Copied& a, const Copied& b) { return a.sequence < b.sequence; });
+    uint64_t room = from_->size();
     for (const Copied& each : found) {
         try {
-            apply(each, bank);
+            apply(each, bank, room);
         } catch (const Refusal&) {   // that memory is gone, or there never was any
         } catch (const std::bad_alloc&) {
         }
@@ -84,7 +85,12 @@ Operand host_part(char* at, uint64_t size) {
 }  // namespace
 
 // In pieces that no team of threads is called for: locks may be held.
-void Undelivered::apply(const Copied& entry, const SharedSignal& bank) const {
+void Undelivered::apply(const Copied& entry, const SharedSignal& bank, uint64_t& room) const {
+    const auto spend = [](uint64_t& left, uint64_t size) {   // so that a lie does not cost more than the truth might
+        if (size > left) throw Refusal{.why = Why::out_of_bounds, .size = size};
+        left -= size;
+    };
+    spend(room, entry.size);
     const auto in_pieces = [](uint64_t size, const auto& visit) {
         for (uint64_t at = 0; at < size; at += std::min(size - at, kBrief)) visit(at, std::min(size - at, kBrief));
     };
@@ -103,13 +109,16 @@ void Undelivered::apply(const Copied& entry, const SharedSignal& bank) const {
                 uint64_t to, from, size;
             };
             if (entry.at > from_->size() / sizeof(Block)) throw Refusal{.why = Why::out_of_bounds, .size = entry.at};
+            spend(room, entry.at * sizeof(Block));
             const char* const table = bytes(entry.before, entry.at * sizeof(Block));
+            uint64_t apart = entry.place < memories_.size() ? memories_[entry.place].size() : 0;   // blocks do not overlap there
             for (uint64_t i = 0; i < entry.at; ++i) {
                 Block block;
                 memcpy(&block, table + i * sizeof block, sizeof block);
                 if (block.from > entry.size || block.size > entry.size - block.from)
                     throw Refusal{.why = Why::out_of_bounds, .size = block.size};
                 (void)part(entry.place, block.to, block.size);
+                spend(apart, block.size);
                 write(block.to, block.size, bytes(entry.bytes, entry.size) + block.from);
             }
             break;

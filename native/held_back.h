@@ -65,7 +65,8 @@ class Undelivered {
   private:
     struct Copied;
     void take_over(const SharedSignal& bank);
-    void apply(const Copied& entry, const SharedSignal& bank) const;
+    // `room`: how much of the area no other entry has.
+    void apply(const Copied& entry, const SharedSignal& bank, uint64_t& room) const;
     Operand part(uint64_t place, uint64_t at, uint64_t size) const;
     char* bytes(uint64_t at, uint64_t size) const;
 
