@@ -18,6 +18,12 @@ using namespace peerlane;
 
 namespace {
 
+int get_area(PyObject* self, Py_buffer* view, int flags) {
+    const HeldBack& area = *nb::inst_ptr<HeldBackHandle>(self)->area;
+    return PyBuffer_FillInfo(view, self, area.base(), static_cast<Py_ssize_t>(area.size()), 0, flags);
+}
+PyType_Slot area_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_area)}, {0, nullptr}};
+
 std::shared_ptr<SharedSignal> created(const LedgerHandle& ledger, uint32_t bank) {
     Scheduler::get().use_bell(ledger.ledger);
     return SharedSignal::create(ledger.ledger, bank);
@@ -92,6 +98,17 @@ std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle
 void bind_signals(nb::module_& m) {
     m.attr("SHARED_RECORDS") = SharedSignal::kRecords;
     m.attr("MOST_LINES") = SharedSignal::kMostLines;
+    nb::class_<HeldBackHandle>(m, "HeldBack", nb::type_slots(area_slots), "An area for what is held back; exports its bytes.")
+        .def(
+            "__init__",
+            [](HeldBackHandle* self, const SignalHandle& bank) {
+                if (bank.signal->bank() != HeldBack::kLines) throw nb::value_error("not a bank of HELD_LINES");
+                new (self) HeldBackHandle{std::make_shared<HeldBack>(bank.signal)};
+            },
+            "bank"_a)
+        .def("discard", [](const HeldBackHandle& self) { self.area->discard(); }, "Give the pages behind the entries back.");
+    m.attr("HELD_LINES") = HeldBack::kLines;
+    m.attr("HELD_ENTRIES") = HeldBack::kEntries;
     nb::class_<MembersHandle>(m, "Members", "The processes of a group.");
     nb::class_<SignalHandle>(m, "Signal", "What processes share of a notify or an event, or a bank of notifies.")
         .def(
@@ -113,6 +130,19 @@ void bind_signals(nb::module_& m) {
             "let_go", &SignalHandle::let_go, "This process offers it to nobody any more, and has opened it once less.")
         .def("belong_to", [](const SignalHandle& self, const MembersHandle& of) { self.signal->belong_to(of.members); }, "members"_a,
              "Waits here end too when one of a group's processes is lost.")
+        .def(
+            "expect",
+            [](const SignalHandle& self, const HeldBackHandle& from, nb::sequence memories) {
+                std::vector<Memory> copied;
+                for (nb::handle each : memories) {
+                    const auto& memory = nb::cast<const Memory&>(each);
+                    copied.emplace_back(memory, 0, memory.size());
+                }
+                self.signal->expect(std::make_shared<Undelivered>(from.area, std::move(copied)));
+            },
+            "held"_a, "memories"_a, nb::sig("def expect(self, held: HeldBack, memories: collections.abc.Sequence[Memory]) -> None"),
+            "Who records in this bank holds some of it back there, for these memories of this process: if it ends, this one "
+            "brings it.")
         .def("issue", [](const SignalHandle& self) { return self.signal->issue(); }, "The number of a new record of an event.")
         .def_prop_ro("issued", [](const SignalHandle& self) { return self.signal->issued(); })
         .def(
@@ -200,6 +230,14 @@ void bind_signals(nb::module_& m) {
                 new (self) HeldNotify{Notify::queued(queue.queue, number, device)};
             },
             "queue"_a, "number"_a, "device"_a, "One of those of a queue.")
+        .def(
+            "__init__",
+            [](HeldNotify* self, const HeldNotify& line, const HeldBackHandle& in, uint64_t entry) {
+                if (!line.shared->shared() || line.shared->kind != NotifyKind::binary) throw nb::value_error("not a line of a bank");
+                if (entry >= HeldBack::kEntries) throw nb::index_error("no such entry");
+                new (self) HeldNotify{Notify::held_back(*line.shared, in.area, entry)};
+            },
+            "line"_a, "held"_a, "entry"_a, "A record of a line of a bank that is held back.")
         .def(
             "_share",
             [](const HeldNotify& self, const LedgerHandle& ledger) {

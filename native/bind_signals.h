@@ -1,6 +1,7 @@
 #pragma once
 #include "bind.h"
 #include "completions.h"
+#include "held_back.h"
 #include "importer.h"
 #include "lease.h"
 #include "shared_signal.h"
@@ -13,6 +14,9 @@ struct CompletionsHandle {
 };
 struct LeaseHandle {
     peerlane::LeasePtr lease;
+};
+struct HeldBackHandle {
+    std::shared_ptr<peerlane::HeldBack> area;
 };
 using HeldNotify = Held<peerlane::Notify>;
 

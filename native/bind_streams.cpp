@@ -184,12 +184,14 @@ static void bind_stream(nb::module_& m) {
             nb::rv_policy::take_ownership)
         .def(
             "_wait_mark",
-            [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns) {
-                const Submitted done = scheduler().wait(*self.stream, *mark.shared, timeout_ns, call_site());
+            [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns, uint64_t only) {
+                const Submitted done = scheduler().wait(*self.stream, *mark.shared, timeout_ns, call_site(), only);
                 told(self, {.kind = OpKind::wait, .mark = mark.shared}, done);
                 return done.sequence;
             },
-            "mark"_a, "timeout_ns"_a, "The number of the wait.")
+            "mark"_a, "timeout_ns"_a, "only"_a = 0,
+            "The number of the wait.  `only`: if the mark has failed, that many operations behind the wait are cancelled, and the "
+            "stream has not failed.")
         .def(
             "_record_notify",
             [](const StreamHandle& self, const HeldNotify& notify) {

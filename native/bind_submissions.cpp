@@ -277,6 +277,19 @@ void bind_submissions(nb::module_& m) {
         },
         "stream"_a, "address"_a, "value"_a, "width"_a);
     m.def(
+        "submit_write_word",
+        [](const StreamHandle& stream, nb::handle_t<Memory> dst, uint64_t value) {
+            Heap::get().check_usable();
+            Operand target = writable(memory_of(dst));
+            if (target.size != sizeof value || reinterpret_cast<uintptr_t>(target.host()) % sizeof value != 0)
+                throw nb::value_error("a word is 8 bytes, at a multiple of 8");
+            Op op{.kind = OpKind::write_value, .width = sizeof value, .size = sizeof value, .value = value};
+            hold(stream, op, target.range(), {});
+            submit(stream, op, kept(dst, nb::handle()));
+            target.hand_over();
+        },
+        "stream"_a, "dst"_a, "value"_a, nb::sig("def submit_write_word(stream: Stream, dst: Memory, value: int) -> None"));
+    m.def(
         "submit_wait_value",
         [](const StreamHandle& stream, uint64_t address, uint64_t value, uint64_t mask, int compare, unsigned width,
            uint64_t timeout_ns, bool pageable) {

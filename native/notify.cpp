@@ -18,6 +18,7 @@
 
 #include "completions.h"
 #include "heap.h"
+#include "held_back.h"
 #include "shared_signal.h"
 
 namespace peerlane {
@@ -146,6 +147,11 @@ uint64_t Notify::record(bool& wake) {
     if (queue_) return queue_->push(number_, wake);
     wake = false;
     SignalLine& at = signal();
+    if (held_in_) {
+        HeldEntry& entry = held_in_->entry(held_as_);
+        entry.before = at.recorded();
+        entry.state.store(HeldEntry::begun, std::memory_order_release);
+    }
     uint64_t before = at.word.load(std::memory_order_relaxed), after;
     do {
         if (kind == NotifyKind::strict && before / SignalLine::kRecord != at.consumed.load(std::memory_order_acquire))
@@ -210,6 +216,17 @@ Notify* Notify::record_of(std::shared_ptr<SharedSignal> event, uint64_t number, 
     Notify* const notify = local(NotifyKind::level, device);
     notify->target = number;
     notify->share(std::move(event), false);
+    return notify;
+}
+
+Notify* Notify::held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry) {
+    Notify* const notify = local(line.kind, line.device);
+    notify->id = line.id;
+    notify->index_ = line.index_;
+    notify->shared_ = line.shared_;
+    notify->used_.store(notify->shared_.get(), std::memory_order_release);
+    notify->held_in_ = std::move(in);
+    notify->held_as_ = entry;
     return notify;
 }
 

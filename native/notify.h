@@ -58,6 +58,7 @@ class SignalPage {
 };
 
 class Completions;
+class HeldBack;
 class SharedSignal;
 
 // One use of a line by this process.
@@ -69,6 +70,10 @@ struct Notify {
 
     // Number `number` of those of a queue.
     static Notify* queued(std::shared_ptr<Completions> queue, uint32_t number, uint32_t device);
+
+    // A record of `line`, of a bank, as entry `entry` of what is held back: who takes the entry over can tell whether it was
+    // made.
+    static Notify* held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry);
 
     // In a forked child: use no line that its parent has; false: the parent had notifies.
     static bool begin_anew();
@@ -89,6 +94,7 @@ struct Notify {
     void share(std::shared_ptr<SharedSignal> with, bool keep, uint32_t index = 0);
     SharedSignal* shared() const { return used_.load(std::memory_order_acquire); }
     std::shared_ptr<SharedSignal> sharing() const { return shared_; }   // not while it is being shared
+    uint32_t index() const { return index_; }   // of its line in a bank
     bool is_local() const { return local_ && !shared(); }   // nobody outside of this process can record it
     // Where it is recorded: its own line, as long as it is this process's alone.
     SignalLine& signal() const;
@@ -120,6 +126,8 @@ struct Notify {
     const std::shared_ptr<Completions> queue_;
     std::shared_ptr<SharedSignal> shared_;
     std::atomic<SharedSignal*> used_{nullptr};
+    std::shared_ptr<HeldBack> held_in_;   // null: what is recorded is recorded
+    uint64_t held_as_ = 0;
 };
 
 // Why it was not recorded, and why a wait for it failed.

@@ -68,7 +68,7 @@ struct Op {
     };
     Extent* src_extent = nullptr;   // pinned
     union {
-        uint64_t size = 0;          // bytes; of the destination's span for rectangles
+        uint64_t size = 0;          // bytes; of the destination's span for rectangles; wait: how many operations go with it
         Stream* recorder;           // notify: whose queue it is in
     };
     union {

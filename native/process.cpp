@@ -60,6 +60,14 @@ uint64_t start_time(int32_t pid) {
     return strtoull(at + 1, nullptr, 10);
 }
 
+bool is_ending(int32_t pid) {
+    const int fd = descriptor([pid] { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); });
+    if (fd < 0) return false;
+    const bool goes_on = !is_readable(fd);
+    close(fd);
+    return goes_on;
+}
+
 Process Process::watch(int32_t pid, int socket) {
     Process process{.pid = pid, .pidfd = pidfd_of_peer(socket)};
     if (process.pidfd >= 0) {

@@ -175,13 +175,13 @@ Mark* Scheduler::record(Stream& stream, Submitted* done) {
     }
 }
 
-Submitted Scheduler::wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site) {
+Submitted Scheduler::wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site, uint64_t only) {
     Heap::get().check_usable();
     Lock lock(mutex_);
     refuse_unusable(stream);
     mark.hold();
     try {
-        return push(lock, stream, {.kind = OpKind::wait, .timeout_ns = timeout_ns, .mark = &mark}, site);
+        return push(lock, stream, {.kind = OpKind::wait, .timeout_ns = timeout_ns, .size = only, .mark = &mark}, site);
     } catch (...) {
         mark.drop();
         throw;

@@ -80,7 +80,8 @@ class Scheduler {
     // For an operation without bytes, of which nothing is queued; throws Refusal as submit().
     void submit_nothing(const Stream& stream) const;
     Mark* record(Stream& stream, Submitted* done = nullptr);   // the caller drops it
-    Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site = 0);
+    // `only`: if what is waited for has failed, this stream has not; no more than that many operations behind it are cancelled.
+    Submitted wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site = 0, uint64_t only = 0);
 
     bool query(Stream& stream);                     // all done?
     bool query(Mark& mark);

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "heap.h"
+#include "held_back.h"
 #include "process.h"
 
 namespace peerlane {
@@ -75,7 +76,7 @@ std::shared_ptr<SharedSignal> SharedSignal::open(int fd, std::shared_ptr<Ledger>
 bool SharedSignal::is_there(uint64_t owner) const {
     const int32_t pid = SignalMember::pid_of(owner);
     const uint64_t start = pid > 0 ? start_time(pid) : 0;
-    if (start == kUnknownStart) return true;
+    if (start == kUnknownStart || (start == 0 && pid > 0 && is_ending(pid))) return true;
     if (start == 0 || !SignalMember::is_start_of(owner, start)) return false;
     try {
         // The node file has the pid, and the low half of the start time above it.
@@ -87,14 +88,23 @@ bool SharedSignal::is_there(uint64_t owner) const {
 
 void SharedSignal::announce() { member(place_).waiting.store(ledger_->slot() + 1, std::memory_order_seq_cst); }
 
-void SharedSignal::ring() {
+void SharedSignal::ring() const {
     // Places are taken from the first on: behind one that was never used there is none.
     for (uint32_t i = 0; i < kMembers && member(i).owner.load(std::memory_order_relaxed) != 0; ++i)
         if (member(i).waiting.load(std::memory_order_relaxed) != 0)
             if (const uint64_t slot = member(i).waiting.exchange(0, std::memory_order_acq_rel)) ledger_->ring(slot - 1);
 }
 
-uint64_t SharedSignal::lost_to() const {
+bool SharedSignal::is_coming(uint32_t index) const { return undelivered_ && undelivered_->settle(*this, index); }
+
+uint64_t SharedSignal::lost_to(uint32_t index) const {
+    const uint64_t dead = find_lost();
+    return dead != 0 && is_coming(index) ? 0 : dead;
+}
+
+bool SharedSignal::others_live(uint32_t index) const { return find_others() || is_coming(index); }
+
+uint64_t SharedSignal::find_lost() const {
     uint64_t dead = members_ ? members_->lost() : 0;
     if (dead != 0) return dead;
     for (uint32_t i = 0; i < kMembers; ++i) {
@@ -108,7 +118,7 @@ uint64_t SharedSignal::lost_to() const {
     return dead;
 }
 
-bool SharedSignal::others_live() const {
+bool SharedSignal::find_others() const {
     if (members_ && members_->lost() != 0) return false;
     for (uint32_t i = 0; i < kMembers; ++i) {
         const uint64_t owner = member(i).owner.load(std::memory_order_acquire);

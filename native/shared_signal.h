@@ -27,11 +27,13 @@ struct SignalMember {
     std::atomic<uint64_t> waiting{0};   // while it waits: its slot, plus one
 };
 
+class Undelivered;
+
 class SharedSignal {
   public:
     static constexpr uint32_t kMembers = 64;
     static constexpr uint32_t kRecords = 32;   // of an event, that are told apart
-    static constexpr uint32_t kMostLines = 17 << 10;   // of a bank
+    static constexpr uint32_t kMostLines = 1 << 19;   // of a bank
 
     // `bank`: how many lines of a bank, 0 for a notify or an event.
     static std::shared_ptr<SharedSignal> create(std::shared_ptr<Ledger> ledger, uint32_t bank = 0);   // throws Refusal
@@ -45,17 +47,21 @@ class SharedSignal {
     SignalLine& line(uint32_t i = 0) const { return page_->line(bank_ == 0 ? 0 : kFirstOfBank + i); }
     SignalLine& record_line(uint64_t number) const { return page_->line(kFirstRecord + number % kRecords); }
     int fd() const { return page_->fd(); }
+    const char* start() const { return reinterpret_cast<const char*>(&page_->bell()); }   // of the file
     uint64_t bytes() const { return page_->bytes(); }
 
     // This process is about to look whether it must wait.
     void announce();
     // Wake the processes that wait.
-    void ring();
-    // The process whose end leaves nobody who could record; 0: somebody else lives, or nobody else ever had it.
-    uint64_t lost_to() const;
-    bool others_live() const;   // and may record still
+    void ring() const;
+    // The process whose end leaves nobody who could record; 0: somebody else lives, or nobody else ever had it.  `index`:
+    // which line of a bank is asked about; of what the dead have held back for it nothing is left then.
+    uint64_t lost_to(uint32_t index = 0) const;
+    bool others_live(uint32_t index = 0) const;   // and may record still
     // A wait here ends too when one of these is lost, whoever would have recorded.  Before anybody waits.
     void belong_to(std::shared_ptr<const Members> members) { members_ = std::move(members); }
+    // Who records here may hold something back.  Before anybody waits.
+    void expect(std::shared_ptr<Undelivered> from_peer) { undelivered_ = std::move(from_peer); }
 
     // Offer it to others until the last process with it lets go, or this one does not use it any more.
     Ticket offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self);   // throws Refusal
@@ -70,6 +76,9 @@ class SharedSignal {
 
     static uint32_t lines(uint32_t bank) { return bank == 0 ? kLines : kFirstOfBank + bank; }
 
+    uint64_t find_lost() const;
+    bool find_others() const;
+    bool is_coming(uint32_t index) const;
     bool is_there(uint64_t owner) const;   // alive, and in the node still
     bool is_mine(uint64_t owner) const { return (owner & ~SignalMember::kLetGo) == me_; }
     SignalMember& member(uint32_t i) const { return reinterpret_cast<SignalMember*>(&page_->line(kFirstMember))[i]; }
@@ -81,6 +90,7 @@ class SharedSignal {
     uint32_t place_ = 0;
     const std::shared_ptr<ExportGroup> group_ = std::make_shared<ExportGroup>();
     std::shared_ptr<const Members> members_;
+    std::shared_ptr<Undelivered> undelivered_;
     std::mutex mutex_;
     std::vector<Ticket> tickets_;
 };

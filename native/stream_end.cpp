@@ -117,7 +117,7 @@ void Scheduler::close_device(uint32_t device) {
 bool Scheduler::give_up_if_hopeless(Stream& stream) {
     if (stream.park == Park::none || stream.park == Park::callback || !is_hopeless(stream, true)) return false;
     SharedSignal* const shared = stream.park == Park::notify ? stream.queue.front().notify->shared() : nullptr;
-    cancel(stream, UINT64_MAX, shared ? shared->lost_to() : 0);
+    cancel(stream, UINT64_MAX, shared ? shared->lost_to(stream.queue.front().notify->index()) : 0);
     const uint64_t hope = hope_;
     unpark(stream);
     if (!is_awaited(stream)) hope_ = hope;   // thousands that wait in vain are closed without asking for each anew
@@ -162,7 +162,7 @@ bool Scheduler::seems_hopeful(const Stream& stream, bool alone) {
         case Park::notify: {   // anybody may record it, once
             const Notify& notify = *stream.queue.front().notify;
             if (notify.promised.load(std::memory_order_relaxed)) return true;
-            if (notify.shared() && notify.shared()->others_live()) return true;
+            if (notify.shared() && notify.shared()->others_live(notify.index())) return true;
             if (notify.is_recorded()) return true;   // who ended may have recorded it before, and nobody has looked yet
             return !alone && !(notify.is_local() && any_recorder(notify.line, [](Stream&) { return true; }));
         }

@@ -318,8 +318,10 @@ void Scheduler::start_wait(Stream& stream, Op& op) {
         park(stream, Park::mark, op.timeout_ns);
         return;
     }
-    if (mark.failure)
-        fail(stream, op, {.why = Why::cancelled, .device = stream.device}, mark.failure);
+    if (!mark.failure) return;
+    if (op.size == 0) return fail(stream, op, {.why = Why::cancelled, .device = stream.device}, mark.failure);
+    stream.cause = mark.failure;
+    stream.cause_until = stream.head() + op.size;
 }
 
 void Scheduler::start_notify(Stream& stream, Op& op) {

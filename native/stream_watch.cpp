@@ -218,7 +218,7 @@ void Scheduler::fail_those_lost(Lock& lock) {
         for (Stream* stream = lines.parked.first; stream; stream = stream->park_next) {
             const Notify& notify = *stream->queue.front().notify;
             const bool ends_here = notify.is_local() && notify.abandoned.load(std::memory_order_relaxed);
-            const uint64_t dead = notify.shared() ? notify.shared()->lost_to() : ends_here ? static_cast<uint64_t>(getpid()) : 0;
+            const uint64_t dead = notify.shared() ? notify.shared()->lost_to(notify.index()) : ends_here ? static_cast<uint64_t>(getpid()) : 0;
             // Unless this process will record it itself; without memory: next time.
             if (dead != 0 && !notify.is_recorded() && is_hopeless(*stream, true))
                 or_lose([&] { lost.emplace_back(stream->shared_from_this(), dead); });
@@ -309,6 +309,14 @@ uint64_t Scheduler::look_at_rest(Lock& lock) {
 void Scheduler::expire(Lock& lock, Stream& stream) {
     const StreamPtr held = stream.shared_from_this();
     const Op& op = stream.queue.front();
+    if (stream.park == Park::notify && op.notify->shared()) {   // it may have come from who has ended, unseen
+        (void)op.notify->shared()->others_live(op.notify->index());
+        if (op.notify->is_recorded()) {
+            unpark(stream);
+            make_ready(stream);
+            return;
+        }
+    }
     const uint64_t span = op.kind == OpKind::wait_value ? static_cast<const ValueWait*>(op.extra)->timeout_ns : op.timeout_ns;
     fail_parked(lock, stream, {.why = Why::wait_timeout, .size = span, .device = stream.device});
 }

@@ -2,6 +2,9 @@
 peerlane._core.Memory.__prefix__:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+peerlane._core.HeldBack.__prefix__:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 peerlane._core.Exporter._exported:
     def _exported(self) -> object:
         """Return an object with the buffer that this one exports."""

@@ -409,7 +409,21 @@ def reduce_memory(dst: Any, src: Any, number: int) -> bool:
 
 SHARED_RECORDS: int = 32
 
-MOST_LINES: int = 17408
+MOST_LINES: int = 524288
+
+class HeldBack:
+    """An area for what is held back; exports its bytes."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+    def __init__(self, bank: Signal) -> None: ...
+
+    def discard(self) -> None:
+        """Give the pages behind the entries back."""
+
+HELD_LINES: int = 524288
+
+HELD_ENTRIES: int = 1024
 
 class Members:
     """The processes of a group."""
@@ -430,6 +444,11 @@ class Signal:
 
     def belong_to(self, members: Members) -> None:
         """Waits here end too when one of a group's processes is lost."""
+
+    def expect(self, held: HeldBack, memories: Sequence[Memory]) -> None:
+        """
+        Who records in this bank holds some of it back there, for these memories of this process: if it ends, this one brings it.
+        """
 
     def issue(self) -> int:
         """The number of a new record of an event."""
@@ -509,6 +528,10 @@ class Notify:
     @overload
     def __init__(self, queue: Completions, number: int, device: int) -> None:
         """One of those of a queue."""
+
+    @overload
+    def __init__(self, line: Notify, held: HeldBack, entry: int) -> None:
+        """A record of a line of a bank that is held back."""
 
     @property
     def id(self) -> int: ...
@@ -626,8 +649,10 @@ class Stream:
 
     def _record_mark(self) -> Mark: ...
 
-    def _wait_mark(self, mark: Mark, timeout_ns: int) -> int:
-        """The number of the wait."""
+    def _wait_mark(self, mark: Mark, timeout_ns: int, only: int = 0) -> int:
+        """
+        The number of the wait.  `only`: if the mark has failed, that many operations behind the wait are cancelled, and the stream has not failed.
+        """
 
     def _record_notify(self, notify: Notify) -> None: ...
 
@@ -673,6 +698,8 @@ def submit_reduce(stream: Stream, dst: Any, src: Any, number: int) -> bool:
 def submit_reduce_at(stream: Stream, dst: int, src: int, count: int, number: int, direct: bool) -> None: ...
 
 def submit_write_value(stream: Stream, address: int, value: int, width: int) -> None: ...
+
+def submit_write_word(stream: Stream, dst: Memory, value: int) -> None: ...
 
 def submit_wait_value(stream: Stream, address: int, value: int, mask: int, compare: int, width: int, timeout_ns: int, pageable: bool) -> None:
     """

@@ -12,7 +12,6 @@ from peerlane import _core
 from peerlane.buffer import Buffer, Route
 from peerlane.channel_ends import WINDOW, Ends
 from peerlane.errors import Busy, Error, Fault
-from peerlane.node import schedule
 from peerlane.notify import Notify, NotifyKind
 from peerlane.stream import Stream, checked_stream
 from peerlane.timeouts import checked_timeout
@@ -51,7 +50,7 @@ class Channel(Transfers):
 
     @classmethod
     def _make(
-        cls, ends: Ends, memories: Mapping[str, Buffer], outgoing: list[Notify], opened: _core.Signal | None
+        cls, ends: Ends, memories: Mapping[str, Buffer], outgoing: list[Notify], opened: list[_core.Signal]
     ) -> Channel:
         made = cls.__new__(cls)
         made.group, made.peer = ends.group, ends.peer
@@ -60,16 +59,15 @@ class Channel(Transfers):
         made.window = memories[WINDOW]
         made._ends, made._opened = ends, opened
         made._is_closed = False
-        made._deliveries = weakref.WeakKeyDictionary() if schedule.present().startswith("seeded") else None
+        made._deliveries = weakref.WeakKeyDictionary() if ends.is_late else None
         made._lock = threading.Lock()
         made._waiters, made._loose, made._turn = [], [], 0
         _core.ChannelEnd.__init__(made)
-        is_late = made._deliveries is not None
-        made._serve(None if is_late else made.window, made._incoming, [] if is_late else made._outgoing)
+        served = (None, made._incoming, []) if ends.is_late else (made.window, made._incoming, made._outgoing)
+        made._serve(*served)
         return made
 
-    _ends: Ends
-    _opened: _core.Signal | None
+    _opened: list[_core.Signal]
 
     @property
     def notifies(self) -> int:
@@ -174,9 +172,9 @@ class Channel(Transfers):
         ]
         with contextlib.ExitStack() as ends:
             ends.callback(self._ends.close)
-            opened, self._opened = self._opened, None  # the peer is told when the last use of it goes
-            if opened is not None:
-                ends.callback(opened.let_go)
+            opened, self._opened = self._opened, []  # the peer is told when the last use of it goes
+            for each in opened:
+                ends.callback(each.let_go)
             for line in outgoing:
                 ends.callback(line._abandon if self._ends.is_own_process else line.close)
             for stream in streams:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from peerlane import _core, failures, observers, stuck
 from peerlane.backend.interface import HandleKind
 from peerlane.buffer import Buffer
+from peerlane.delivery import HeldBack
 from peerlane.errors import BadHandle, Fault
 from peerlane.handshake import Invitation, Shared
 from peerlane.lending import Loan
+from peerlane.node import schedule
 from peerlane.notify import Notify, NotifyKind
 from peerlane.sharing import Handle, open_offer
 from peerlane.sharing_failures import Lent
@@ -31,8 +33,8 @@ _tokens = itertools.count(1)
 #: Buffers that peers may reach, by tag.
 Memories: TypeAlias = "dict[str, Loan]"
 
-#: The peer's memories by tag, its notifies, and what was opened for these.
-Answer: TypeAlias = "tuple[Mapping[str, Buffer], list[Notify], _core.Signal | None]"
+#: The peer's memories by tag, its notifies, and what was opened.
+Answer: TypeAlias = "tuple[Mapping[str, Buffer], list[Notify], list[_core.Signal]]"
 
 
 def lent_by(rank: int, tag: str) -> Lent:
@@ -50,15 +52,30 @@ class Ends:
     peer : int
     notifies : int
     kind : NotifyKind
+
+    Attributes
+    ----------
+    is_late : bool
+        Whether this end may put off what it gives to the channel.
+    held : HeldBack or None
+        Where it then lies, if the peer is another process; from :meth:`accept` on.
     """
+
+    is_late: bool
+    held: HeldBack | None
 
     def __init__(self, group: Group, peer: int, notifies: int, kind: NotifyKind) -> None:
         self.group, self.peer = group, peer
         self.is_own_process = group.members[peer].pid == group._pid
         self._bank: _core.Signal | None = None
-        self._handle: Handle | None = None
+        self._handles: list[Handle] = []
         self._token = 0
         self._kind = kind
+        self.is_late = schedule.present().startswith("seeded")
+        self.held, self._held_in = None, None
+        self._offered: list[Buffer] = []
+        if self.is_late and not self.is_own_process:
+            self._held_in = _core.Signal(group.device.backend.ledger, _core.HELD_LINES)
         if notifies and not self.is_own_process:
             self._bank = _core.Signal(group.device.backend.ledger, _bank_lines(kind, notifies))
             assert group._departures is not None  # somebody is in another process
@@ -69,8 +86,8 @@ class Ends:
             pid = group.members[peer].pid
             stuck.awaited[line.id] = stuck.Awaited(group._key, group.rank, peer, pid)
 
-    def invitation(self, offered: Mapping[str, Buffer | Shared]) -> Invitation:
-        """Return what the other end needs, made of what this rank offers it."""
+    def invitation(self, offered: Mapping[str, Buffer | Shared], lent: Memories) -> Invitation:
+        """Return what the other end needs, made of what this rank offers it and lends."""
         count = len(self.lines)
         if self.is_own_process:
             here = {tag: each for tag, each in offered.items() if isinstance(each, Buffer)}
@@ -78,26 +95,28 @@ class Ends:
             _here[self._token] = self.lines, here
             return Invitation(count, "", {}, self._token)
         memories = {tag: each for tag, each in offered.items() if isinstance(each, Shared)}
-        return Invitation(count, self._offer_bank(), memories)
+        self._offered = [lent[tag].buffer for tag in memories]
+        bank = self._offer(self._bank, count)
+        return Invitation(count, bank, memories, held=self._offer(self._held_in, 0))
 
-    def _offer_bank(self) -> str:
-        if self._bank is None:
+    def _offer(self, bank: _core.Signal | None, detail: int) -> str:
+        if bank is None:
             return ""
-        bank, device, pid = self._bank, self.group.device, self.group.members[self.peer].pid
-        detail = len(self.lines)
+        device, pid = self.group.device, self.group.members[self.peer].pid
 
         def offer(everyone: bool) -> Any:
             return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)
 
-        self._handle = Handle._make(self, [pid], offer, told=self.lines)
-        return bytes(self._handle).decode()
+        handle = Handle._make(self, [pid], offer, told=self.lines if bank is self._bank else ())
+        self._handles.append(handle)
+        return bytes(handle).decode()
 
     def accept(self, call: str, answer: bytes, seconds: float) -> Answer:
         """Open what the other end offers."""
         said = Invitation.decode(call, self.peer, answer)
         if self.is_own_process:
             lines, memories = self._taken(call, said)
-            return memories, lines, None
+            return memories, lines, []
         if WINDOW not in said.memories:
             raise self._false(call, "it offers no window")
         banks: dict[str, _core.Signal] = {}
@@ -105,12 +124,23 @@ class Ends:
             tag: self.group._import(self.peer, tag, each, seconds, banks)
             for tag, each in said.memories.items()
         }
-        opened = self._open_bank(call, said, seconds) if said.notifies else None
-        outgoing = _lines(self.group.device, self._kind, said.notifies, opened)
+        opened = []
+        if said.held:
+            opened.append(self._open_bank(call, said.held, 0, _core.HELD_LINES, seconds))
+            if self._bank is not None:
+                self._bank.expect(_core.HeldBack(opened[0]), self._offered)
+        bank = None
+        if said.notifies:
+            length = _bank_lines(self._kind, said.notifies)
+            bank = self._open_bank(call, said.bank, said.notifies, length, seconds)
+            opened.append(bank)
+        outgoing = _lines(self.group.device, self._kind, said.notifies, bank)
         for index, line in enumerate(outgoing):
             failures.notify_names[line.id] = f"notify {index} from rank {self.group.rank} to rank {self.peer}"
             if observers.active:
                 observers.tell("import", line)
+        if self._held_in is not None:
+            self.held = HeldBack(self._held_in, list(memories.values()))
         return memories, outgoing, opened
 
     def _taken(self, call: str, said: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
@@ -123,12 +153,12 @@ class Ends:
             )
         return found
 
-    def _open_bank(self, call: str, said: Invitation, seconds: float) -> _core.Signal:
-        offer, _ = open_offer(call, said.bank, HandleKind.NOTIFIES, None, seconds, reaches=False)
+    def _open_bank(self, call: str, handle: str, notifies: int, lines: int, seconds: float) -> _core.Signal:
+        offer, _ = open_offer(call, handle, HandleKind.NOTIFIES, None, seconds, reaches=False)
         with contextlib.closing(offer):
-            if offer.detail != said.notifies:
-                raise self._false(call, f"it says {said.notifies} notifies, and offers {offer.detail}")
-            return offer.signal(self.group.device.backend.ledger, _bank_lines(self._kind, said.notifies))
+            if offer.detail != notifies:
+                raise self._false(call, f"it says {notifies} notifies, and offers {offer.detail}")
+            return offer.signal(self.group.device.backend.ledger, lines)
 
     def _false(self, call: str, why: str) -> BadHandle:
         return BadHandle(
@@ -142,10 +172,11 @@ class Ends:
             failures.notify_names.pop(line.id, None)
             stuck.awaited.pop(line.id, None)
             line.close()
-        if self._handle is not None:
-            self._handle.close()
-        if self._bank is not None:
-            self._bank.let_go()
+        for handle in self._handles:
+            handle.close()
+        for bank in (self._bank, self._held_in):
+            if bank is not None:
+                bank.let_go()
 
 
 def _bank_lines(kind: NotifyKind, notifies: int) -> int:

@@ -292,10 +292,11 @@ class Group(Collectives):
 
     def _invite(self, series: str, peer: int, memories: Memories, notifies: int, kind: NotifyKind) -> Begun:
         """Offer a peer the next channel of a series, without waiting for it."""
+        memories = dict(memories)  # one may be taken back meanwhile
         begun = Begun(self._next(series, peer), Ends(self, peer, notifies, kind))
         try:
             self._conversation.say(
-                f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories)).encode()
+                f"{begun.key}.{peer}", begun.ends.invitation(self._offered(peer, memories), memories).encode()
             )
         except BaseException:
             self._conversation.withdraw(begun)

@@ -93,20 +93,22 @@ class Invitation:
         By tag.
     token : int
         Both ends in one process: where the objects themselves are.
+    held : str
+        The text of the handle of what it holds back; empty if it holds nothing back.
     """
 
     notifies: int
     bank: str
     memories: Mapping[str, Shared]
     token: int = 0
+    held: str = ""
 
     def encode(self) -> bytes:
         memories = {
             tag: [each.handle, each.size, each.terms and each.terms.encode()]
             for tag, each in self.memories.items()
         }
-        said = {"notifies": self.notifies, "bank": self.bank, "memories": memories, "token": self.token}
-        return json.dumps(said).encode()
+        return json.dumps({**asdict(self), "memories": memories}).encode()
 
     @classmethod
     def decode(cls, call: str, rank: int, content: bytes) -> Invitation:
@@ -139,6 +141,7 @@ class Invitation:
             _text(call, rank, found, "bank", TEXT_LENGTH),
             memories,
             _number(call, rank, found, "token", 0, 1 << 62),
+            _text(call, rank, found, "held", TEXT_LENGTH),
         )
 
 

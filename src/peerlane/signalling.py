@@ -16,6 +16,7 @@ from peerlane.notify import Notify, NotifyKind
 from peerlane.stream import Stream, checked_stream
 
 if TYPE_CHECKING:
+    from peerlane.channel_ends import Ends
     from peerlane.group import Group
 
 _Method = TypeVar("_Method", bound=Callable[..., None])
@@ -40,6 +41,7 @@ class Signalling(_core.ChannelEnd):
     _outgoing: list[Notify]
     _is_closed: bool
     _deliveries: weakref.WeakKeyDictionary[Stream, Delivery] | None
+    _ends: Ends
     _waiters: list[Stream]  # on which the program waits: one a thread at a time
     _lock: threading.Lock
 
@@ -73,7 +75,7 @@ class Signalling(_core.ChannelEnd):
             self._settle(stream)
             stream._record_notify(line)
         else:
-            self._delivery(stream).notify(stream, line)
+            self._delivery(stream).notify(stream, line, operator.index(index))
 
     @quickly("wait")
     def wait(self, index: int, *, stream: Stream | None = None, timeout: float | None = None) -> None:
@@ -148,7 +150,7 @@ class Signalling(_core.ChannelEnd):
             assert self._deliveries is not None
             found = self._deliveries.get(stream)
             if found is None:
-                found = self._deliveries[stream] = Delivery(self.group.device)
+                found = self._deliveries[stream] = Delivery(self.group.device, self._ends.held)
             return found
 
     def _settle(self, stream: Stream | None) -> None:
