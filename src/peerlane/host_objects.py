@@ -37,7 +37,9 @@ def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
         return _lent(obj)
     except (ValueError, BufferError) as error:
         if dlpack.is_producer(obj):  # the buffer protocol has no letter for the type of its elements
-            return _lent(obj)
+            kept, address, size, read_only = _lent(obj)
+            # JAX's arrays never change, and a capsule of before version 1 cannot say so.
+            return kept, address, size, read_only or kept[1].version < (1, 0)
         raise InvalidValue(
             f"as_buffer: the {type(obj).__name__} does not give its bytes: {error}; if it was closed or "
             "released, take it anew",
@@ -54,7 +56,7 @@ def _exported(obj: memoryview | npt.NDArray[Any]) -> tuple[int, int, bool]:
     return found
 
 
-def _lent(obj: object) -> tuple[object, int, int, bool]:
+def _lent(obj: object) -> tuple[tuple[object, _core.LentTensor], int, int, bool]:
     tensor = dlpack.borrow(obj)
     return (obj, tensor), tensor.address, tensor.size, tensor.is_read_only
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import re
 import subprocess
@@ -224,6 +225,16 @@ class _Mute(pl.raw.Exporter):
 
     def __dlpack__(self, **options: Any) -> Any:
         return self._lender.__dlpack__(**options)
+
+
+def test_what_cannot_say_that_it_is_read_only_is_taken_for_it_where_the_buffer_protocol_refuses() -> None:
+    for version, may_write in ((None, False), ((1, 0), True)):
+        held = memory(b"dlpack")
+        lender = Producer(held, (6,), version=version)
+        pl.copy(lender, b"plain.")
+        with contextlib.nullcontext() if may_write else pytest.raises(pl.AccessDenied, match="read-only"):
+            pl.copy(_Mute(lender, BufferError), b"muted.")
+        assert bytes(held) == (b"muted." if may_write else b"plain.")
 
 
 class _Both(_Mute):
