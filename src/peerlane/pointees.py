@@ -22,7 +22,9 @@ class Pointee(NamedTuple):
         if not self.address:
             return str(self.what)
         where = "" if self.offset is None else f"byte {self.offset:,} of " if self.offset else "start of "
-        return f"{self.address:#x} ({where}{self.what})" if self.what else f"{self.address:#x}"
+        # Freed memory lives while a view, an operation or a pool of a dialect has it.
+        ended = f", {self.what.end}" if isinstance(self.what, memory.Record) and self.what.freed_by else ""
+        return f"{self.address:#x} ({where}{self.what}{ended})" if self.what else f"{self.address:#x}"
 
 
 def look(address: int) -> Pointee:

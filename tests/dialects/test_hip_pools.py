@@ -82,13 +82,16 @@ def test_freed_in_the_order_of_the_stream(hip: ModuleType) -> None:
 
 def test_freed_by_the_other_call(hip: ModuleType) -> None:
     ok(hip.hipFree(ok(hip.hipMallocAsync(64, None))))
-    ok(hip.hipFreeAsync(ok(hip.hipMalloc(64)), None))
+    for make in (hip.hipMalloc(64), hip.hipHostMalloc(64, 0)):
+        pointer = ok(make)
+        ok(hip.hipFreeAsync(pointer, None))
+        assert code(hip.hipFree(pointer)) == INVALID
     ok(hip.hipFreeAsync(None, None))
 
 
 def test_free_async_refuses(hip: ModuleType) -> None:
     pointer = ok(hip.hipMallocAsync(64, None))
-    for address in (0x1000, int(pointer) + 1, bytearray(4), ok(hip.hipHostMalloc(64, 0))):
+    for address in (0x1000, int(pointer) + 1, bytearray(4)):
         assert code(hip.hipFreeAsync(address, None)) == INVALID
     assert code(hip.hipFreeAsync(pointer, 4096)) == "hipErrorContextIsDestroyed"
     ok(hip.hipFreeAsync(pointer, None))
@@ -211,13 +214,15 @@ def test_marks(hip: ModuleType) -> None:
     pool = ok(hip.hipMemPoolCreate(wanted(hip)))
     first, second = (ok(hip.hipMallocFromPoolAsync(size, pool, None)) for size in (1000, 500))
     ok(hip.hipFreeAsync(first, None))
-    for kind in ("Used", "Reserved"):
-        assert attribute(hip, pool, f"Attr{kind}MemCurrent") == 500
+    for kind, now in (("Used", 500), ("Reserved", 1500)):
+        assert attribute(hip, pool, f"Attr{kind}MemCurrent") == now
         assert attribute(hip, pool, f"Attr{kind}MemHigh") == 1500
         assert set_attribute(hip, pool, f"Attr{kind}MemCurrent", 0) == INVALID
         assert set_attribute(hip, pool, f"Attr{kind}MemHigh", 7) == INVALID
         assert set_attribute(hip, pool, f"Attr{kind}MemHigh", 0) == "hipSuccess"
-        assert attribute(hip, pool, f"Attr{kind}MemHigh") == 500
+        assert attribute(hip, pool, f"Attr{kind}MemHigh") == now
+    ok(hip.hipStreamSynchronize(None))
+    assert attribute(hip, pool, "AttrReservedMemCurrent") == 500
     ok(hip.hipFree(second))
     assert attribute(hip, pool, "AttrUsedMemCurrent") == 0
 

@@ -23,7 +23,8 @@ from peerlane.dialects.hip._physical import (
     refuse_zero,
     write_descriptor,
 )
-from peerlane.dialects.hip._pool import FILE_DESCRIPTOR, Pool, as_handle, keep, pool_of
+from peerlane.dialects.hip._pool import FILE_DESCRIPTOR, Pool, as_handle, pool_of
+from peerlane.dialects.hip._pool_memory import keep
 from peerlane.dialects.hip._results import pointer, put, struct
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._types import Pointer
