@@ -17,13 +17,7 @@ from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._physical import ON_DEVICE, device_at, location_of, refuse_zero
 from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._pointers import read, write
-from peerlane.dialects.hip._pool_reuse import (
-    FOLLOW_EVENTS,
-    INTERNAL,
-    OPPORTUNISTIC,
-    THRESHOLD,
-    Kept,
-)
+from peerlane.dialects.hip._pool_reuse import REUSE, THRESHOLD, Kept
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import AnyStream
@@ -34,7 +28,6 @@ FILE_DESCRIPTOR = 1
 _NONE, _PINNED = 0, 1
 _PROPS = layout.Struct("<iiii8xQ")  # hipMemPoolProps: allocType, handleTypes, location, maxSize
 _FLAG, _BYTES = layout.Struct("<i"), layout.Struct("<Q")
-_FLAGS = (FOLLOW_EVENTS, OPPORTUNISTIC, INTERNAL)
 _RESERVED, _RESERVED_HIGH, _USED, _USED_HIGH = range(5, 9)
 _READ_ONLY, _HIGH = (_RESERVED, _USED), (_RESERVED_HIGH, _USED_HIGH)
 _RIGHTS = {"none": 0, "r": 1, "rw": 3}
@@ -85,7 +78,7 @@ class Pool(Thing):
     ) -> None:
         super().__init__(context)
         self.handle_type, self.largest, self.is_primary, self.maker = handle_type, largest, is_primary, maker
-        self.settings = {**dict.fromkeys(_FLAGS, 1), THRESHOLD: 0}
+        self.settings = {**dict.fromkeys(REUSE, 1), THRESHOLD: 0}
         self.kept = Kept(context.device, self.settings)
         self.access: dict[Device, str] = {}
         self._buffers: list[Buffer] = []
@@ -130,7 +123,7 @@ class Pool(Thing):
 
     def get(self, attribute: int) -> bytes:
         """Return an attribute as C has it."""
-        if attribute in _FLAGS:
+        if attribute in REUSE:
             return _FLAG.pack(self.settings[attribute])
         if attribute in _HIGH:
             return _BYTES.pack(self._high[attribute])
@@ -287,7 +280,7 @@ def hipMemPoolGetAttribute(mem_pool: int, attr: Any, value: int) -> None:
 
 def _sized(attr: Any, value: int) -> layout.Struct:
     refuse_zero(value=value)
-    size = _FLAG if int(attr) in _FLAGS else _BYTES
+    size = _FLAG if int(attr) in REUSE else _BYTES
     if isinstance(value, HostAddress) and value.nbytes < size.size:
         raise refusal(
             "hipErrorInvalidValue",
@@ -302,24 +295,26 @@ def hipMemPoolSetAccess(mem_pool: int, desc_list: Any, count: int) -> None:
     """Note which other devices may use a pool's memory; copies do not ask for it, but with ``peer_copies=strict``.
 
     Refuses: hipErrorInvalidValue NULL, no pool, flags that there are not; hipErrorInvalidDevice a device that there
-        is not, none as flags, a device out of reach
+        is not, none for the pool's own device, a device out of reach; hipErrorNotSupported only to read for its own
     Basis: D; C for out of reach
     """
     pool = pool_of(mem_pool)
     found = {}
     for device, rights in descriptions(desc_list, count, host=False, code="hipErrorInvalidDevice"):
         assert device is not None
-        why = "a pool gives no device no access" if rights == "none" else ""
-        if not why and device is not pool.device:
-            why = pool.device.why_not(device)
+        is_own = device is pool.device
+        why = "" if is_own else pool.device.why_not(device)
+        if is_own and rights != "rw":
+            why = "that is its own device"
         if why:
             its, own = machine.ids(device, pool.device)
             raise refusal(
-                "hipErrorInvalidDevice",
+                "hipErrorNotSupported" if is_own and rights == "r" else "hipErrorInvalidDevice",
                 f"device {its} cannot have {rights!r} of the pool of device {own}: {why}",
-                "name devices that reach it, with hipMemAccessFlagsProtReadWrite",
+                "name devices that reach it, and its own one with hipMemAccessFlagsProtReadWrite or not at all",
             )
-        found[device] = rights
+        if not is_own:
+            found[device] = rights
     pool.access.update(found)
 
 

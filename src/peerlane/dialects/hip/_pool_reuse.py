@@ -16,7 +16,7 @@ from peerlane.dialects.hip._stream import AnyStream, after_waiting, submits
 from peerlane.errors import OutOfMemory
 
 _Made = TypeVar("_Made")
-FOLLOW_EVENTS, OPPORTUNISTIC, INTERNAL = 1, 2, 3  # hipMemPoolReuse...
+REUSE = FOLLOW_EVENTS, OPPORTUNISTIC, _INTERNAL = 1, 2, 3  # hipMemPoolReuse...
 THRESHOLD = 4  # hipMemPoolAttrReleaseThreshold
 _SPARE = 8  # memory is reused for what needs at least 8 of 9 parts of it
 
