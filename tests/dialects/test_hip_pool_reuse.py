@@ -198,6 +198,32 @@ def test_what_is_kept_makes_room(hip: ModuleType, asked: str) -> None:
     assert attribute(hip, pool, "ReservedMemCurrent") == 0
 
 
+def test_an_allocation_that_finds_no_room_waits_for_no_word(hip: ModuleType) -> None:
+    stream, _, gate = streams(hip)
+    first = done(hip.hipMallocAsync(48 * MIB, stream))
+    copied = done(hip.hipMalloc(64))
+    done(hip.hipMemsetAsync(first, 5, 48 * MIB, stream))
+    done(hip.hipMemcpyAsync(copied, first, 64, hip.hipMemcpyKind.hipMemcpyDefault, stream))
+    done(hip.hipFreeAsync(first, stream))
+    assert code(hip.hipMalloc(32 * MIB)) == "hipErrorOutOfMemory"
+    gate.open()
+    done(hip.hipStreamSynchronize(stream))
+    assert content(hip, copied, 64) == b"\x05" * 64
+    done(hip.hipMalloc(32 * MIB))
+
+
+def test_a_pool_has_no_more_than_its_largest_size(hip: ModuleType) -> None:
+    made = hip.hipMemPoolProps()
+    made.allocType = hip.hipMemAllocationType.hipMemAllocationTypePinned
+    made.location.type = hip.hipMemLocationType.hipMemLocationTypeDevice
+    made.maxSize = 4 * MIB
+    pool = done(hip.hipMemPoolCreate(made))
+    done(hip.hipFreeAsync(done(hip.hipMallocFromPoolAsync(3 * MIB, pool, None)), None))
+    done(hip.hipMallocFromPoolAsync(2 * MIB, pool, None))
+    assert attribute(hip, pool, "ReservedMemCurrent") == 2 * MIB
+    assert attribute(hip, pool, "ReservedMemHigh") == 3 * MIB
+
+
 def test_what_was_exported_is_not_kept(hip: ModuleType) -> None:
     first = done(hip.hipMallocAsync(4 * MIB, None))
     done(hip.hipMemPoolExportPointer(first))

@@ -27,7 +27,7 @@ def allocate(size: int, pool: Pool, stream: AnyStream) -> DeviceArray | None:
             f"the pool has at most {most:,} bytes; {used:,} are used, and {size:,} are asked for",
             "free memory of the pool, or create one with a larger maxSize",
         )
-    pool.kept.release(most - used - size, wait=True)
+    pool.kept.release(most - used - size, at_once=True)
     made = with_room(pool.device, lambda: pool.device.allocate(size, peer=True))
     return device_array(keep(made, pool), size)
 

@@ -30,6 +30,7 @@ class Freed:
     kept : Kept
         Of which pool it is.
     buffer : Buffer
+    stream : HipStream or NullStream
     event : Event
         Over when the stream has come to the free.
     safe : set
@@ -38,6 +39,7 @@ class Freed:
 
     kept: Kept
     buffer: Buffer
+    stream: AnyStream
     event: Event
     safe: set[AnyStream]
 
@@ -58,7 +60,7 @@ class Kept:
 
     def add(self, buffer: Buffer, stream: AnyStream) -> None:
         """Keep memory that is freed in the order of a stream."""
-        freed = Freed(self, buffer, submits(stream).record(), {stream})
+        freed = Freed(self, buffer, stream, submits(stream).record(), {stream})
         with machine.lock:
             bisect.insort(self._freed, freed, key=_size)
             self.nbytes += buffer.size
@@ -75,25 +77,23 @@ class Kept:
                     return freed.buffer
         return None
 
-    def release(self, least: int | None = None, *, wait: bool = False) -> None:
+    def release(self, least: int | None = None, *, at_once: bool = False) -> None:
         """Give memory back to the device, down to as many bytes as the release threshold says, or ``least``.
 
-        Memory that no stream has come to the free of stays, unless this waits.
+        Memory that no stream has come to the free of stays; ``at_once``: it goes, in the order of its stream.
         """
         if least is None:
             least = self.settings[THRESHOLD]
         for freed in tuple(self._freed):
             if self.nbytes <= least:
                 return
-            if wait:
-                freed.event.sync()
-            if freed.event.is_done:
+            is_over = freed.event.is_done
+            if is_over or at_once:
                 with machine.lock:
-                    is_still_kept = freed in self._freed
-                    if is_still_kept:
-                        self._remove(freed)
-                if is_still_kept:
-                    freed.buffer.close()
+                    if freed not in self._freed:
+                        continue  # another thread was quicker
+                    self._remove(freed)
+                freed.buffer.close(stream=None if is_over else submits(freed.stream))
 
     def drop(self) -> None:
         """Give all back to the device, whose streams have ended."""
@@ -122,7 +122,7 @@ def _size(freed: Freed) -> int:
 
 
 def _filled_of(device: Device) -> list[Kept]:
-    for left in [each for each in _filled if each.device.is_closed]:  # a node that the process left
+    for left in [each for each in tuple(_filled) if each.device.is_closed]:  # a node that the process left
         _filled.discard(left)
     return [each for each in tuple(_filled) if each.device is device]
 
@@ -143,7 +143,7 @@ def with_room(device: Device, allocate: Callable[[], _Made]) -> _Made:
         if not found:
             raise
     for kept in found:
-        kept.release(0, wait=True)
+        kept.release(0, at_once=True)
     return allocate()
 
 
