@@ -50,10 +50,10 @@ def hipMallocAsync(size: int, stream: int) -> DeviceArray | None:
     (hipMemPoolReuseAllowOpportunistic).  New memory may be used at once, by other streams too.
 
     Gives: DeviceArray of bytes
-    Refuses: hipErrorOutOfMemory; the stream
+    Refuses: hipErrorOutOfMemory; hipErrorInvalidHandle for what is no stream
     Basis: S, D for reuse; C for at once
     """
-    found = stream_of(stream)
+    found = stream_of(stream, "hipErrorInvalidHandle")
     return allocate(size, machine.table(Pools).of(found.context.device), found) if size else None
 
 
@@ -62,11 +62,12 @@ def hipMallocFromPoolAsync(size: int, mem_pool: int, stream: int) -> DeviceArray
     """Allocate memory of a pool; of size 0 it is None.
 
     Gives: DeviceArray of bytes
-    Refuses: hipErrorInvalidValue no pool, an imported one; hipErrorOutOfMemory also beyond its maxSize; the stream
+    Refuses: hipErrorInvalidValue no pool, an imported one; hipErrorOutOfMemory also beyond its maxSize;
+        hipErrorInvalidHandle for what is no stream
     Basis: D; C for imported pools
     """
     pool = pool_of(mem_pool)
-    found = stream_of(stream)
+    found = stream_of(stream, "hipErrorInvalidHandle")
     if pool.maker:
         raise refusal(
             "hipErrorInvalidValue",
@@ -83,10 +84,11 @@ def hipFreeAsync(dev_ptr: int, stream: int) -> None:
     The pool keeps it for reuse: see hipMallocAsync and hipMemPoolSetAttribute.  Memory of another process, and what
     was exported, is not kept.  What is not of a pool is freed as hipFree does [D: the code].
 
-    Refuses: hipErrorInvalidValue for what was not allocated, or was freed; the stream
+    Refuses: hipErrorInvalidValue for what was not allocated, or was freed; hipErrorInvalidHandle for what is no
+        stream
     Basis: D; C for what is shared
     """
-    found = stream_of(stream)
+    found = stream_of(stream, "hipErrorInvalidHandle")
     if not dev_ptr:
         return
     buffer = machine.owned(dev_ptr, host=False)
