@@ -86,6 +86,11 @@ def remember(memory: _core.Memory, device: str) -> None:
     _remember(memory.id, memory.last_address, memory.size, device, Sort.ALLOCATION)
 
 
+def given_again(allocation: int, address: int, size: int, device: str) -> None:
+    """Note that a dialect gives an allocation again that :func:`forget` was told of, and the caller's place."""
+    _remember(allocation, address, size, device, Sort.ALLOCATION)
+
+
 def remember_range(place: _core.Place, device: str) -> None:
     """Note new reserved addresses and the caller's place."""
     _remember(place.id, place.address, place.size, device, Sort.RANGE)

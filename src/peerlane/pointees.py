@@ -13,17 +13,20 @@ class Pointee(NamedTuple):
     """What an address pointed at when somebody looked: ``str()`` says it in words.
 
     ``what`` are those, or the record of an allocation, of which it is byte ``offset``.
+    ``ended`` tells who had freed it: it lives while a view, an operation or a pool of a dialect has it.
     """
 
     address: int
     what: str | memory.Record
     offset: int | None = None
+    ended: str = ""
 
     def __str__(self) -> str:
         if not self.address:
             return str(self.what)
         where = "" if self.offset is None else f"byte {self.offset:,} of " if self.offset else "start of "
-        return f"{self.address:#x} ({where}{self.what})" if self.what else f"{self.address:#x}"
+        ended = f", {self.ended}" if self.ended else ""
+        return f"{self.address:#x} ({where}{self.what}{ended})" if self.what else f"{self.address:#x}"
 
 
 def look(address: int) -> Pointee:
@@ -44,7 +47,7 @@ def look(address: int) -> Pointee:
     record = memory.record_at(address, allocation)
     if record is None:
         return Pointee(address, f"the {size:,} bytes at {base:#x}", address - base)
-    return Pointee(address, record, address - record.address)
+    return Pointee(address, record, address - record.address, record.end if record.freed_by else "")
 
 
 def is_mapped(address: int) -> bool:

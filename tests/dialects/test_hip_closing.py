@@ -148,6 +148,7 @@ def mapped(size=G):
     ("make", "end"),
     [
         ("ok(hip.hipMalloc(4096))", "hip.hipFree(p)"),
+        ("ok(hip.hipMalloc(4096))", "hip.hipFreeAsync(p, None)"),
         ("ok(hip.hipMallocAsync(4096, None))", "hip.hipFree(p)"),
         ("ok(hip.hipMalloc(4096))", "hip.hipDeviceReset()"),
         ("ok(hip.hipHostMalloc(4096, 0))", "hip.hipHostFree(p)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -82,13 +83,16 @@ def test_freed_in_the_order_of_the_stream(hip: ModuleType) -> None:
 
 def test_freed_by_the_other_call(hip: ModuleType) -> None:
     ok(hip.hipFree(ok(hip.hipMallocAsync(64, None))))
-    ok(hip.hipFreeAsync(ok(hip.hipMalloc(64)), None))
+    for make in (hip.hipMalloc(64), hip.hipHostMalloc(64, 0)):
+        pointer = ok(make)
+        ok(hip.hipFreeAsync(pointer, None))
+        assert code(hip.hipFree(pointer)) == INVALID
     ok(hip.hipFreeAsync(None, None))
 
 
 def test_free_async_refuses(hip: ModuleType) -> None:
     pointer = ok(hip.hipMallocAsync(64, None))
-    for address in (0x1000, int(pointer) + 1, bytearray(4), ok(hip.hipHostMalloc(64, 0))):
+    for address in (0x1000, int(pointer) + 1, bytearray(4)):
         assert code(hip.hipFreeAsync(address, None)) == INVALID
     assert code(hip.hipFreeAsync(pointer, 4096)) == "hipErrorInvalidHandle"
     ok(hip.hipFreeAsync(pointer, None))
@@ -211,13 +215,15 @@ def test_marks(hip: ModuleType) -> None:
     pool = ok(hip.hipMemPoolCreate(wanted(hip)))
     first, second = (ok(hip.hipMallocFromPoolAsync(size, pool, None)) for size in (1000, 500))
     ok(hip.hipFreeAsync(first, None))
-    for kind in ("Used", "Reserved"):
-        assert attribute(hip, pool, f"Attr{kind}MemCurrent") == 500
+    for kind, now in (("Used", 500), ("Reserved", 1500)):
+        assert attribute(hip, pool, f"Attr{kind}MemCurrent") == now
         assert attribute(hip, pool, f"Attr{kind}MemHigh") == 1500
         assert set_attribute(hip, pool, f"Attr{kind}MemCurrent", 0) == INVALID
         assert set_attribute(hip, pool, f"Attr{kind}MemHigh", 7) == INVALID
         assert set_attribute(hip, pool, f"Attr{kind}MemHigh", 0) == "hipSuccess"
-        assert attribute(hip, pool, f"Attr{kind}MemHigh") == 500
+        assert attribute(hip, pool, f"Attr{kind}MemHigh") == now
+    ok(hip.hipStreamSynchronize(None))
+    assert attribute(hip, pool, "AttrReservedMemCurrent") == 500
     ok(hip.hipFree(second))
     assert attribute(hip, pool, "AttrUsedMemCurrent") == 0
 
@@ -246,7 +252,7 @@ def test_access(hip: ModuleType) -> None:
         for device in (0, 1)
     ]
     assert rights == ["ReadWrite", "None"]
-    for given in ("Read", "ReadWrite"):
+    for given in ("Read", "ReadWrite", "None"):
         ok(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d1=given)))
         assert (
             ok(hip.hipMemPoolGetAccess(pool, location(hip, 1))).name.removeprefix("hipMemAccessFlagsProt")
@@ -264,7 +270,9 @@ def test_access_refuses(hip_on: Enter) -> None:
     for bad in ("d4", "d-1"):
         result = hip.hipMemPoolSetAccess(pool, *descriptions(hip, **{bad: "Read"}))
         assert code(result) == "hipErrorInvalidDevice"
-    assert code(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d1="None"))) == "hipErrorInvalidDevice"
+    assert code(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d0="None"))) == "hipErrorInvalidDevice"
+    assert code(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d0="Read"))) == "hipErrorNotSupported"
+    assert code(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d0="ReadWrite"))) == "hipSuccess"
     assert code(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d2="Read"))) == "hipErrorInvalidDevice"
     assert code(hip.hipMemPoolGetAccess(pool, None)) == INVALID
     assert code(hip.hipMemPoolGetAccess(pool, location(hip, 4))) == INVALID
@@ -331,6 +339,92 @@ def test_memory_of_another_processs_pool(shared: tuple[ModuleType, Peer, int, by
     assert attribute(hip, pool, "AttrUsedMemCurrent") == 0
     assert code(hip.hipMemcpy(bytearray(1), pointer, 1, hip.hipMemcpyKind(2))) == INVALID
     assert other.run("result = read(p, 4)[:4] == b'back'")
+
+
+@pytest.mark.parametrize(("given", "seen"), [("Read", 1), ("ReadWrite", 3), ("None", 0)])
+def test_an_imported_pool_has_the_access_and_the_flags_of_the_export(
+    shared: tuple[ModuleType, Peer, int, bytes], given: str, seen: int
+) -> None:
+    hip, other, fd, _ = shared
+    before = ok(imported(hip, fd))
+    number = other.run(f"""
+desc = hip.hipMemAccessDesc.allocate(1)
+place = desc.get_location(0)
+place.type, place.id = hip.hipMemLocationType.hipMemLocationTypeDevice, 0
+desc.set_flags(0, hip.hipMemAccessFlags.hipMemAccessFlagsProt{given})
+ok(hip.hipMemPoolSetAccess(pool, desc, 1))
+ok(hip.hipMemPoolSetAttribute(pool, hip.hipMemPoolAttr.hipMemPoolReuseAllowOpportunistic, ctypes.c_int(0)))
+fd = ctypes.c_int()
+ok(hip.hipMemPoolExportToShareableHandle(fd, pool, FD, 0))
+result = fd.value
+""")
+    again = os.open(f"/proc/{other.pid}/fd/{number}", os.O_RDONLY)
+    pool = ok(imported(hip, again))
+    os.close(again)
+    assert int(ok(hip.hipMemPoolGetAccess(pool, location(hip, 0)))) == seen
+    assert int(ok(hip.hipMemPoolGetAccess(pool, location(hip, 1)))) == 3
+    assert int(ok(hip.hipMemPoolGetAccess(before, location(hip, 0)))) == 0  # as it was then
+    flags = ("ReuseFollowEventDependencies", "ReuseAllowOpportunistic", "ReuseAllowInternalDependencies")
+    assert [attribute(hip, pool, each) for each in flags] == [1, 0, 1]
+
+
+def test_strict_copies_use_the_access_that_came_with_a_pool(hip_on: Enter) -> None:
+    node = spec("granted")
+    hip = hip_on(node, POLICY="peer_copies=strict")
+    with hip_peer(node) as other:
+        number, data = other.run(PROPS)
+        first = os.open(f"/proc/{other.pid}/fd/{number}", os.O_RDONLY)
+        number = other.run("""
+desc = hip.hipMemAccessDesc.allocate(1)
+place = desc.get_location(0)
+place.type, place.id = hip.hipMemLocationType.hipMemLocationTypeDevice, 0
+desc.set_flags(0, hip.hipMemAccessFlags.hipMemAccessFlagsProtRead)
+ok(hip.hipMemPoolSetAccess(pool, desc, 1))
+ok(hip.hipMemPoolExportToShareableHandle(fd, pool, FD, 0))
+result = fd.value
+""")
+        second = os.open(f"/proc/{other.pid}/fd/{number}", os.O_RDONLY)
+        mine = ok(hip.hipMalloc(4096))
+        for fd, expected in ((first, "hipErrorPeerAccessNotEnabled"), (second, "hipSuccess")):
+            theirs = ok(hip.hipMemPoolImportPointer(ok(imported(hip, fd)), bytes.fromhex(data)))
+            assert code(hip.hipMemcpyPeer(mine, 0, theirs, 1, 4096)) == expected
+            ok(hip.hipFree(theirs))
+            os.close(fd)
+        assert read(hip, mine, 4096) == b"pool" * 1024
+
+
+def test_a_pointer_that_this_process_exported(hip: ModuleType) -> None:
+    pool = ok(hip.hipMemPoolCreate(wanted(hip, shared=True)))
+    fd = ctypes.c_int()
+    ok(
+        hip.hipMemPoolExportToShareableHandle(
+            fd, pool, hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor, 0
+        )
+    )
+    data = ok(hip.hipMemPoolExportPointer(ok(hip.hipMallocFromPoolAsync(64, pool, None))))
+    opened = ok(imported(hip, fd.value))
+    os.close(fd.value)
+    assert hip.hipMemPoolImportPointer(opened, data) == (hip.hipError_t.hipErrorInvalidContext, None)
+
+
+def test_a_file_of_a_pool_that_was_made_up(hip: ModuleType) -> None:
+    posix = hip.hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor
+    cell = ctypes.c_int()
+    pool = ok(hip.hipMemPoolCreate(wanted(hip, shared=True)))
+    ok(hip.hipMemPoolSetAccess(pool, *descriptions(hip, d1="Read")))
+    ok(hip.hipMemPoolExportToShareableHandle(cell, pool, posix, 0))
+    good = os.pread(cell.value, 1000, 0)
+    os.close(cell.value)
+    bad = [
+        good[:at] + bytes([good[at] ^ 0xFF]) + good[at + 1 :] for at in (0, 8, len(good) - 1, len(good) - 5)
+    ]
+    bad += [good[:-1], good + b"\0", good[: -len(good) // 2], good[:40] + b"\xff" * 4 + good[44:]]
+    for content in (good, *bad):
+        fd = os.memfd_create("pool", os.MFD_ALLOW_SEALING)
+        os.write(fd, content)
+        fcntl.fcntl(fd, 1033, 15)  # F_ADD_SEALS: seal, shrink, grow, write
+        assert code(imported(hip, fd)) == ("hipSuccess" if content == good else "hipErrorOutOfMemory")
+        os.close(fd)
 
 
 def test_an_imported_pool_refuses(shared: tuple[ModuleType, Peer, int, bytes]) -> None:

@@ -417,12 +417,18 @@ class Machine:
 
         False if this dialect allocated nothing there.
         """
+        buffer = self.take(address, host=host)
+        if buffer is not None:
+            close_for(buffer, call, stream)
+        return buffer is not None
+
+    def take(self, address: int, *, host: bool) -> Buffer | None:
+        """Take back what was allocated at exactly this address; None if this dialect allocated nothing there."""
         with self.lock:
-            if self.owned(address, host=host) is None:
-                return False
-            buffer = self.allocations.pop(address).buffer
-        close_for(buffer, call, stream)
-        return True
+            found = self.owned(address, host=host)
+            if found is not None:
+                del self.allocations[address]
+            return found
 
     def describe(self, address: int) -> str:
         """Say in words what an address points at."""
@@ -484,7 +490,6 @@ class Messages:
 def _end(things: Sequence[Thing]) -> None:
     first: Error | None = None
     try:
-        # A host function that still runs may touch what is mapped: memory ends last.
         for thing in sorted(things, key=lambda each: each.has_addresses):
             try:
                 thing.end()

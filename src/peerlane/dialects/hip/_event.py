@@ -9,9 +9,10 @@ from peerlane import Event, Handle
 from peerlane.dialects._call import Refusal
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._pool_reuse import Freed, follow, freed_before
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import refuse_flags, stream_of, submits
+from peerlane.dialects.hip._stream import has_waited, refuse_flags, stream_of, submits
 
 DISABLE_TIMING, INTERPROCESS = 2, 4
 _BLOCKING_SYNC = 1
@@ -32,9 +33,11 @@ class HipEvent(Thing):
         What lets other processes have it.
     is_borrowed : bool
         ``neutral`` is another one's, which ends it.
+    frees : tuple of Freed
+        What was freed to pools before its newest record.
     """
 
-    __slots__ = ("exported", "flags", "is_borrowed", "neutral")
+    __slots__ = ("exported", "flags", "frees", "is_borrowed", "neutral")
 
     name = "event"
 
@@ -44,6 +47,7 @@ class HipEvent(Thing):
         self.neutral = neutral
         self.is_borrowed = is_borrowed
         self.exported: Handle | None = None
+        self.frees: tuple[Freed, ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -152,6 +156,7 @@ def _record(event: int, stream: int) -> None:
             f"event {event:#x} belongs to device {its}, and the stream to device {other}",
             "record an event on streams of the device that was current when it was created",
         )
+    found.frees = freed_before(target)
     submits(target).record(found.neutral)
 
 
@@ -176,6 +181,7 @@ def hipEventSynchronize(event: int) -> None:
     found = event_of(event)
     if found.neutral.is_recorded:
         found.neutral.sync()
+        has_waited(found.context.device)
 
 
 @calls.call("hipEventElapsedTime")
@@ -232,6 +238,8 @@ def hipStreamWaitEvent(stream: int, event: int, flags: int) -> None:
         )
     if found.neutral.is_recorded:
         submits(target).wait(found.neutral)
+        if found.frees:
+            follow(found.frees, target)
 
 
 def _not_ready(handle: int) -> Refusal:

@@ -103,6 +103,10 @@ class Ipc:
             self._next_look = 2 * len(self.given) + _KEPT
         self.given[address] = buffer, handle
 
+    def is_given(self, buffer: Buffer) -> bool:
+        """Tell whether a handle of this memory was given out."""
+        return any(each is buffer for each, _ in tuple(self.given.values()))
+
     def own(self, key: bytes) -> int:
         """Return where the memory of a handle of this process is; 0: it was freed."""
         for address, (buffer, handle) in self.given.items():

@@ -8,6 +8,7 @@ from typing import Any
 from peerlane import raw
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._places import known
+from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import device_array, pointer, struct
 from peerlane.dialects.hip._state import Made, calls, machine
 from peerlane.dialects.hip._stream import await_device
@@ -28,7 +29,8 @@ _LARGEST_BITS = 62
 def allocate(nbytes: int) -> int:
     """Allocate memory of the current device and return its address; errors as ``machine.give``."""
     _refuse_too_large(nbytes)
-    found = machine.allocate(machine.context(), nbytes, peer=True)
+    context = machine.context()
+    found = with_room(context.device, lambda: machine.allocate(context, nbytes, peer=True))
     if found is None:
         raise machine.reset_meanwhile(machine.ordinal)
     return found

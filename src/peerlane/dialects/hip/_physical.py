@@ -13,6 +13,7 @@ from peerlane.dialects._machine import Thing
 from peerlane.dialects.hip._arguments import HostAddress
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._pointers import read, write
+from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._results import struct
 from peerlane.dialects.hip._state import calls, machine
@@ -183,7 +184,7 @@ def hipMemCreate(size: int, prop: Any, flags: int) -> Any:
             f"{size:,} bytes are more than device {machine.id_of(device.ordinal)} has, {device.total_bytes:,}",
             "ask for less",
         )
-    return _give(Physical(device, size, peer=True), properties)
+    return _give(with_room(device, lambda: Physical(device, size, peer=True)), properties)
 
 
 def _give(made: Physical, properties: Properties) -> Any:

@@ -1,6 +1,6 @@
 """``hip``: memory pools and stream-ordered memory.
 
-A pool counts: the memory comes from the device, and goes back to it.
+A pool counts; what is freed to it in the order of a stream is kept for reuse, see `_pool_reuse`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._physical import ON_DEVICE, device_at, location_of, refuse_zero
 from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._pointers import read, write
-from peerlane.dialects.hip._results import device_array
+from peerlane.dialects.hip._pool_reuse import REUSE, THRESHOLD, Kept
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
+from peerlane.dialects.hip._stream import AnyStream
 from peerlane.dialects.hip._strict import grants
-from peerlane.dialects.hip._types import DeviceArray
 from peerlane.dialects.hip._virtual import descriptions
 
 FILE_DESCRIPTOR = 1
 _NONE, _PINNED = 0, 1
 _PROPS = layout.Struct("<iiii8xQ")  # hipMemPoolProps: allocType, handleTypes, location, maxSize
 _FLAG, _BYTES = layout.Struct("<i"), layout.Struct("<Q")
-_FLAGS, _THRESHOLD = (1, 2, 3), 4
-_READ_ONLY, _HIGH = (5, 7), (6, 8)
+_RESERVED, _RESERVED_HIGH, _USED, _USED_HIGH = range(5, 9)
+_READ_ONLY, _HIGH = (_RESERVED, _USED), (_RESERVED_HIGH, _USED_HIGH)
 _RIGHTS = {"none": 0, "r": 1, "rw": 3}
 
 
@@ -49,11 +48,24 @@ class Pool(Thing):
         By device: what hipMemPoolSetAccess gave.
     maker : int
         Of an imported pool: the process that made it; else 0.
+    kept : Kept
+        What was freed to it and is not the device's yet.
     """
 
-    __slots__ = ("_buffers", "_high", "access", "handle_type", "is_primary", "largest", "maker", "settings")
+    __slots__ = (
+        "_buffers",
+        "_high",
+        "access",
+        "handle_type",
+        "is_primary",
+        "kept",
+        "largest",
+        "maker",
+        "settings",
+    )
 
     name = "memory pool"
+    has_addresses = True
 
     def __init__(
         self,
@@ -66,7 +78,8 @@ class Pool(Thing):
     ) -> None:
         super().__init__(context)
         self.handle_type, self.largest, self.is_primary, self.maker = handle_type, largest, is_primary, maker
-        self.settings = {**dict.fromkeys(_FLAGS, 1), _THRESHOLD: 0}
+        self.settings = {**dict.fromkeys(REUSE, 1), THRESHOLD: 0}
+        self.kept = Kept(context.device, self.settings)
         self.access: dict[Device, str] = {}
         self._buffers: list[Buffer] = []
         self._high = dict.fromkeys(_HIGH, 0)
@@ -85,20 +98,36 @@ class Pool(Thing):
     def note(self, buffer: Buffer) -> None:
         """Count memory that was given out."""
         self._buffers.append(buffer)
-        used = self.used
-        self._high = {attribute: max(high, used) for attribute, high in self._high.items()}
+        self._high = {attribute: max(high, self._now(attribute)) for attribute, high in self._high.items()}
+
+    def _now(self, attribute: int) -> int:
+        reserves = attribute in (_RESERVED, _RESERVED_HIGH)
+        return self.used + self.kept.nbytes if reserves else self.used
 
     def holds(self, buffer: Buffer) -> bool:
         """Tell whether memory was taken of this pool."""
         return any(each is buffer for each in self._buffers)
 
+    def keep(self, buffer: Buffer, stream: AnyStream) -> None:
+        """Keep memory that is freed in the order of a stream."""
+        if self.kept.nbytes > self.used:
+            self.kept.release()
+        self._buffers = [each for each in self._buffers if each is not buffer]
+        self.kept.add(buffer, stream)
+
+    def abandon(self) -> None:
+        """Give the device what was kept."""
+        self.kept.drop()
+
+    end = abandon
+
     def get(self, attribute: int) -> bytes:
         """Return an attribute as C has it."""
-        if attribute in _FLAGS:
+        if attribute in REUSE:
             return _FLAG.pack(self.settings[attribute])
         if attribute in _HIGH:
             return _BYTES.pack(self._high[attribute])
-        return _BYTES.pack(self.used if attribute in _READ_ONLY else self.settings[attribute])
+        return _BYTES.pack(self._now(attribute) if attribute in _READ_ONLY else self.settings[attribute])
 
     def set(self, attribute: int, value: int) -> None:
         """Set an attribute: hipErrorInvalidValue for one that is only told, or a high mark other than 0."""
@@ -109,7 +138,7 @@ class Pool(Thing):
                 "set a high mark to 0, which makes it what is used now; what is used now is only told",
             )
         if attribute in _HIGH:
-            self._high[attribute] = self.used
+            self._high[attribute] = self._now(attribute)
         else:
             self.settings[attribute] = value
 
@@ -145,6 +174,8 @@ class Pools:
     def destroy(self, pool: Pool) -> None:
         """Let no call take memory of a pool; who has some of it keeps it, and others their access."""
         machine.drop(pool, "hipMemPoolDestroy")
+        pool.settings[THRESHOLD] = 0
+        pool.kept.release()
         self._destroyed = [each for each in (*self._destroyed, pool) if each.used]
         if self.current.get(pool.device) is pool:
             del self.current[pool.device]
@@ -163,80 +194,6 @@ def pool_of(handle: int) -> Pool:
 def as_handle(pool: Pool) -> Any:
     """Return what a program gets for a pool."""
     return handle_of("ihipMemPoolHandle_t", pool.handle)
-
-
-def allocate(size: int, pool: Pool) -> DeviceArray | None:
-    """Allocate memory that counts to a pool."""
-    used, most = pool.used, pool.largest or pool.device.total_bytes
-    if used + size > most:
-        raise refusal(
-            "hipErrorOutOfMemory",
-            f"the pool has at most {most:,} bytes; {used:,} are used, and {size:,} are asked for",
-            "free memory of the pool, or create one with a larger maxSize",
-        )
-    return device_array(keep(pool.device.allocate(size, peer=True), pool), size)
-
-
-def keep(buffer: Buffer, pool: Pool) -> int:
-    """Give out a buffer of a pool and return its address."""
-    address = machine.enter(machine.context_of(pool.device.ordinal), buffer, peer=True)
-    if address is None:
-        raise machine.reset_meanwhile(pool.device.ordinal)
-    pool.note(buffer)
-    return address
-
-
-@calls.call("hipMallocAsync")
-def hipMallocAsync(size: int, stream: int) -> DeviceArray | None:
-    """Allocate memory of the current pool of the stream's device; of size 0 it is None.
-
-    It may be used at once, by other streams too.
-
-    Gives: DeviceArray of bytes
-    Refuses: hipErrorOutOfMemory; hipErrorInvalidHandle for what is no stream
-    Basis: S; C for at once
-    """
-    found = stream_of(stream, "hipErrorInvalidHandle")
-    return allocate(size, machine.table(Pools).of(found.context.device)) if size else None
-
-
-@calls.call("hipMallocFromPoolAsync")
-def hipMallocFromPoolAsync(size: int, mem_pool: int, stream: int) -> DeviceArray | None:
-    """Allocate memory of a pool; of size 0 it is None.
-
-    Gives: DeviceArray of bytes
-    Refuses: hipErrorInvalidValue no pool, an imported one; hipErrorOutOfMemory also beyond its maxSize;
-        hipErrorInvalidHandle for what is no stream
-    Basis: D; C for imported pools
-    """
-    pool = pool_of(mem_pool)
-    stream_of(stream, "hipErrorInvalidHandle")
-    if pool.maker:
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"the pool was imported from process {pool.maker}, which alone allocates of it",
-            "import pointers of it with hipMemPoolImportPointer",
-        )
-    return allocate(size, pool) if size else None
-
-
-@calls.call("hipFreeAsync")
-def hipFreeAsync(dev_ptr: int, stream: int) -> None:
-    """Free memory of hipMallocAsync or hipMalloc in the order of a stream; NULL does nothing.
-
-    Refuses: hipErrorInvalidValue for what was not allocated, or was freed; hipErrorInvalidHandle for what is no
-        stream
-    Basis: D
-    """
-    found: AnyStream = stream_of(stream, "hipErrorInvalidHandle")
-    if not dev_ptr:
-        return
-    if not machine.free(dev_ptr, host=False, call="hipFreeAsync", stream=submits(found)):
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"nothing that HIP allocated begins there: {machine.describe(dev_ptr)}",
-            "free what hipMallocAsync or hipMalloc returned, once",
-        )
 
 
 @calls.call("hipMemPoolCreate")
@@ -285,12 +242,12 @@ def hipMemPoolDestroy(mem_pool: int) -> None:
 
 @calls.call("hipMemPoolTrimTo")
 def hipMemPoolTrimTo(mem_pool: int, min_bytes_to_hold: int) -> None:
-    """Give freed memory that this process keeps for later back to the system.
+    """Give back to the device what the pool keeps and whose free has come, down to ``min_bytes_to_hold``.
 
     Refuses: hipErrorInvalidValue no pool
     Basis: D
     """
-    pool_of(mem_pool)
+    pool_of(mem_pool).kept.release(min_bytes_to_hold)
     trim()
 
 
@@ -298,10 +255,11 @@ def hipMemPoolTrimTo(mem_pool: int, min_bytes_to_hold: int) -> None:
 def hipMemPoolSetAttribute(mem_pool: int, attr: Any, value: int) -> None:
     """Set an attribute, of which ``value`` is the address: an int for the reuse flags, else 8 bytes.
 
-    Memory that was freed is the device's again at once, whatever the threshold.
+    Memory that was freed is the device's again when a program has waited for a stream or an event of the device; as
+    many bytes as the threshold says stay.  hipMemPoolReuseAllowInternalDependencies is kept and changes nothing.
 
     Refuses: hipErrorInvalidValue NULL, no pool, an attribute that is only told, a high mark other than 0
-    Basis: D; C for the threshold
+    Basis: D
     """
     pool = pool_of(mem_pool)
     size = _sized(attr, value)
@@ -310,10 +268,10 @@ def hipMemPoolSetAttribute(mem_pool: int, attr: Any, value: int) -> None:
 
 @calls.call("hipMemPoolGetAttribute")
 def hipMemPoolGetAttribute(mem_pool: int, attr: Any, value: int) -> None:
-    """Write an attribute to an address; reserved is what is used.
+    """Write an attribute to an address; reserved is what is used, and what is kept after it was freed.
 
     Refuses: hipErrorInvalidValue NULL, no pool
-    Basis: D; C for reserved
+    Basis: D
     """
     pool = pool_of(mem_pool)
     _sized(attr, value)
@@ -322,7 +280,7 @@ def hipMemPoolGetAttribute(mem_pool: int, attr: Any, value: int) -> None:
 
 def _sized(attr: Any, value: int) -> layout.Struct:
     refuse_zero(value=value)
-    size = _FLAG if int(attr) in _FLAGS else _BYTES
+    size = _FLAG if int(attr) in REUSE else _BYTES
     if isinstance(value, HostAddress) and value.nbytes < size.size:
         raise refusal(
             "hipErrorInvalidValue",
@@ -337,24 +295,26 @@ def hipMemPoolSetAccess(mem_pool: int, desc_list: Any, count: int) -> None:
     """Note which other devices may use a pool's memory; copies do not ask for it, but with ``peer_copies=strict``.
 
     Refuses: hipErrorInvalidValue NULL, no pool, flags that there are not; hipErrorInvalidDevice a device that there
-        is not, none as flags, a device out of reach
+        is not, none for the pool's own device, a device out of reach; hipErrorNotSupported only to read for its own
     Basis: D; C for out of reach
     """
     pool = pool_of(mem_pool)
     found = {}
     for device, rights in descriptions(desc_list, count, host=False, code="hipErrorInvalidDevice"):
         assert device is not None
-        why = "a pool gives no device no access" if rights == "none" else ""
-        if not why and device is not pool.device:
-            why = pool.device.why_not(device)
+        is_own = device is pool.device
+        why = "" if is_own else pool.device.why_not(device)
+        if is_own and rights != "rw":
+            why = "that is its own device"
         if why:
             its, own = machine.ids(device, pool.device)
             raise refusal(
-                "hipErrorInvalidDevice",
+                "hipErrorNotSupported" if is_own and rights == "r" else "hipErrorInvalidDevice",
                 f"device {its} cannot have {rights!r} of the pool of device {own}: {why}",
-                "name devices that reach it, with hipMemAccessFlagsProtReadWrite",
+                "name devices that reach it, and its own one with hipMemAccessFlagsProtReadWrite or not at all",
             )
-        found[device] = rights
+        if not is_own:
+            found[device] = rights
     pool.access.update(found)
 
 

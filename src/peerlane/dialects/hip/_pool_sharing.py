@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 import struct as layout
-from typing import Any
+from typing import Any, NamedTuple
 
 from peerlane.dialects._call import Refusal
 from peerlane.dialects.hip._convention import refusal
@@ -23,13 +23,20 @@ from peerlane.dialects.hip._physical import (
     refuse_zero,
     write_descriptor,
 )
-from peerlane.dialects.hip._pool import FILE_DESCRIPTOR, Pool, as_handle, keep, pool_of
+from peerlane.dialects.hip._pool import FILE_DESCRIPTOR, Pool, as_handle, pool_of
+from peerlane.dialects.hip._pool_memory import keep
+from peerlane.dialects.hip._pool_reuse import REUSE
 from peerlane.dialects.hip._results import pointer, put, struct
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._types import Pointer
 
-_SAYS = layout.Struct("<8s16sIQ")  # magic, uuid of the device, pid, a number of its own
-_MAGIC = b"PLPOOL\0\1"
+_SAYS = layout.Struct(
+    "<8s16sIQII"
+)  # magic, uuid of the device, pid, a number of its own, reuse flags, how many rights
+_RIGHT = layout.Struct("<16sI")  # uuid of a device, what it may do
+_RIGHTS = ("none", "r", "rw")
+_MOST_RIGHTS = 4096  # devices of a node
+_MAGIC = b"PLPOOL\0\2"
 _ADD_SEALS, _GET_SEALS, _ALL_SEALS = 1033, 1034, 15  # seal, shrink, grow, write
 
 
@@ -64,7 +71,11 @@ def _file_of(pool: Pool) -> int:
         raise refusal(
             "hipErrorOutOfMemory", f"there is no new file descriptor: {error.strerror}", "close some"
         ) from None
-    os.write(fd, _SAYS.pack(_MAGIC, pool.device.uuid, os.getpid(), secrets.randbits(64)))
+    flags = sum(pool.settings[each] << each for each in REUSE)
+    said = _SAYS.pack(
+        _MAGIC, pool.device.uuid, os.getpid(), secrets.randbits(64), flags, len(pool.access)
+    ) + b"".join(_RIGHT.pack(device.uuid, _RIGHTS.index(rights)) for device, rights in pool.access.items())
+    os.write(fd, said)
     fcntl.fcntl(fd, _ADD_SEALS, _ALL_SEALS)
     return fd
 
@@ -72,6 +83,8 @@ def _file_of(pool: Pool) -> int:
 @calls.call("hipMemPoolImportFromShareableHandle")
 def hipMemPoolImportFromShareableHandle(shared_handle: int, handle_type: Any, flags: int) -> Any:
     """Have the pool of a file descriptor, to import pointers of it; descriptors as `hipMemImportFromShareableHandle`.
+
+    It has the access and the reuse flags that the pool had when it was exported [D: the code].
 
     Gives: pool
     Refuses: hipErrorInvalidValue NULL, `flags`, a type other than file descriptor; hipErrorOutOfMemory what is no
@@ -81,25 +94,41 @@ def hipMemPoolImportFromShareableHandle(shared_handle: int, handle_type: Any, fl
     refuse_given(flags=flags)
     refuse_other_type(handle_type)
     fd = descriptor_of(shared_handle, "shared_handle")
-    magic, uuid, maker, _ = _said(fd)
-    for device in machine.devices():
-        if magic == _MAGIC and device.uuid == uuid:
-            pool = Pool(machine.context_of(device.ordinal), handle_type=FILE_DESCRIPTOR, maker=maker)
-            machine.give(pool)
-            return as_handle(pool)
-    raise _no_pool(fd, "it is of another node" if magic == _MAGIC else "it says something else")
+    said = _said(fd)
+    by_uuid = {device.uuid: device for device in machine.devices()}
+    if said.uuid not in by_uuid or not said.access.keys() <= by_uuid.keys():
+        raise _no_pool(fd, "it is of another node")
+    context = machine.context_of(by_uuid[said.uuid].ordinal)
+    pool = Pool(context, handle_type=FILE_DESCRIPTOR, maker=said.maker)
+    pool.settings.update({each: said.flags >> each & 1 for each in REUSE})
+    pool.access.update({by_uuid[uuid]: rights for uuid, rights in said.access.items()})
+    machine.give(pool)
+    return as_handle(pool)
 
 
-def _said(fd: int) -> tuple[bytes, bytes, int, int]:
+class _Said(NamedTuple):
+    """What the file of a pool says."""
+
+    uuid: bytes
+    maker: int
+    flags: int
+    access: dict[bytes, str]
+
+
+def _said(fd: int) -> _Said:
     try:
         facts = os.fstat(fd)
-        is_file = stat.S_ISREG(facts.st_mode) and facts.st_size == _SAYS.size
+        is_file = stat.S_ISREG(facts.st_mode) and facts.st_size >= _SAYS.size
         if not is_file or fcntl.fcntl(fd, _GET_SEALS) & _ALL_SEALS != _ALL_SEALS:
             raise _no_pool(fd, "it is another file")
-        found: tuple[bytes, bytes, int, int] = _SAYS.unpack(os.pread(fd, _SAYS.size, 0))
-    except (OSError, OverflowError, layout.error) as error:
+        magic, uuid, maker, _, flags, count = _SAYS.unpack(os.pread(fd, _SAYS.size, 0))
+        if magic != _MAGIC or count > _MOST_RIGHTS or facts.st_size != _SAYS.size + count * _RIGHT.size:
+            raise _no_pool(fd, "it says something else")
+        listed = _RIGHT.iter_unpack(os.pread(fd, count * _RIGHT.size, _SAYS.size))
+        access = {device: _RIGHTS[rights] for device, rights in listed}
+    except (OSError, OverflowError, IndexError, layout.error) as error:
         raise _no_pool(fd, str(error)) from None
-    return found
+    return _Said(uuid, maker, flags, access)
 
 
 def _no_pool(fd: int, why: str) -> Refusal:
@@ -131,8 +160,9 @@ def hipMemPoolImportPointer(mem_pool: int, export_data: Any) -> Pointer | None:
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue NULL, no pool, one that was not imported, what another process exported;
-        hipErrorInvalidDevicePointer no handle, freed, its maker has ended
-    Basis: D; C for another process's
+        hipErrorInvalidContext what this process exported; hipErrorInvalidDevicePointer no handle, freed, its maker
+        has ended
+    Basis: D; C for another process's, and for an own one
     """
     pool = pool_of(mem_pool)
     key = bytes_of(export_data, "export_data")

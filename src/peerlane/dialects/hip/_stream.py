@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from peerlane import Stream, StreamGroup
+from peerlane import Device, Stream, StreamGroup
 from peerlane.dialects._machine import Context, Thing
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._results import handle as handle_of
@@ -165,6 +165,19 @@ class NullStream(Thing):
 
 AnyStream = HipStream | NullStream
 _making = threading.Lock()
+_after_waiting: list[Callable[[Device], None]] = []
+
+
+def after_waiting(told: Callable[[Device], None]) -> Callable[[Device], None]:
+    """Let a function be told each time that a program has waited for work of a device."""
+    _after_waiting.append(told)
+    return told
+
+
+def has_waited(device: Device) -> None:
+    """Tell those that asked for it that a program has waited for work of a device."""
+    for told in _after_waiting:
+        told(device)
 
 
 class _Streams:
@@ -344,7 +357,9 @@ def hipStreamSynchronize(stream: int) -> None:
     Refuses: hipErrorContextIsDestroyed for what is no stream; what its work failed with
     Basis: S
     """
-    stream_of(stream).wait()
+    found = stream_of(stream)
+    found.wait()
+    has_waited(found.context.device)
 
 
 @calls.call("hipDeviceSynchronize")
@@ -364,6 +379,7 @@ def await_device(context: Context) -> None:
     for each in streams:
         if isinstance(each, (HipStream, NullStream)):
             await_stream(each)
+    has_waited(context.device)
 
 
 def await_stream(stream: AnyStream) -> None:
@@ -380,6 +396,7 @@ def synchronize(context: Context) -> None:
             each.wait()
         except Error as error:
             first = first or error
+    has_waited(context.device)
     if first is not None:
         raise first
 

@@ -23,6 +23,7 @@ from peerlane.dialects.hip import (  # noqa: F401 - they declare calls
     _peer_copies,
     _physical,
     _pool,
+    _pool_memory,
     _pool_sharing,
     _registered,
     _set,

@@ -1,0 +1,107 @@
+"""``hip``: memory of pools, in the order of streams."""
+
+from __future__ import annotations
+
+from peerlane import Buffer, memory
+from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._ipc import Ipc
+from peerlane.dialects.hip._memory import free
+from peerlane.dialects.hip._pool import Pool, Pools, pool_of
+from peerlane.dialects.hip._pool_reuse import with_room
+from peerlane.dialects.hip._results import device_array
+from peerlane.dialects.hip._state import calls, machine
+from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
+from peerlane.dialects.hip._types import DeviceArray
+
+
+def allocate(size: int, pool: Pool, stream: AnyStream) -> DeviceArray | None:
+    """Allocate memory that counts to a pool, to be used in the order of a stream."""
+    found = pool.kept.take(size, stream)
+    if found is not None:
+        memory.given_again(found.id, found.address, found.size, pool.device.name)
+        return device_array(keep(found, pool), size)
+    used, most = pool.used, pool.largest or pool.device.total_bytes
+    if used + size > most:
+        raise refusal(
+            "hipErrorOutOfMemory",
+            f"the pool has at most {most:,} bytes; {used:,} are used, and {size:,} are asked for",
+            "free memory of the pool, or create one with a larger maxSize",
+        )
+    pool.kept.release(most - used - size, at_once=True)
+    made = with_room(pool.device, lambda: pool.device.allocate(size, peer=True))
+    return device_array(keep(made, pool), size)
+
+
+def keep(buffer: Buffer, pool: Pool) -> int:
+    """Give out a buffer of a pool and return its address."""
+    address = machine.enter(machine.context_of(pool.device.ordinal), buffer, peer=True)
+    if address is None:
+        raise machine.reset_meanwhile(pool.device.ordinal)
+    pool.note(buffer)
+    return address
+
+
+@calls.call("hipMallocAsync")
+def hipMallocAsync(size: int, stream: int) -> DeviceArray | None:
+    """Allocate memory of the current pool of the stream's device; of size 0 it is None.
+
+    What was freed to the pool is given again: to the stream of the free at once, to streams that waited for an event
+    behind it (hipMemPoolReuseFollowEventDependencies), and to others once the free's turn has come
+    (hipMemPoolReuseAllowOpportunistic).  New memory may be used at once, by other streams too.
+
+    Gives: DeviceArray of bytes
+    Refuses: hipErrorOutOfMemory; hipErrorInvalidHandle for what is no stream
+    Basis: S, D for reuse; C for at once
+    """
+    found = stream_of(stream, "hipErrorInvalidHandle")
+    return allocate(size, machine.table(Pools).of(found.context.device), found) if size else None
+
+
+@calls.call("hipMallocFromPoolAsync")
+def hipMallocFromPoolAsync(size: int, mem_pool: int, stream: int) -> DeviceArray | None:
+    """Allocate memory of a pool; of size 0 it is None.
+
+    Gives: DeviceArray of bytes
+    Refuses: hipErrorInvalidValue no pool, an imported one; hipErrorOutOfMemory also beyond its maxSize;
+        hipErrorInvalidHandle for what is no stream
+    Basis: D; C for imported pools
+    """
+    pool = pool_of(mem_pool)
+    found = stream_of(stream, "hipErrorInvalidHandle")
+    if pool.maker:
+        raise refusal(
+            "hipErrorInvalidValue",
+            f"the pool was imported from process {pool.maker}, which alone allocates of it",
+            "import pointers of it with hipMemPoolImportPointer",
+        )
+    return allocate(size, pool, found) if size else None
+
+
+@calls.call("hipFreeAsync")
+def hipFreeAsync(dev_ptr: int, stream: int) -> None:
+    """Free memory of hipMallocAsync in the order of a stream; NULL does nothing.
+
+    The pool keeps it for reuse: see hipMallocAsync and hipMemPoolSetAttribute.  Memory of another process, and what
+    was exported, is not kept.  What is not of a pool is freed as hipFree does [D: the code].
+
+    Refuses: hipErrorInvalidValue for what was not allocated, or was freed; hipErrorInvalidHandle for what is no
+        stream
+    Basis: D; C for what is shared
+    """
+    found = stream_of(stream, "hipErrorInvalidHandle")
+    if not dev_ptr:
+        return
+    buffer = machine.owned(dev_ptr, host=False)
+    pool = None if buffer is None else machine.table(Pools).holding(buffer)
+    if buffer is None or pool is None:
+        free(dev_ptr, "hipFreeAsync")
+    elif not _is_kept(buffer, pool):
+        machine.free(dev_ptr, host=False, call="hipFreeAsync", stream=submits(found))
+    elif machine.take(dev_ptr, host=False) is buffer:
+        memory.forget(buffer.id, "hipFreeAsync")
+        pool.keep(buffer, found)
+
+
+def _is_kept(buffer: Buffer, pool: Pool) -> bool:
+    is_shared = buffer.is_imported or machine.table(Ipc).is_given(buffer)
+    return not is_shared and machine.things.get(pool.handle) is pool

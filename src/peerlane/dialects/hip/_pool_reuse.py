@@ -1,0 +1,159 @@
+"""``hip``: memory that was freed to a pool, kept for reuse until a wait finds that its stream came to the free.
+
+The rules are those of the vendor's runtime (`hip_mempool_impl.cpp` of ROCm/rocm-systems).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from peerlane import Buffer, Device, Event
+from peerlane.dialects.hip._state import machine
+from peerlane.dialects.hip._stream import AnyStream, after_waiting, submits
+from peerlane.errors import OutOfMemory
+
+_Made = TypeVar("_Made")
+REUSE = FOLLOW_EVENTS, OPPORTUNISTIC, _INTERNAL = 1, 2, 3  # hipMemPoolReuse...
+THRESHOLD = 4  # hipMemPoolAttrReleaseThreshold
+_SPARE = 8  # memory is reused for what needs at least 8 of 9 parts of it
+
+
+@dataclass(slots=True, eq=False)
+class Freed:
+    """Memory that was freed in the order of a stream.
+
+    Attributes
+    ----------
+    kept : Kept
+        Of which pool it is.
+    buffer : Buffer
+    stream : HipStream or NullStream
+    event : Event
+        Over when the stream has come to the free.
+    safe : set
+        The streams that are behind the free: there it may be used at once.
+    """
+
+    kept: Kept
+    buffer: Buffer
+    stream: AnyStream
+    event: Event
+    safe: set[AnyStream]
+
+
+class Kept:
+    """What was freed to a pool and is not the device's yet.
+
+    Attributes
+    ----------
+    nbytes : int
+    settings : dict
+        The attributes of the pool, by number.
+    """
+
+    def __init__(self, device: Device, settings: dict[int, int]) -> None:
+        self.device, self.settings, self.nbytes = device, settings, 0
+        self._freed: list[Freed] = []  # smallest first
+
+    def add(self, buffer: Buffer, stream: AnyStream) -> None:
+        """Keep memory that is freed in the order of a stream."""
+        freed = Freed(self, buffer, stream, submits(stream).record(), {stream})
+        with machine.lock:
+            bisect.insort(self._freed, freed, key=_size)
+            self.nbytes += buffer.size
+            _filled.add(self)
+
+    def take(self, size: int, stream: AnyStream) -> Buffer | None:
+        """Return memory to be used in the order of a stream, if some was kept that fits."""
+        with machine.lock:
+            for freed in self._freed[bisect.bisect_left(self._freed, size, key=_size) :]:
+                if freed.buffer.size > size + size // _SPARE:
+                    break
+                if stream in freed.safe or (self.settings[OPPORTUNISTIC] and freed.event.is_done):
+                    self._remove(freed)
+                    return freed.buffer
+        return None
+
+    def release(self, least: int | None = None, *, at_once: bool = False) -> None:
+        """Give memory back to the device, down to as many bytes as the release threshold says, or ``least``.
+
+        Memory that no stream has come to the free of stays; ``at_once``: it goes, in the order of its stream.
+        """
+        if least is None:
+            least = self.settings[THRESHOLD]
+        for freed in tuple(self._freed):
+            if self.nbytes <= least:
+                return
+            is_over = freed.event.is_done
+            if is_over or at_once:
+                with machine.lock:
+                    if freed not in self._freed:
+                        continue  # another thread was quicker
+                    self._remove(freed)
+                freed.buffer.close(stream=None if is_over else submits(freed.stream))
+
+    def drop(self) -> None:
+        """Give all back to the device, whose streams have ended."""
+        with machine.lock:
+            freed, self._freed, self.nbytes = self._freed, [], 0
+            _filled.discard(self)
+        for each in freed:
+            each.buffer.close()
+
+    def behind(self, stream: AnyStream) -> Iterable[Freed]:
+        """Return what was freed before the work that a stream is given from now on."""
+        return [freed for freed in self._freed if stream in freed.safe]
+
+    def _remove(self, freed: Freed) -> None:
+        self._freed.remove(freed)
+        self.nbytes -= freed.buffer.size
+        if not self._freed:
+            _filled.discard(self)
+
+
+_filled: set[Kept] = set()  # those that keep something
+
+
+def _size(freed: Freed) -> int:
+    return freed.buffer.size
+
+
+def _filled_of(device: Device) -> list[Kept]:
+    for left in [each for each in tuple(_filled) if each.device.is_closed]:  # a node that the process left
+        _filled.discard(left)
+    return [each for each in tuple(_filled) if each.device is device]
+
+
+@after_waiting
+def _release(device: Device) -> None:
+    if _filled:
+        for kept in _filled_of(device):
+            kept.release()
+
+
+def with_room(device: Device, allocate: Callable[[], _Made]) -> _Made:
+    """Allocate; if there is no room, once more when the device has all that its pools keep."""
+    try:
+        return allocate()
+    except OutOfMemory:
+        found = _filled_of(device)
+        if not found:
+            raise
+    for kept in found:
+        kept.release(0, at_once=True)
+    return allocate()
+
+
+def freed_before(stream: AnyStream) -> tuple[Freed, ...]:
+    """Return what was freed before the work that a stream is given from now on."""
+    return tuple(freed for kept in tuple(_filled) for freed in kept.behind(stream)) if _filled else ()
+
+
+def follow(freed: Iterable[Freed], stream: AnyStream) -> None:
+    """Note that a stream is behind the free of memory, where pools follow events."""
+    for each in freed:
+        if each.kept.settings[FOLLOW_EVENTS]:
+            each.safe.add(stream)
