@@ -35,6 +35,7 @@ from peerlane.node.node_file import (
 from peerlane.node.profiles import MAX_DEVICES
 
 _SHOWN_PIDS = 6
+_SHOWN_HOLDERS, _LONGEST_COMMAND = 3, 80
 _DEVICE_SHIFT = np.uint64(48)
 
 RUNNING, ENDED, FOREIGN = "running", "ended", "foreign"
@@ -129,6 +130,31 @@ def take_census(directory: Path, name: str) -> Census:
         return Census(name, problem=f"cannot be read: {error.strerror}")
     finally:
         os.close(fd)
+
+
+def told_others(directory: Path, name: str, device: int) -> str:
+    """Say which processes besides this one hold memory of a device, the largest first; empty for none."""
+    others = [
+        (each.own.get(device, 0) + each.shared.get(device, 0), each)
+        for each in take_census(directory, name).holders
+        if each.state != ENDED and not (each.state == RUNNING and each.pid == os.getpid())
+    ]
+    held = sorted(((nbytes, each) for nbytes, each in others if nbytes), key=lambda pair: -pair[0])
+    if not held:
+        return ""
+    shown = ", ".join(f"{_named(each)} {nbytes:,} bytes" for nbytes, each in held[:_SHOWN_HOLDERS])
+    more = f" and {len(held) - _SHOWN_HOLDERS:,} more" if len(held) > _SHOWN_HOLDERS else ""
+    return (
+        f"other processes of node {name!r} hold the rest: {shown}{more} (`peerlane ps` shows them; "
+        "another name=... in PEERLANE_NODE is a node of its own)"
+    )
+
+
+def _named(holder: Holder) -> str:
+    where = " of another pid namespace" if holder.state == FOREIGN else ""
+    command = "".join(letter if letter.isprintable() else "?" for letter in holder.command)
+    program = command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}..."
+    return f"process {holder.pid}{where}{f' ({program})' if program else ''}"
 
 
 def _problem(fd: int, status: os.stat_result, header: Header | None) -> str:
