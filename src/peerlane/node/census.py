@@ -194,6 +194,7 @@ def _read(fd: int, directory: Path, name: str, header: Header) -> Census:
     entries = _words(fd, entries_at, holdings_at - entries_at).reshape(-1, 2)[:, 1]
     device_of = (entries >> _DEVICE_SHIFT).astype(np.int64)
     bytes_of = entries & ((np.uint64(1) << _DEVICE_SHIFT) - np.uint64(1))
+    known_device = device_of < devices
     alive = np.zeros(len(entries), dtype=bool)
     used = [0] * devices
     holders = []
@@ -202,7 +203,7 @@ def _read(fd: int, directory: Path, name: str, header: Header) -> Census:
         if row is None:
             continue
         counters, bits = row
-        held = bits[: len(entries)] & (device_of < devices)
+        held = bits[: len(entries)] & known_device
         shared = np.zeros(devices, dtype=np.uint64)
         np.add.at(shared, device_of[held], bytes_of[held])
         state = _state(*fields)
@@ -246,7 +247,7 @@ def _row(
     bits = np.unpackbits(_words(fd, holdings_at + slot * size, size).view(np.uint8), bitorder="little")
     if os.pread(fd, SLOT.size, slot_offset(devices, slot)) != SLOT.pack(*fields):
         return None
-    return counters, bits.astype(bool)
+    return counters, bits.view(np.bool_)  # each is 0 or 1
 
 
 def _words(fd: int, at: int, size: int) -> Words:
