@@ -333,9 +333,20 @@ def _out_of_memory(device: int, size: int, free: int, total: int) -> Error:
         return OutOfMemory(f"the host has no address range for {size:,} bytes of pinned memory", device=where)
     return OutOfMemory(
         f"{where} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; "
-        f"{_held(device, where)}; free buffers, or give the node more memory (memory=... in PEERLANE_NODE)",
+        f"{_held(device, where)}{_held_by_others(device)}; free buffers, or give the node more memory (memory=... in "
+        "PEERLANE_NODE)",
         device=where,
     )
+
+
+def _held_by_others(device: int) -> str:
+    """Say which other processes hold memory of a device; nothing if that cannot be told."""
+    try:
+        node = registry.current() if registry.is_entered() else None
+        told = node.told_others(device) if node else ""
+    except Exception:  # noqa: BLE001 - the refusal itself must come, whatever the node's file and /proc hold
+        return ""
+    return f"; {told}" if told else ""
 
 
 def _held(device: int, where: str) -> str:

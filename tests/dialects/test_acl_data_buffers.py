@@ -121,10 +121,20 @@ def test_the_uuid_is_the_devices(acl: ModuleType) -> None:
 def test_every_documented_attribute_of_a_device_has_an_answer(acl: ModuleType) -> None:
     expected = {1: 1, 101: 1, 102: 1, 201: 1, 301: 64 << 20, 302: 0, 402: 1, 403: 1}
     expected |= dict.fromkeys((401, 404, 405, 406, 407, 501), 0)
+    expected |= dict.fromkeys((*range(205, 213), 408, 409, 601), 0)
     assert {attribute: ok(acl.rt.get_device_info(1, attribute)) for attribute in expected} == expected
     for attribute, code in ((0, 107000), (202, 207000)):
         assert acl.rt.get_device_info(1, attribute) == (0, code)
         assert "Solution: pass one of 1, 101, 102, 201" in acl.get_recent_err_msg()
+
+
+@pytest.mark.parametrize(
+    ("profile", "architecture"), [("ascend-a2", 2201), ("ascend-310p", 2002), ("hgx", 0)]
+)
+def test_the_architecture_is_that_of_the_devices_name(
+    enter: Callable[[str], ModuleType], profile: str, architecture: int
+) -> None:
+    assert ok(enter(f"profile={profile}").rt.get_device_info(0, 601)) == architecture
 
 
 def test_wrong_lists_of_broken_memory(acl: ModuleType) -> None:

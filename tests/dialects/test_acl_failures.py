@@ -44,7 +44,7 @@ def test_what_the_layer_of_arguments_refuses_is_not_the_runtimes(acl: ModuleType
     ok(acl.init())
     assert acl.init() == 100002
     assert acl.rt.free(0) == 100000
-    assert acl.mdl.load_from_file("x") == 200001
+    assert acl.mdl.load_from_file("x") == (0, 200001)
     assert acl.rt.get_last_error(1) == 100000
     assert acl.rt.get_last_error(0) == 0
     acl.finalize()

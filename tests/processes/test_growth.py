@@ -27,7 +27,7 @@ def cycle(i):
     except pl.BadAddress: pass
 """
 
-# 20 calls, of which three fail.
+# 21 calls, of which three fail.
 ACL = """
 import peerlane.dialects
 peerlane.dialects.install("acl")
@@ -48,7 +48,7 @@ def cycle(i):
     assert rt.get_device() == (0, 0) and rt.stream_query(stream)[1] == 0
     assert rt.memcpy(kept, 1, host, 64, 1) == 107000 and rt.free(12345) == 107000
     assert rt.free(pointer) == rt.destroy_event(event) == rt.destroy_notify(notify) == rt.destroy_stream(other) == 0
-    assert rt.free(pointer) == 107000
+    assert rt.free(pointer) == 0 and rt.free_host(pointer) == 107000
     if not i % 100: acl.get_recent_err_msg()
 """
 

@@ -121,6 +121,15 @@ class VirtualBackend:
         _core.forget_lost()
         return _core.free_bytes(self._numbers[ordinal])
 
+    def told_others(self, number: int) -> str:
+        """Say which other processes hold memory of a device that native code knows as ``number``; empty for none."""
+        ordinal = self._ordinals.get(number)
+        if ordinal is None or len(self._state.processes()) < 2:
+            return ""
+        from peerlane.node.census import told_others
+
+        return told_others(self._state.path.parent, self.config.name, ordinal)
+
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
         return self._with_room(ordinal, lambda number: _core.Memory(number, nbytes, peer))
 

@@ -35,6 +35,7 @@ from peerlane.node.node_file import (
 from peerlane.node.profiles import MAX_DEVICES
 
 _SHOWN_PIDS = 6
+_SHOWN_HOLDERS, _LONGEST_COMMAND = 3, 80
 _DEVICE_SHIFT = np.uint64(48)
 
 RUNNING, ENDED, FOREIGN = "running", "ended", "foreign"
@@ -131,6 +132,31 @@ def take_census(directory: Path, name: str) -> Census:
         os.close(fd)
 
 
+def told_others(directory: Path, name: str, device: int) -> str:
+    """Say which processes besides this one hold memory of a device, the largest first; empty for none."""
+    others = [
+        (each.own.get(device, 0) + each.shared.get(device, 0), each)
+        for each in take_census(directory, name).holders
+        if each.state != ENDED and not (each.state == RUNNING and each.pid == os.getpid())
+    ]
+    held = sorted(((nbytes, each) for nbytes, each in others if nbytes), key=lambda pair: -pair[0])
+    if not held:
+        return ""
+    shown = ", ".join(f"{_named(each)} {nbytes:,} bytes" for nbytes, each in held[:_SHOWN_HOLDERS])
+    more = f" and {len(held) - _SHOWN_HOLDERS:,} more" if len(held) > _SHOWN_HOLDERS else ""
+    return (
+        f"other processes of node {name!r} hold the rest: {shown}{more} (`peerlane ps` shows them; "
+        "another name=... in PEERLANE_NODE is a node of its own)"
+    )
+
+
+def _named(holder: Holder) -> str:
+    where = " of another pid namespace" if holder.state == FOREIGN else ""
+    command = "".join(letter if letter.isprintable() else "?" for letter in holder.command)
+    program = command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}..."
+    return f"process {holder.pid}{where}{f' ({program})' if program else ''}"
+
+
 def _problem(fd: int, status: os.stat_result, header: Header | None) -> str:
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
@@ -168,6 +194,7 @@ def _read(fd: int, directory: Path, name: str, header: Header) -> Census:
     entries = _words(fd, entries_at, holdings_at - entries_at).reshape(-1, 2)[:, 1]
     device_of = (entries >> _DEVICE_SHIFT).astype(np.int64)
     bytes_of = entries & ((np.uint64(1) << _DEVICE_SHIFT) - np.uint64(1))
+    known_device = device_of < devices
     alive = np.zeros(len(entries), dtype=bool)
     used = [0] * devices
     holders = []
@@ -176,7 +203,7 @@ def _read(fd: int, directory: Path, name: str, header: Header) -> Census:
         if row is None:
             continue
         counters, bits = row
-        held = bits[: len(entries)] & (device_of < devices)
+        held = bits[: len(entries)] & known_device
         shared = np.zeros(devices, dtype=np.uint64)
         np.add.at(shared, device_of[held], bytes_of[held])
         state = _state(*fields)
@@ -220,7 +247,7 @@ def _row(
     bits = np.unpackbits(_words(fd, holdings_at + slot * size, size).view(np.uint8), bitorder="little")
     if os.pread(fd, SLOT.size, slot_offset(devices, slot)) != SLOT.pack(*fields):
         return None
-    return counters, bits.astype(bool)
+    return counters, bits.view(np.bool_)  # each is 0 or 1
 
 
 def _words(fd: int, at: int, size: int) -> Words:

@@ -138,6 +138,11 @@ class NodeState:
         """Return the pids of the live processes of the node."""
         return tuple(owner & 0xFFFFFFFF for _, (owner, ns) in self._places.taken() if is_running(owner, ns))
 
+    @property
+    def path(self) -> Path:
+        """The node's file."""
+        return self._path
+
     def close(self) -> None:
         """Give the slot back; idempotent.  In a forked child nothing happens: the slot is its parent's."""
         self._exit.close()

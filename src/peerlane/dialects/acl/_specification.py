@@ -15,11 +15,25 @@ from peerlane.dialects.acl._state import acl, machine
 _ONE_CORE = 1
 _NO_CACHE = 0
 _CORES = frozenset({1, 101, 102, 201})  # AI CPU, AI, cube and vector cores
-_TOTAL_MEMORY, _L2_CACHE, _CHIP, _SUPER_POD_DEVICE = 301, 302, 402, 403
-_ZEROS = frozenset({401, 404, 405, 406, 407, 501})  # one system, no super pod, no splitting
+_TOTAL_MEMORY, _L2_CACHE, _CHIP, _SUPER_POD_DEVICE, _ARCHITECTURE = 301, 302, 402, 403, 601
+_LIMITS_OF_LAUNCHES = frozenset(range(205, 213))  # 0 but on the 950 family, which no profile has
+_ONE_SYSTEM = frozenset({401, 404, 405, 406, 407, 408, 409, 501})  # no super pod, no splitting
+_ZEROS = _LIMITS_OF_LAUNCHES | _ONE_SYSTEM
 _ATTRIBUTES = (
-    "1, 101, 102, 201 (cores), 301 (memory), 302 (L2 cache), 401 to 407 (402 and 403: the device), and 501"
+    "1, 101, 102, 201 (cores), 205 to 212 (limits of launches), 301 (memory), 302 (L2 cache), 401 to 409 (402 and "
+    "403: the device), 501, and 601 (architecture)"
 )
+# By the beginning of a device's name, the longest first.
+_ARCHITECTURES = {
+    "Ascend910_93": 2201,
+    "Ascend910B": 2201,
+    "Ascend910C": 2201,
+    "Ascend310P": 2002,
+    "Ascend310B": 3002,
+    "Ascend950": 3510,
+    "Ascend910": 1001,
+}
+_ARCHITECTURE_OF_OTHERS = 0
 _NOT_SUPPORTED = frozenset({202, 203, 204})  # by the vendor either
 _FEATURES = frozenset({1, 21})
 _LEAST_PRIORITY, _GREATEST_PRIORITY = 7, 0
@@ -67,8 +81,9 @@ def get_hardware_capability(device_id: UInt32, device_info: Int32) -> int:
 def get_device_info(device_id: UInt32, attr: UInt32) -> int:
     """Return an attribute by its number (spec acl 2.2), in full: the vendor's binding gives its low 32 bits.
 
-    301 is the device's memory; core counts (1, 101, 102, 201) are 1, 402 and 403 the device itself, 302 (L2 cache),
-    401 and 404 to 501 are 0.
+    301 is the device's memory; core counts (1, 101, 102, 201) are 1, 402 and 403 the device itself; 601 is the
+    architecture of an Ascend (2201 of the 910B, 2002 of the 310P) and 0 of another profile's device; 205 to 212
+    (limits of launches), 302 (L2 cache), 401 and 404 to 501 are 0.
 
     Gives: value
     Refuses: 107001; 207000 attributes 202 to 204; 107000 others
@@ -81,12 +96,21 @@ def get_device_info(device_id: UInt32, attr: UInt32) -> int:
         return device.total_bytes
     if attr in (_CHIP, _SUPER_POD_DEVICE):
         return device.ordinal
+    if attr == _ARCHITECTURE:
+        return _architecture(device.info.name)
     if attr in _ZEROS or attr == _L2_CACHE:
         return 0
     code = Code.RT_FEATURE_NOT_SUPPORT if attr in _NOT_SUPPORTED else Code.RT_PARAM_INVALID
     if code is Code.RT_FEATURE_NOT_SUPPORT:
         raise Refusal(code, f"attr is {attr}, which no device has", f"pass one of {_ATTRIBUTES}")
     raise Refusal(code, f"there is no attribute {attr} of devices", f"pass one of {_ATTRIBUTES}")
+
+
+def _architecture(name: str) -> int:
+    return next(
+        (number for family, number in _ARCHITECTURES.items() if name.startswith(family)),
+        _ARCHITECTURE_OF_OTHERS,
+    )
 
 
 @acl.call("acl.rt.get_device_capability", out=1)
