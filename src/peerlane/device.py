@@ -407,8 +407,8 @@ def devices() -> tuple[Device, ...]:
 before_leaving: list[Callable[[], None]] = []
 
 
-#: What is called, without an argument, when the process has left its node for good: exit handlers and destructors that
-#: come later find none.
+#: What is called, without an argument, when the process has left its node for good: exit handlers and destructors
+#: that come later find none.
 at_end: list[Callable[[], None]] = []
 
 

@@ -112,15 +112,12 @@ def test_names_are_bytes_before_10(hip_on: Enter) -> None:
 
 
 def test_the_older_call_fills_a_struct(hip_on: Enter) -> None:
-    hip = hip_on(VERSION="7.2")
-    given = hip.hipDeviceProp_t()
-    assert hip.hipGetDeviceProperties(given, 1) == (hip.hipError_t.hipSuccess,)
-    assert (given.name, given.pciBusID) == (b"Virtual", 2)
-    assert code(hip.hipGetDeviceProperties(given, 9)) == "hipErrorInvalidDevice"
-    hip = hip_on(VERSION="10.0")
-    given = hip.hipDeviceProp_t()
-    error, found = hip.hipGetDeviceProperties(given, 1)
-    assert (error.name, found.name, given.name) == ("hipSuccess", "Virtual", "Virtual")
+    for version, name in (("7.2", b"Virtual"), ("10.0", "Virtual")):
+        hip = hip_on(VERSION=version)
+        given = hip.hipDeviceProp_t()
+        assert hip.hipGetDeviceProperties(given, 1) == (hip.hipError_t.hipSuccess,)
+        assert (given.name, given.pciBusID) == (name, 2)
+        assert hip.hipGetDeviceProperties(given, 9) == (hip.hipError_t.hipErrorInvalidDevice,)
 
 
 def test_attributes(hip: ModuleType) -> None:

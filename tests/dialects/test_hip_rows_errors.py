@@ -82,10 +82,12 @@ def viewed(hip: ModuleType) -> Result:
 
 
 CASES: dict[str, dict[str, Callable[[ModuleType], Result]]] = {
-    "hipErrorContextIsDestroyed": {
+    "hipErrorInvalidHandle": {
         "hipMallocFromPoolAsync": lambda hip: hip.hipMallocFromPoolAsync(
             64, done(hip.hipDeviceGetDefaultMemPool(0)), MADE_UP
         ),
+    },
+    "hipErrorContextIsDestroyed": {
         "hipMemcpy3DAsync": lambda hip: hip.hipMemcpy3DAsync(box(hip), MADE_UP),
         "hipMemcpy3DAsync_spt": lambda hip: hip.hipMemcpy3DAsync_spt(box(hip), MADE_UP),
         "hipMemcpy3DPeerAsync": lambda hip: hip.hipMemcpy3DPeerAsync(
