@@ -12,7 +12,7 @@
 namespace peerlane {
 
 namespace {
-constexpr uint64_t kLongestSleep = 1'000'000'000;   // where other processes ring
+constexpr uint64_t kLongestSleep = 1'000'000'000;   // where others may ring, or die before they do
 constexpr uint64_t kForever = 3'600'000'000'000;
 constexpr uint64_t kBetweenPulses = 100'000'000;   // between two looks whether the others live
 constexpr uint64_t kBetweenSteps = 1'000'000, kBetweenLooks = 20'000'000;
@@ -48,6 +48,7 @@ void Scheduler::park(Stream& stream, Park park, uint64_t timeout_ns) {
         demand_all();
         ensure_watch();
     }
+    if (park == Park::notify) ring_before(now_ns() + kLongestSleep);
     if (park == Park::value) {
         look_ns_ = kFirstLook;
         ring_before(now_ns() + kFirstLook);
@@ -180,7 +181,7 @@ void Scheduler::watch() {
             next_look = now + kLongestSleep;
             look_at_lines();
         }
-        uint64_t span = std::min({look_at_values(), look_at_rest(lock), bell_node_ ? kLongestSleep : kForever});
+        uint64_t span = std::min({look_at_values(), look_at_rest(lock), bell_node_ || demanding_ != 0 ? kLongestSleep : kForever});
         if (shared_waits_ != 0) {
             fail_those_lost(lock);
             span = std::min(span, kBetweenPulses);

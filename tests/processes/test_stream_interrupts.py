@@ -46,7 +46,6 @@ WAITS = {
 def leave():
     with s: pass
 best = interrupted(leave); gate.set(); s.close()""",
-    "a view of memory with writes queued": PARKED + "best = interrupted(a.view); gate.set(); s.sync(20)",
     "a sync that runs a large copy": """
 big = d.allocate(256 << 20)
 for i in range(60): big.fill(i & 255, stream=s)
