@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "stuck",
             "departures",
             "conversation",
+            "spelling",
             "losses",
             "signalling",
             "transfers",
