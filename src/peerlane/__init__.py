@@ -1,7 +1,6 @@
-"""Peer-to-peer copies, shared device memory and one-sided writes, on virtual devices that need no hardware.
+"""Peer-to-peer copies, shared device memory and one-sided writes, on virtual devices that need no hardware."""
 
-PYTEST_DONT_REWRITE: the package of a plugin, of which pytest warns if it is imported already (``peerlane run``).
-"""
+from typing import TYPE_CHECKING
 
 from peerlane import _interpreter as _interpreter  # first: it may refuse
 from peerlane import failures as failures  # the texts of native refusals
@@ -36,6 +35,18 @@ from peerlane.observers import Observer, set_observer
 from peerlane.physical import Physical
 from peerlane.sharing import AllowList, Handle
 from peerlane.stream import Stream, StreamGroup
+
+
+class _Doc(str):
+    """Asks pytest not to warn when it loads the plugin of a package that `peerlane run` has imported."""
+
+    __slots__ = ()
+
+    def __contains__(self, word: object) -> bool:
+        return word == "PYTEST_DONT_REWRITE" or (isinstance(word, str) and super().__contains__(word))
+
+
+__doc__ = _Doc(__doc__)
 
 __all__ = [
     "AccessDenied",
@@ -90,3 +101,17 @@ __all__ = [
     "trace",
     "trim",
 ]
+
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> object:
+        """Look the version up when it is asked for: that takes as long as all of the rest."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return globals().setdefault(name, version("peerlane"))
+        from peerlane.spelling import no_attribute
+
+        raise no_attribute(__name__, name, __all__)

@@ -175,19 +175,6 @@ class PeerLost(Error, ConnectionError):
 
     __str__ = Exception.__str__
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        fault: Fault | None = None,
-        call: str | None = None,
-        code: int | None = None,
-        device: str | None = None,
-        rank: int | None = None,
-    ) -> None:
-        super().__init__(message, fault=fault, call=call, code=code, device=device)
-        self.rank = rank
-
 
 class WaitTimeout(Error, TimeoutError):
     """A wait reached its deadline; the text gives what was wanted and what was seen."""

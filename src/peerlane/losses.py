@@ -48,12 +48,13 @@ def note(pid: int, rank: int) -> None:
 
 def lost(pid: int, text: str, *, call: str | None = None, device: str | None = None) -> PeerLost:
     """Return the exception for a process that this one waited for, and tell launch of it."""
+    made = PeerLost(text, call=call, device=device)
     member = _members.get(pid)
-    if member is None:
-        return PeerLost(text, call=call, device=device)
-    if pid != os.getpid():
-        _tell(member.session)
-    return PeerLost(text, call=call, device=device, rank=member.rank)
+    if member is not None:
+        made.rank = member.rank
+        if pid != os.getpid():
+            _tell(member.session)
+    return made
 
 
 def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:

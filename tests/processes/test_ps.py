@@ -138,18 +138,35 @@ def test_one_node_or_all(ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]
         for words in (("--node", "second"), ("--node", "name=second,devices=1")):
             assert _node(ps, *words)["name"] == "second"
         assert cli.main(["ps", "--node", "name=third"]) == 2
-        assert "no process has entered node 'third'; nodes in use: ci, second" in capsys.readouterr().err
+        assert "no process has entered node 'third'; valid are" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["none", "third", "no such name", ""])
+def test_a_name_that_no_node_has(name: str, ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["ps", "--node", name]) == 2
+    said = capsys.readouterr().err
+    assert f"--node {name!r}: no process has entered node" in said
+    assert "valid are the name of a node" in said and "nodes here: ci" in said
 
 
 def test_a_node_that_nobody_is_in(ps: Ps, other: Peer, directory: Path) -> None:
     assert other.run("pl.leave_node(); result = 1") == 1
-    node = _node(ps)
-    assert node["processes"] == []
-    assert [device["used"] for device in node["devices"]] == [0, 0, 0]
-    (directory / "ci.node").unlink()
-    assert "no node in use" in ps()
+    found = ps("--json")
+    assert (found["nodes"], found["idle"]) == ([], ["ci"])
+    assert "no node in use" in ps() and "1 idle (nobody is in them): ci" in ps()
+    for words in (("--node", "ci"), ("--node", SPEC)):  # who asks for it sees it
+        node = _node(ps, *words)
+        assert node["processes"] == []
+        assert [device["used"] for device in node["devices"]] == [0, 0, 0]
+        assert "ci: 3 devices" in ps(*words)
+    with peer("name=second,devices=1"):
+        assert [each["name"] for each in ps("--json")["nodes"]] == ["second"]
+        assert "second: 1 device" in ps() and "1 idle (nobody is in them): ci" in ps()
+    for file in directory.iterdir():
+        file.unlink()
+    assert "no node in use" in ps() and "idle" not in ps()
     directory.rmdir()
-    assert ps("--json") == {"directory": "", "nodes": []}
+    assert ps("--json") == {"directory": "", "nodes": [], "idle": []}
     assert not directory.exists()
 
 

@@ -36,6 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
             "stuck",
             "departures",
             "conversation",
+            "spelling",
             "losses",
             "signalling",
             "transfers",

@@ -7,19 +7,46 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import platform
 import sys
 from collections.abc import Sequence
 
+import peerlane
 from peerlane.cli.stdout import BrokenOutput, collected_output
 from peerlane.errors import Error
 
 COMMANDS = ("run", "launch", "demo", "topo", "ps", "bench")
 
 
+class _Version(argparse.Action):
+    """Prints the version, which is looked up only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(
+            option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help
+        )
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        with collected_output():
+            print(f"peerlane {peerlane.__version__} (Python {platform.python_version()})")
+        parser.exit()
+
+
+class _Command(argparse.ArgumentParser):
+    """Refuses unknown words itself: else the usage of ``peerlane`` is shown, not that of the command."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser of ``peerlane``, with a sub-parser per command in ``names``."""
     parser = argparse.ArgumentParser(prog="peerlane", description="Virtual devices that move real bytes.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.add_argument("--version", action=_Version, help="show the version of peerlane and of Python")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Command)
     for name in names:
         module = importlib.import_module(f"{__name__}.{name}")
         sub = commands.add_parser(name, help=module.HELP, description=module.HELP)

@@ -18,6 +18,7 @@ from peerlane.node import NodeConfig
 from peerlane.node.census import ENDED, FOREIGN, Census, Holder, node_names, take_census
 from peerlane.node.runtime import existing_runtime_directory
 from peerlane.node.sizes import format_size
+from peerlane.node.sources import is_file
 
 HELP = "show which processes hold what of the devices of the nodes in use"
 
@@ -41,20 +42,30 @@ def run(args: argparse.Namespace) -> int:
     present = node_names(directory) if directory else ()
     names = present if args.node is None else (_chosen(args.node, present),)
     found = [take_census(directory, name) for name in names] if directory else []
+    shown = [census for census in found if args.node is not None or not _is_idle(census)]
+    idle = [census.name for census in found if census not in shown]
     if args.json:
-        json.dump({"directory": str(directory or ""), "nodes": [*map(_as_json, found)]}, sys.stdout, indent=2)
+        nodes = [*map(_as_json, shown)]
+        json.dump({"directory": str(directory or ""), "nodes": nodes, "idle": idle}, sys.stdout, indent=2)
         print()
     else:
-        _draw(found, directory, results_console(args))
-    return 1 if any(census.problem for census in found) else 0
+        _draw(shown, idle, directory, results_console(args))
+    return 1 if any(census.problem for census in shown) else 0
+
+
+def _is_idle(census: Census) -> bool:
+    """Tell whether nobody is in a node: its file stays, for the next process that enters it."""
+    return not census.problem and not census.holders
 
 
 def _chosen(text: str, present: tuple[str, ...]) -> str:
-    name = text if text in present else NodeConfig.resolve(text, source="--node").name
+    name = text
+    if text not in present and ("=" in text or is_file(text)):
+        name = NodeConfig.resolve(text, source="--node").name
     if name not in present:
         raise InvalidValue(
-            f"--node {text!r}: no process has entered node {name!r}; nodes in use: "
-            f"{', '.join(map(printable, present)) or 'none'}",
+            f"--node {text!r}: no process has entered node {name!r}; valid are the name of a node, a file that "
+            f"describes it, and key=value,...; nodes here: {', '.join(map(printable, present)) or 'none'}",
             fault=Fault.BAD_CONFIG,
         )
     return name
@@ -87,7 +98,7 @@ def _holder_json(holder: Holder) -> dict[str, object]:
     }
 
 
-def _draw(found: list[Census], directory: Path | None, console: Console) -> None:
+def _draw(found: list[Census], idle: list[str], directory: Path | None, console: Console) -> None:
     if not found:
         console.print(
             Text(f"no node in use ({directory or 'there is no runtime directory'})"), soft_wrap=True
@@ -102,6 +113,9 @@ def _draw(found: list[Census], directory: Path | None, console: Console) -> None
         _draw_holders(census, console)
         for line in _totals(census):
             console.print(Text(line), soft_wrap=True)
+    if idle:
+        shown = ", ".join(map(printable, idle[:_SHOWN])) + (", ..." if len(idle) > _SHOWN else "")
+        console.print(Text(f"{len(idle)} idle (nobody is in them): {shown}"), soft_wrap=True)
 
 
 def _draw_holders(census: Census, console: Console) -> None:

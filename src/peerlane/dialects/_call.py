@@ -11,12 +11,13 @@ import inspect
 import operator
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, NoReturn, TypeVar, get_args
 
 from peerlane.errors import Error, Fault
+from peerlane.spelling import no_attribute
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
 _INT32 = range(-(1 << 31), 1 << 31)
@@ -244,15 +245,6 @@ def _positional(body: Callable[..., Any]) -> inspect.Signature:
     )
 
 
-def _close(name: str, names: Iterable[str]) -> list[str]:
-    """Return names that are meant perhaps: written alike, or of the same words in another order."""
-    from difflib import get_close_matches
-
-    by_words = {"_".join(sorted(each.split("_"))): each for each in names}
-    words = "_".join(sorted(name.split("_")))
-    return [by_words[words]] if words in by_words else get_close_matches(name, by_words.values())
-
-
 _FACT = re.compile(r"^(Gives|Refuses|Basis): (.*(?:\n    .*)*)", re.MULTILINE)
 
 
@@ -314,9 +306,7 @@ class Convention:
         """Return the ``__getattr__`` of one of the vendor's modules: AttributeError with names that are close."""
 
         def __getattr__(name: str) -> NoReturn:
-            close = [] if name.startswith("_") else _close(name, self.functions(module))
-            hint = f"; close names: {', '.join(close)}" if close else ""
-            raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
+            raise no_attribute(module, name, self.functions(module))
 
         return __getattr__
 

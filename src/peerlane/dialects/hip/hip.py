@@ -37,6 +37,7 @@ from peerlane.dialects.hip._names import changes_with_the_version, make, names_o
 from peerlane.dialects.hip._peer import USE_PEER_NON_UNIFIED as USE_PEER_NON_UNIFIED
 from peerlane.dialects.hip._per_thread import declare_per_thread
 from peerlane.dialects.hip._state import calls
+from peerlane.spelling import no_attribute
 
 declare_per_thread()
 
@@ -48,7 +49,7 @@ def has_symbol(name: object) -> bool:
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute("hip.hip", name, __all__)
     found = make(name)
     if not changes_with_the_version(name):
         globals()[name] = found

@@ -1,0 +1,99 @@
+"""What a program is told of names and words that are not there, and of the version."""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+import pickle
+import pydoc
+
+import pytest
+
+import peerlane
+from peerlane import cli
+from peerlane.dialects.hip import hip
+from peerlane.testing.procs import run_python
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert peerlane.__version__ == importlib.metadata.version("peerlane")
+    code = "import sys, peerlane; print('importlib.metadata' in sys.modules, peerlane.__version__)"
+    slow, version = run_python(["-c", code], timeout=40).stdout.split()
+    bare = run_python(["-c", "import sys, numpy; print('importlib.metadata' in sys.modules)"], timeout=40)
+    assert (slow, version) == (
+        bare.stdout.strip(),
+        peerlane.__version__,
+    )  # importing peerlane does not look it up
+
+
+def test_the_command_line_tells_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith(f"peerlane {peerlane.__version__} (Python 3.")
+
+
+@pytest.mark.parametrize("command", ["topo", "ps", "demo", "bench", "run", "launch"])
+def test_unknown_words_show_the_usage_of_the_command(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {"bench": ["call"], "launch": ["-n", "1"]}.get(command, [])
+    with pytest.raises(SystemExit) as ended:
+        cli.main([command, *words, "--bogus"])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith(f"usage: peerlane {command} ")
+    assert f"peerlane {command}: error: " in said
+
+
+@pytest.mark.parametrize("command", ["topo", "ps", "demo"])
+def test_the_unknown_word_is_named(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([command, "--bogus"])
+    assert "error: unrecognized arguments: --bogus" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "meant"),
+    [
+        (peerlane, "memcpy", "copy"),
+        (peerlane, "Devices", "devices"),
+        (peerlane, "batch_copy", "copy_batch"),
+        (peerlane, "buffer_", "Buffer"),
+        (hip, "hipMemCpy", "hipMemcpy"),
+        (hip, "hipmalloc", "hipMalloc"),
+        (hip, "hipMemcpyPear", "hipMemcpyPeer"),
+    ],
+)
+def test_names_that_are_meant_perhaps_are_told(module: object, name: str, meant: str) -> None:
+    assert not hasattr(module, name)
+    with pytest.raises(AttributeError) as told:
+        getattr(module, name)
+    assert f"has no attribute {name!r}; close names: " in str(told.value)
+    assert meant in str(told.value).split(": ")[1].split(", ")
+    assert told.value.name == name
+
+
+def test_names_that_are_like_none_are_refused_plainly() -> None:
+    for name in ("xyzzy_plugh_0", "_private", "__path_of_nothing__", "x" * 1000):
+        with pytest.raises(AttributeError) as told:
+            getattr(peerlane, name)
+        assert str(told.value) == f"module 'peerlane' has no attribute {name!r}"
+    with pytest.raises(ImportError):
+        exec("from peerlane import memcpy")
+    assert getattr(peerlane, "memcpy", None) is None
+
+
+def test_star_imports_and_pickles_are_as_before() -> None:
+    names: dict[str, object] = {}
+    exec("from peerlane import *", names)
+    assert set(peerlane.__all__) <= set(names) and "__version__" not in names
+    assert pickle.loads(pickle.dumps(peerlane.Fault.BUSY)) is peerlane.Fault.BUSY
+    assert copy.deepcopy(peerlane.InvalidValue) is peerlane.InvalidValue
+
+
+def test_help_shows_what_is_for_people() -> None:
+    shown = pydoc.render_doc(peerlane)
+    assert "PYTEST_DONT_REWRITE" not in shown
+    assert "virtual devices that need no hardware" in shown
+    assert "PYTEST_DONT_REWRITE" in (peerlane.__doc__ or "")  # what pytest asks
