@@ -1,4 +1,4 @@
-"""The promises of docs/errors.md on memory that is lent, among threads; between processes: tests/processes/test_memory_lent.py."""
+"""The promises of docs/errors.md on memory that is lent, among threads; tests/processes/test_memory_lent.py: processes."""
 
 from __future__ import annotations
 
