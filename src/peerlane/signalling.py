@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 from peerlane import _core
 from peerlane.delivery import Delivery
-from peerlane.errors import Closed, InvalidValue
+from peerlane.errors import Closed, Error, InvalidValue
 from peerlane.notify import Notify, NotifyKind
 from peerlane.stream import Stream, checked_stream
 
@@ -114,11 +114,22 @@ class Signalling(_core.ChannelEnd):
         try:
             waiter.wait(line, timeout=timeout)
             waiter.sync()
-        except BaseException:
+        except BaseException as error:
             waiter.abort(close=True)  # interrupted: it waits still, and would take a record
+            if isinstance(error, Error) and error._failed is not None:
+                raise self._of_wait(call, operator.index(index), error) from error.__cause__
             raise
         with self._lock:
             self._waiters.append(waiter)
+
+    def _of_wait(self, call: str, index: int, error: Error) -> Error:
+        """Tell a failure as the program's call: it knows no stream on which it waits."""
+        failed = error._failed
+        line = f"notify {index} from rank {self.peer} to rank {self.group.rank}"
+        site = f"; called at {failed.site}" if failed.site is not None else ""
+        made = error._retold(f"{call}: {failed.why} [{line}{site}]")
+        made.call = call
+        return made
 
     def _borrowed_waiter(self) -> Stream:
         """Return a stream for the thread that waits."""

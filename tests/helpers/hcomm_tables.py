@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from helpers.hcomm_context_tables import declare_contexts
 from helpers.hcomm_team_tables import declare_teams
 
 BIG = 1 << 32
@@ -71,28 +72,6 @@ def _communicators() -> None:
     _one("HcclCommRegCommStateCallback", 0, "x", print, None)
     _one("HcclCommRegCommStateCallback", 2, None, print, None)
     _one("HcclCommRegCommStateCallback", 2, "x", None, None)
-
-
-def _contexts() -> None:
-    _one("HcclEngineCtxCreate", 0, "comm", "ctx", 2, 64)
-    _each("HcclEngineCtxCreate", (), _COMM, "ctx", 2, 64)
-    _each("HcclEngineCtxCreate", ("comm",), [(None, 2), ("x" * 256, 1)], 2, 64)
-    _each("HcclEngineCtxCreate", ("comm", "ctx"), [(4, 5), (9, 1), (-1, 1), (BIG, 1)], 64)
-    _each("HcclEngineCtxCreate", ("comm", "ctx", 2), [(0, 1), (1 << 62, 24), (1 << 64, 1)])
-    _each("HcclEngineCtxGet", (), _COMM, "ctx", 2)
-    _each("HcclEngineCtxGet", ("comm",), [(None, 2), ("nothing", 6)], 2)
-    _each("HcclEngineCtxCopy", (), _COMM, 2, "ctx", "host", 8, 0)
-    _each("HcclEngineCtxCopy", ("comm", 2), [(None, 2), ("nothing", 6)], "host", 8, 0)
-    _one("HcclEngineCtxCopy", 2, "comm", 2, "ctx", None, 8, 0)
-    _each("HcclEngineCtxDestroy", (), _COMM, "ctx", 2)
-    _each("HcclEngineCtxDestroy", ("comm",), [(None, 2), ("nothing", 1)], 2)
-    _each("HcommEndpointGetDescNum", (), [(0, 5), (-1, 1), (99, 1), (BIG, 1)])
-    _each("HcommEndpointGetDescs", (), [(0, 5), (-1, 1), (99, 1)], 1)
-    _one("HcommThreadResGetInfo", 0, "thread", 0, 8)
-    _each("HcommThreadResGetInfo", (), _THREAD, 0, 8)
-    _one("HcommThreadResGetInfo", 1, "thread", -1, 8)
-    _one("HcommThreadResGetInfo", 1, "thread", 0, 4)
-    _one("HcommThreadResGetInfo", 5, "slave", 0, 8)
 
 
 def _resources() -> None:
@@ -496,7 +475,6 @@ def _windows() -> None:
 for _declare in (
     *(
         _communicators,
-        _contexts,
         _resources,
         _graph,
         _local,
@@ -508,4 +486,5 @@ for _declare in (
     ),
 ):
     _declare()
+declare_contexts(_one, _each, _COMM, _THREAD)
 declare_teams(_one, _each, _COMM)

@@ -342,3 +342,20 @@ def test_numbers_may_be_numpys(alone: pl.Channel) -> None:
     for wrong in (True, np.bool_(False), 1.0, "1", None):
         with pytest.raises(TypeError, match=r"Channel\.read: at must be a byte, an int, not"):
             channel.read(got, at=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("index", [0, 3])
+def test_a_time_out_of_a_wait_of_the_program_names_the_call(index: int) -> None:
+    def work(group: pl.Group) -> str:
+        channel = group.channel(1 - group.rank)
+        with pytest.raises(pl.WaitTimeout) as late:
+            channel.wait(index, timeout=0.05)
+        group.barrier()
+        assert late.value.call == "Channel.wait"
+        return str(late.value)
+
+    for rank, text in enumerate(run_ranks(2, work)):
+        assert text.startswith("Channel.wait: "), text
+        assert f"[notify {index} from rank {1 - rank} to rank {rank}; called at " in text, text
+        assert "0.05 s" in text
+        assert "stream" not in text, "the program has none"

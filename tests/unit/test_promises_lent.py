@@ -1,4 +1,4 @@
-"""The promises of docs/errors.md on memory that is lent, among threads; between processes: tests/processes/test_memory_lent.py."""
+"""The promises of docs/errors.md on memory that is lent, among threads of one process."""
 
 from __future__ import annotations
 

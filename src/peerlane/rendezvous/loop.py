@@ -16,7 +16,7 @@ from peerlane.rendezvous.connection import NEVER, Connection
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status, decode_keys
 from peerlane.rendezvous.meeting import Meeting, cost
 
-MOST_CONNECTIONS = 64  # of one process
+MOST_CONNECTIONS = 64  # of one process, and more where all ranks may be its threads
 
 
 class Loop:
@@ -41,6 +41,7 @@ class Loop:
         self._is_ending = False
         self._posted: deque[Callable[[], None]] = deque()
         self._per_process: Counter[int] = Counter()
+        self._most = max(MOST_CONNECTIONS, 2 * size)
         self._members: dict[int, _Member] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -114,8 +115,8 @@ class Loop:
             connection.answer(Status.DENIED, [f"it serves uid {os.geteuid()}, and this is {uid}".encode()])
         elif pid == 0:
             connection.answer(Status.DENIED, [b"this process is in a pid namespace that it cannot see"])
-        elif self._per_process[pid] > MOST_CONNECTIONS:
-            text = f"process {pid} has {MOST_CONNECTIONS} requests under way, the most"
+        elif self._per_process[pid] > self._most:
+            text = f"process {pid} has {self._most} requests under way, the most"
             connection.answer(Status.BUSY, [text.encode()])
 
     def _make_room(self) -> None:

@@ -1,0 +1,89 @@
+"""More ranks as threads of one process than a rendezvous lets one process wait by default."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from peerlane.testing.procs import run_python
+
+RANKS = 128
+SECONDS = 240.0
+
+pytestmark = pytest.mark.timeout(SECONDS + 30)
+
+_GROUP = f"""
+import threading
+import numpy as np
+import peerlane as pl
+from peerlane.rendezvous import Rendezvous, RendezvousServer
+from concurrent.futures import ThreadPoolExecutor
+size = {RANKS}
+with RendezvousServer(size) as server:
+    def rank(me):
+        with Rendezvous(server.address, me, size) as line:
+            with pl.Group(me, size, rendezvous=line, window=4096, workspace=0, timeout=200) as group:
+                right, left = (me + 1) % size, (me - 1) % size
+                to, back = group.channels([right, left], notifies=1)
+                to.write(bytes([me]) * 8, notify=0)
+                back.wait(0, timeout=200)
+                assert bytes(group.window.view()[:8]) == bytes([left]) * 8
+                own = np.array([me], np.int64)
+                group.all_reduce(own, dtype="int64", algorithm="ring")
+                assert own[0] == size * (size - 1) // 2
+                group.barrier()
+        return me
+    with ThreadPoolExecutor(size) as pool:
+        assert sorted(pool.map(rank, range(size))) == list(range(size))
+print("fine")
+"""
+
+
+def test_a_group() -> None:
+    done = run_python(["-c", _GROUP], timeout=SECONDS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", ""), done.stderr[-3000:]
+
+
+_HCOMM = f"""
+import threading
+from concurrent.futures import ThreadPoolExecutor
+import peerlane as pl
+from peerlane.dialects import acl, hcomm
+size = {RANKS}
+def ok(result):
+    *outputs, ret = result if isinstance(result, tuple) else (result,)
+    assert ret == 0, (ret, hcomm.explain())
+    return outputs[0] if len(outputs) == 1 else outputs
+ok(acl.rt.set_device(0))
+info = ok(hcomm.HcclGetRootInfo())
+def rank(me):
+    ok(acl.rt.set_device(me))
+    comm = ok(hcomm.HcclCommInitRootInfo(size, info, me))
+    buffer, _ = ok(hcomm.HcclGetHcclBuffer(comm))
+    stream = ok(acl.rt.create_stream())
+    ok(acl.rt.memset(buffer, 4, 1, 4))
+    ok(hcomm.HcclAllReduce(buffer, buffer + 64, 1, hcomm.HCCL_DATA_TYPE_INT32, hcomm.HCCL_REDUCE_SUM, comm, stream))
+    ok(hcomm.HcclBarrier(comm, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    found = bytearray(4)
+    ok(acl.rt.memcpy(pl.as_buffer(found).address, 4, buffer + 64, 4, 2))
+    assert int.from_bytes(found, "little") == size * 0x01010101, found
+    ok(hcomm.HcclCommDestroy(comm))
+    return me
+with ThreadPoolExecutor(size) as pool:
+    assert sorted(pool.map(rank, range(size))) == list(range(size))
+print("fine")
+"""
+
+
+def test_a_communicator() -> None:
+    env = {
+        **os.environ,
+        "PEERLANE_NODE": f"name=many-{os.getpid()},devices={RANKS},memory=1GiB",
+        "HCCL_BUFFSIZE": "1",
+        "HCCL_CONNECT_TIMEOUT": "200",
+        "HCCL_EXEC_TIMEOUT": "200",
+    }
+    done = run_python(["-c", _HCOMM], timeout=SECONDS, env=env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", ""), done.stderr[-3000:]
