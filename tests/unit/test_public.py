@@ -161,11 +161,3 @@ def test_import_starts_nothing() -> None:
     )
     assert done.stdout.split()[0] == "False"
     assert done.stdout.split()[1] == "1"
-
-
-def test_no_file_is_too_long() -> None:
-    tracked = subprocess.run(
-        ["git", "ls-files", "*.py", "*.cpp", "*.h"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.split()
-    long = {name: n for name in tracked if (n := len((ROOT / name).read_text().splitlines())) > 500}
-    assert not long
