@@ -146,13 +146,11 @@ class Heap {
     void borrow(const Range& range, Place& place, std::shared_ptr<Lease> lease);
     // Refuse mappings whose owner took them back.
     void check_leases(const Range& dst, const Range& src) const {
-        const bool mapped = (dst.extent && dst.extent->mapping) || (src.extent && src.extent->mapping);
-        if (mapped) [[unlikely]] {
-            check_lease("dst", dst);
-            check_lease("src", src);
-        }
+        if (dst.extent && dst.extent->mapping) [[unlikely]] check_lease("dst", dst);
+        if (src.extent && src.extent->mapping) [[unlikely]] check_lease("src", src);
     }
     void check_lease(const char* role, const Range& range) const;
+    void check_lease(const char* role, const Extent& extent) const;
 
     uint64_t address_of(const Place& place) const;
     PlacePtr place_at(uint64_t offset);       // the one that an offset of the window lies in, or null

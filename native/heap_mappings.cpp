@@ -230,10 +230,13 @@ void Heap::borrow(const Range& range, Place& place, std::shared_ptr<Lease> lease
 }
 
 void Heap::check_lease(const char* role, const Range& range) const {
-    each_extent(range, [&](const Extent* extent) {
-        if (const Lease* const lease = extent->mapping ? extent->mapping->lease.get() : nullptr)
-            if (lease->ended() != Lease::live) refuse_ended(*lease, role, address_of(extent), extent->size, extent->device);
-    });
+    each_extent(range, [&](const Extent* extent) { check_lease(role, *extent); });
+}
+
+void Heap::check_lease(const char* role, const Extent& extent) const {
+    const Lease* const lease = extent.mapping ? extent.mapping->lease.get() : nullptr;
+    if (lease && lease->ended() != Lease::live) [[unlikely]]
+        refuse_ended(*lease, role, address_of(&extent), extent.size, extent.device);
 }
 
 void refuse_ended(const Lease& lease, const char* role, uint64_t address, uint64_t size, uint32_t device) {
@@ -242,13 +245,13 @@ void refuse_ended(const Lease& lease, const char* role, uint64_t address, uint64
 }
 
 void Heap::check_mappings(const Range& dst, const Range& src, uint32_t actor) const {
-    check_leases(dst, src);
     const auto check = [&](const char* role, const Range& range, const Range& other, unsigned wanted) {
         each_extent(range, [&](const Extent* extent) {
             if (wanted == Mapping::kWrite && extent->block->read_only)
                 throw Refusal{.why = Why::imported_read_only, .role = role, .address = address_of(extent),
                               .size = extent->size, .device = extent->device};
             if (!extent->mapping) return;
+            check_lease(role, *extent);
             const auto may = [&](uint32_t number) { return number != kHost && extent->mapping->rights(number) & wanted; };
             bool granted = may(extent->device) || may(actor);
             each_extent(other, [&](const Extent* end) { granted = granted || may(end->device); });
