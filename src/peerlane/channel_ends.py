@@ -129,6 +129,7 @@ class Ends:
             opened.append(self._open_bank(call, said.held, 0, _core.HELD_LINES, seconds))
             if self._bank is not None:
                 self._bank.expect(_core.HeldBack(opened[0]), self._offered)
+        self._offered = []  # a buffer that its program drops is freed
         bank = None
         if said.notifies:
             length = _bank_lines(self._kind, said.notifies)

@@ -104,7 +104,7 @@ def test_what_a_call_is_told_is_what_the_checked_method_tells(
             )
             assert quick == checked, (positional, named)
             if named.get("timeout") == 0.0:
-                assert "within 0 s" in str(quick[0]) and "made at test_quick_methods.py" in str(quick[0])
+                assert "within 0 s" in str(quick[0]) and "called at test_quick_methods.py" in str(quick[0])
 
 
 def test_a_wait_with_a_timeout_that_is_none_consumes_no_record(node: Node) -> None:
