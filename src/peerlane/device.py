@@ -406,6 +406,10 @@ def devices() -> tuple[Device, ...]:
 #: What is called, without an argument, before a node is left: it must not raise.
 before_leaving: list[Callable[[], None]] = []
 
+#: What is called, without an argument, before it is counted what a test left: dialects give back what they keep of
+#: memory that the test freed.
+before_counting: list[Callable[[], None]] = []
+
 
 #: What is called, without an argument, when the process has left its node for good: exit handlers and destructors
 #: that come later find none.

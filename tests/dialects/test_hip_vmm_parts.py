@@ -92,6 +92,17 @@ def test_a_part_that_does_not_fit(hip: ModuleType, large: Any, base: int) -> Non
     ok(hip.hipMemMap(base + 5 * G, G, 0, large, 0))
 
 
+def test_what_does_not_fit_is_told_of_reserved_addresses(hip: ModuleType, large: Any, base: int) -> None:
+    explain()
+    for at in (base + 4 * G, base + G // 2):
+        assert code(hip.hipMemMap(at, 3 * G, 0, large, 0)) == INVALID
+        text = explain()
+        assert (
+            f"{3 * G:,} bytes do not fit at byte {at - base:,} of the {6 * G:,} reserved at {base:#x}" in text
+        )
+        assert "hipMemAddressReserve" in text and "hipMalloc" not in text
+
+
 @pytest.mark.parametrize("size", [G, 3 * G])
 def test_rights_and_ends_are_those_of_whole_parts(hip: ModuleType, large: Any, base: int, size: int) -> None:
     ok(hip.hipMemMap(base, 2 * G, 0, large, 0))

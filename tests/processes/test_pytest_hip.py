@@ -97,3 +97,43 @@ def test_a_failure_shows_what_the_failed_calls_meant(pytester: pytest.Pytester) 
             "hipSetDevice returned hipErrorInvalidDevice (101).*",
         ]
     )
+
+
+def test_what_a_pool_keeps_of_freed_memory_is_not_left_behind(pytester: pytest.Pytester) -> None:
+    done = run(
+        pytester,
+        """
+        import ctypes
+        import pytest
+
+        MIB = 1 << 20
+
+        def test_freed_on_the_null_stream(hip):
+            hip.hipFreeAsync(hip.hipMallocAsync(MIB, None)[1], None)
+
+        def test_freed_on_a_stream_that_ended(hip):
+            stream = hip.hipStreamCreate()[1]
+            hip.hipFreeAsync(hip.hipMallocAsync(MIB, stream)[1], stream)
+            hip.hipStreamDestroy(stream)
+
+        def test_the_release_threshold_holds_it(hip):
+            pool = hip.hipDeviceGetDefaultMemPool(1)[1]
+            name = hip.hipMemPoolAttr.hipMemPoolAttrReleaseThreshold
+            hip.hipMemPoolSetAttribute(pool, name, ctypes.c_uint64(2**64 - 1))
+            hip.hipSetDevice(1)
+            hip.hipFreeAsync(hip.hipMallocAsync(MIB, None)[1], None)
+            hip.hipDeviceSynchronize()
+            free, total = hip.hipMemGetInfo()[1:]
+            assert free < total
+
+        def test_the_next_node_has_all_its_memory(hip):
+            free, total = hip.hipMemGetInfo()[1:]
+            assert free == total
+
+        def test_given_again_and_not_freed(hip):
+            hip.hipFreeAsync(hip.hipMallocAsync(MIB, None)[1], None)
+            hip.hipMallocAsync(MIB, None)
+        """,
+    )
+    done.assert_outcomes(passed=5, errors=1)
+    done.stdout.fnmatch_lines(["the test left behind 1 thing*", "  memory: 1,048,576 bytes on virtual:0, *"])

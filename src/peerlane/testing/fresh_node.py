@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from peerlane import _core, dialects, origins
 from peerlane.backend import registry
-from peerlane.device import Device, devices, enter_node, leave_node
+from peerlane.device import Device, before_counting, devices, enter_node, leave_node
 from peerlane.node import schedule
 from peerlane.node.config import NodeConfig
 from peerlane.node.node_file import SUFFIX
@@ -100,6 +100,8 @@ class FreshNode:
         if self._pid != os.getpid():
             return Left()
         processes = tuple(self._processes.left())
+        for give_back in before_counting:
+            give_back()
         things = (*origins.lost(), *origins.living())
         if things or self._held():
             release()

@@ -337,6 +337,8 @@ def explain(error: Error) -> tuple[str, str]:
     """Return the cause of an error and what to do about it, in acl's terms."""
     if error.fault is Fault.OUT_OF_MEMORY:
         return str(error).partition("; free buffers")[0], _more_memory(str(error))
+    if error.fault is Fault.INVALID_DEVICE and len(machine.visible()) < len(machine.devices()):
+        return str(error), f"pass an id below acl.rt.get_device_count(), or correct {VARIABLE}, or unset it"
     missing = error._missing
     if missing is None or not machine.reservations.is_hole(missing):
         return str(error), REMEDIES[error.fault]

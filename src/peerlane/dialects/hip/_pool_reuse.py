@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from peerlane import Buffer, Device, Event
+from peerlane.device import before_counting
 from peerlane.dialects.hip._state import machine
 from peerlane.dialects.hip._stream import AnyStream, after_waiting, submits
 from peerlane.errors import OutOfMemory
@@ -139,12 +140,25 @@ def with_room(device: Device, allocate: Callable[[], _Made]) -> _Made:
     try:
         return allocate()
     except OutOfMemory:
-        found = _filled_of(device)
-        if not found:
+        if not _give_back(device):
             raise
+    return allocate()
+
+
+def _give_back(device: Device) -> bool:
+    """Give a device all that its pools keep, in the order of the streams; tell whether that was anything."""
+    found = _filled_of(device)
     for kept in found:
         kept.release(0, at_once=True)
-    return allocate()
+    return bool(found)
+
+
+def _give_all_back() -> None:
+    for device in {kept.device for kept in tuple(_filled)}:
+        _give_back(device)
+
+
+before_counting.append(_give_all_back)
 
 
 def freed_before(stream: AnyStream) -> tuple[Freed, ...]:

@@ -26,7 +26,7 @@ from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import await_device
 from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
-from peerlane.errors import Busy, InvalidValue
+from peerlane.errors import BadAddress, Busy, InvalidValue
 
 _RIGHTS = {0: "none", 1: "r", 3: "rw"}
 _NUMBERS = {name: number for number, name in _RIGHTS.items()}
@@ -182,6 +182,14 @@ def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None
             place.addresses.map(found.neutral, ptr - place.start, access="none", size=size)
         except Busy as error:
             raise refusal("hipErrorInvalidValue", str(error), "call hipMemUnmap first") from None
+        except BadAddress:
+            reserved = place.addresses.size
+            raise refusal(
+                "hipErrorInvalidValue",
+                f"{size:,} bytes do not fit at byte {ptr - place.start:,} of the {reserved:,} reserved at "
+                f"{place.start:#x}: they begin at a multiple of {granularity:,} and end inside",
+                "pass an address that hipMemAddressReserve gave plus a multiple of the granularity, or reserve more",
+            ) from None
         place.mapped[ptr] = found
         found.mappings += 1
 
