@@ -95,7 +95,8 @@ class Ends:
             _here[self._token] = self.lines, here
             return Invitation(count, "", {}, self._token)
         memories = {tag: each for tag, each in offered.items() if isinstance(each, Shared)}
-        self._offered = [lent[tag].buffer for tag in memories]
+        if self._held_in is not None:
+            self._offered = [lent[tag].part(lent_by(self.group.rank, tag)) for tag in memories]
         bank = self._offer(self._bank, count)
         return Invitation(count, bank, memories, held=self._offer(self._held_in, 0))
 
