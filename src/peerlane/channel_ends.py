@@ -178,6 +178,7 @@ class Ends:
         for bank in (self._bank, self._held_in):
             if bank is not None:
                 bank.let_go()
+        self.lines, self._bank, self.held, self._held_in, self._offered = [], None, None, None, []
 
 
 def _bank_lines(kind: NotifyKind, notifies: int) -> int:

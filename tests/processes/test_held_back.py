@@ -135,13 +135,16 @@ s.sync(); os.kill(os.getpid(), signal.SIGSTOP)
 """
 
 
-@pytest.mark.parametrize("end", ["grp.deregister('kv')", "mem.close(); mem = grp.device.allocate(8192, peer=True)"])
+@pytest.mark.parametrize(
+    "end", ["grp.deregister('kv')", "mem.close(); mem = grp.device.allocate(8192, peer=True)"]
+)
 def test_what_was_taken_back_gets_nothing_of_the_dead(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(SEEDS):
         with late(monkeypatch, seed) as (ends, lives):
             ask_all(
                 [ends, lives],
-                "mem = grp.device.allocate(8192, peer=True); grp.register(mem, 'kv'); link = grp.channel(1 - grp.rank)",
+                "mem = grp.device.allocate(8192, peer=True); grp.register(mem, 'kv')\n"
+                "link = grp.channel(1 - grp.rank)",
             )
             ends.send(_GIVE_TO_BOTH)
             os.waitid(os.P_PID, ends.pid, os.WSTOPPED | os.WNOWAIT)
