@@ -219,8 +219,21 @@ void Heap::reclaim_mapping(Extent* extent) {
 }
 
 void Heap::end_with(const Range& range, const std::shared_ptr<Lease>& lease) {
+    std::vector<std::shared_ptr<Lease>> over;   // not let go under the lock
     std::lock_guard lock(mutex_);
-    each_extent(range, [&](const Extent* extent) { lent_.emplace(extent->id.load(std::memory_order_relaxed), lease); });
+    each_extent(range, [&](const Extent* extent) {
+        const uint64_t id = extent->id.load(std::memory_order_relaxed);
+        auto [each, last] = lent_.equal_range(id);
+        while (each != last) {
+            if (each->second->ended() == Lease::live) {
+                ++each;
+                continue;
+            }
+            over.push_back(each->second);
+            each = lent_.erase(each);
+        }
+        lent_.emplace(id, lease);
+    });
 }
 
 void Heap::borrow(const Range& range, Place& place, std::shared_ptr<Lease> lease) {

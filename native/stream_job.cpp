@@ -34,17 +34,16 @@ void Scheduler::open_job(Lock& lock, Stream& stream) {
             job->sides[1] = side_at("src", op.src, src_size);
             job->side_count = 2;
         };
+        Heap::get().check_leases(op.dst_range(), op.src_range());   // they may have ended since it was submitted
         switch (op.kind) {
             case OpKind::copy:
             case OpKind::reduce:
                 sides(op.size);
-                Heap::get().check_leases(op.dst_range(), op.src_range());   // they may have ended since it was submitted
                 job->task = plan_move(op, needs_staging(op.dst_range(), op.src_range(), op.direct));
                 break;
             case OpKind::copy_2d: {
                 const auto& shape = static_cast<const Rectangle&>(*op.extra);
                 sides(op.src_size());
-                Heap::get().check_leases(op.dst_range(), op.src_range());
                 job->task = plan_copy_2d(op.dst, shape.dst_pitch, op.src, shape.src_pitch, shape.width, shape.height,
                                          needs_staging(op.dst_range(), op.src_range(), op.direct));
                 break;

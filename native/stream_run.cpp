@@ -34,6 +34,7 @@ bool run_small_op(const Op& op, Refusal& why) {
             Heap::get().retire(op.dst_extent, op.value);
             return true;
         }
+        Heap::get().check_leases(op.dst_range(), op.src_range());   // they may have ended since it was submitted
         FaultGuard guard;
         if (!op.dst_extent || ((op.kind == OpKind::copy || op.kind == OpKind::reduce) && !op.src_extent)) rearm_fault_handlers();
         if (op.kind == OpKind::write_value) {
@@ -49,7 +50,6 @@ bool run_small_op(const Op& op, Refusal& why) {
             why = explain_fault(guard, &side, 1);
             return false;
         }
-        Heap::get().check_leases(op.dst_range(), op.src_range());   // they may have ended since it was submitted
         const bool staged = needs_staging(op.dst_range(), op.src_range(), op.direct);
         if (staged) prepare_staging();
         if (staged || op.kind == OpKind::reduce) {

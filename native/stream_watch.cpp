@@ -255,6 +255,12 @@ Word look_at_word(const Op& op, Refusal& why) {
     FaultGuard guard;
     const bool wide = op.width == 8;
     if (!op.dst_extent) rearm_fault_handlers();
+    try {
+        Heap::get().check_leases(op.dst_range(), {});
+    } catch (const Refusal& refusal) {
+        why = refusal;
+        return Word::gone;
+    }
     const bool is_there = guarded(guard, [&] {
         word = wide ? std::atomic_ref(*reinterpret_cast<uint64_t*>(op.dst)).load(std::memory_order_acquire)
                     : std::atomic_ref(*reinterpret_cast<uint32_t*>(op.dst)).load(std::memory_order_acquire);

@@ -162,7 +162,9 @@ class Channel(Transfers):
             self._is_closed = True
             self._serve_nothing()
             streams = [*self._waiters, *self._loose]
-            streams += [each.stream for each in self._deliveries.values()] if self._deliveries else []
+            if self._deliveries is not None:
+                streams += [each.stream for each in self._deliveries.values()]
+                self._deliveries.clear()
             incoming, self._incoming = self._incoming, []
             outgoing, self._outgoing = self._outgoing, []
         left = [
@@ -171,6 +173,7 @@ class Channel(Transfers):
             if line.kind is NotifyKind.STRICT and line.recorded > line.consumed
         ]
         with contextlib.ExitStack() as ends:
+            ends.callback(self.group._forget, self)
             ends.callback(self._ends.close)
             opened, self._opened = self._opened, []  # the peer is told when the last use of it goes
             for each in opened:

@@ -95,7 +95,8 @@ class Ends:
             _here[self._token] = self.lines, here
             return Invitation(count, "", {}, self._token)
         memories = {tag: each for tag, each in offered.items() if isinstance(each, Shared)}
-        self._offered = [lent[tag].buffer for tag in memories]
+        if self._held_in is not None:
+            self._offered = [lent[tag].part(lent_by(self.group.rank, tag)) for tag in memories]
         bank = self._offer(self._bank, count)
         return Invitation(count, bank, memories, held=self._offer(self._held_in, 0))
 
@@ -178,6 +179,7 @@ class Ends:
         for bank in (self._bank, self._held_in):
             if bank is not None:
                 bank.let_go()
+        self.lines, self._bank, self.held, self._held_in, self._offered = [], None, None, None, []
 
 
 def _bank_lines(kind: NotifyKind, notifies: int) -> int:

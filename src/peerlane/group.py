@@ -309,6 +309,12 @@ class Group(Collectives):
             number = self._counts[peer, series] = self._counts.get((peer, series), 0) + 1
         return f"{series}.{number}"
 
+    def _forget(self, channel: Channel) -> None:
+        """Hold a channel that was closed no longer."""
+        with self._lock:
+            if channel in self._channels:
+                self._channels.remove(channel)
+
     def _decline(self, series: str, peer: int) -> None:
         """Tell a peer that this rank cannot make the next channel of a series."""
         with contextlib.suppress(Error):
@@ -351,7 +357,7 @@ class Group(Collectives):
             for buffer in self._imported.values():
                 ends.callback(buffer.close)
             ends.callback(self._end_collectives)
-            for channel in self._channels:
+            for channel in list(self._channels):
                 ends.callback(channel.close)
 
     def __enter__(self) -> Group:
@@ -458,6 +464,8 @@ class Group(Collectives):
         with self._lock:
             found = self._imported.get((peer, shared.handle))
             if found is None:
+                for key in [key for key, each in self._imported.items() if each.is_closed]:
+                    del self._imported[key]  # taken back; who uses it still holds it
                 found = Buffer.open(shared.handle, timeout=seconds)
                 if shared.terms is not None:
                     name = lent_by(peer, tag)

@@ -51,8 +51,8 @@ def accept_all(
     for at in again:
         before = begun[at]
         made.pop(at, None)
-        before.ends.close()
         series, count = before.key.rpartition(".")[0], len(before.ends.lines)
+        before.ends.close()
         begun[at] = group._invite(series, before.ends.peer, group._registered, count, group._kind)
     return again
 

@@ -132,7 +132,11 @@ class Loan:
 
     def here(self, name: Lent) -> Buffer:
         """Return it for a borrower of this process, which knows it by that name."""
-        if not self._ends or self._is_fixed:
+        return self.buffer if self._is_fixed else self.part(name)
+
+    def part(self, name: Lent) -> Buffer:
+        """Return it for whoever of this process uses it for a borrower, which knows it by that name."""
+        if not self._ends:
             return self.buffer
         if self._part is None:
             part, lease = self.buffer[:], _core.Lease()

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from helpers.rank_peers import ask_all, ranks
 from peerlane.testing.procs import run_python
 
 NEUTRAL = """
@@ -97,3 +98,39 @@ def test_no_growth_in_a_thousand_cycles(work: str) -> None:
 @pytest.mark.parametrize(("work", "count"), [(NEUTRAL, 100_000), (ACL, 50_000)], ids=["neutral", "acl"])
 def test_no_growth_in_many_cycles(work: str, count: int) -> None:
     cycles(work, count, 3000)
+
+
+_CHANNELS = """
+import gc, os
+def state():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")), sum(1 for _ in open("/proc/self/maps"))
+def cycle():
+    grp.register(mem, "kv")
+    link = grp.channel(1 - grp.rank)
+    link.write(src, memory="kv", stream=s)
+    link.notify(0, stream=s)
+    link.wait(0, timeout=20)
+    s.sync()
+    grp.deregister("kv")
+    link.close()
+for _ in range(3): cycle()
+before = state()
+for _ in range(30): cycle()
+after = state()
+result = [after[0] - before[0], after[1] - before[1]]
+"""
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:1"])
+def test_no_growth_by_channels_that_are_closed(schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", schedule)
+    with ranks(2) as peers:
+        ask_all(
+            peers,
+            "mem = grp.device.allocate(1 << 16, peer=True)\n"
+            "src = grp.device.allocate(64); s = grp.device.create_stream()",
+        )
+        for descriptors, maps in ask_all(peers, _CHANNELS):
+            assert descriptors <= 4
+            assert maps <= 8

@@ -124,6 +124,37 @@ def test_who_outlives_the_receiver_goes_on(monkeypatch: pytest.MonkeyPatch) -> N
             )
 
 
+_GIVE_TO_BOTH = """
+import os, signal
+src = grp.device.allocate(4096); src.fill(9)
+link.write(src, memory="kv", stream=s)
+link.write_reduce(np.full(10, 5, np.int32), dtype="int32", at=4096, memory="kv", stream=s)
+link.write_blocks(src, [[5000, 0, 8], [6000, 8, 8]], memory="kv", stream=s)
+link.write(src, notify=0, stream=s)
+s.sync(); os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["grp.deregister('kv')", "mem.close(); mem = grp.device.allocate(8192, peer=True)"]
+)
+def test_what_was_taken_back_gets_nothing_of_the_dead(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(SEEDS):
+        with late(monkeypatch, seed) as (ends, lives):
+            ask_all(
+                [ends, lives],
+                "mem = grp.device.allocate(8192, peer=True); grp.register(mem, 'kv')\n"
+                "link = grp.channel(1 - grp.rank)",
+            )
+            ends.send(_GIVE_TO_BOTH)
+            os.waitid(os.P_PID, ends.pid, os.WSTOPPED | os.WNOWAIT)
+            lives.run(f"{end}; mem.fill(1)")
+            os.kill(ends.pid, signal.SIGKILL)
+            lives.run("link.wait(0, timeout=20)")
+            assert lives.run("result = bool((grp.window[:4096].view() == 9).all())")
+            assert lives.run("result = bool((mem.view() == 1).all())")
+
+
 _SENDS = """
 import os
 file = os.open(path, os.O_WRONLY)

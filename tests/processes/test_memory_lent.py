@@ -77,6 +77,10 @@ def test_every_operation_of_a_peer_is_refused(how: str) -> None:
 
 _QUEUED = {
     "large write": "link.write(own, memory='kv', stream=s)",
+    "fill": "link.memories['kv'][:64].fill(9, stream=s)",
+    "large fill": "link.memories['kv'].fill(9, stream=s)",
+    "word": "from peerlane import raw; raw.write_value(link.memories['kv'].address, 9, stream=s)",
+    "wait for a word": "from peerlane import raw; raw.wait_value(link.memories['kv'].address, 9, stream=s)",
     **{
         kind: f"dict(every('kv', s))['{kind}']()"
         for kind in ("write", "read", "write_reduce", "read_reduce", "write_blocks", "read_blocks")
