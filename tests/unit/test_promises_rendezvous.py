@@ -101,6 +101,9 @@ def test_put_full(ranks: list[Rendezvous]) -> None:
     with pytest.raises(pl.OutOfMemory, match="no room for 16,777,216 bytes more") as refused:
         ranks[0].put("2nd", bytes(16 << 20))
     assert refused.value.fault is Fault.OUT_OF_RESOURCES
+    assert "67,108,864" in str(refused.value) and "Rendezvous.delete" in str(refused.value)
+    with pytest.raises(pl.OutOfMemory, match="no room for 16,777,216 bytes more"):
+        ranks[0].put("0", bytes(16 << 20))  # the old value is there until the new one has come
     with pytest.raises(pl.OutOfMemory):
         ranks[0].gather("g", bytes(16 << 20))
     ranks[1].put("2nd", b"of another rank")

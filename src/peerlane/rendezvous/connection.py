@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from peerlane.rendezvous import frames
 from peerlane.rendezvous.frames import BadFrame, Operation, Request, Status
+from peerlane.rendezvous.meeting import STORE_BYTES
 
 if TYPE_CHECKING:
     from peerlane.rendezvous.loop import Loop
@@ -146,7 +147,11 @@ class Connection:
             return
         charged = self._loop.reserve(request)
         if charged is None:
-            text = f"rank {request.rank} has no room for {request.value_bytes:,} bytes more"
+            text = (
+                f"rank {request.rank} has no room for {request.value_bytes:,} bytes more; "
+                f"{STORE_BYTES:,} is the most, and an old value counts until the new one of its key has come; "
+                "take values away with Rendezvous.delete"
+            )
             self.answer(Status.FULL, [text.encode()])
             return
         self._request, self._charged = request, charged
