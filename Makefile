@@ -16,7 +16,7 @@ SAME_UNDER_ALL := native unit/test_node_config.py unit/test_node_config_fuzz.py 
   processes/test_pytest_plugin.py processes/test_pytest_pools.py processes/test_pytest_children.py processes/test_run.py processes/test_ci_guide.py processes/test_pytest_hip.py processes/test_run_hip.py \
   dialects/test_hip_enums.py dialects/test_hip_measured.py dialects/test_hip_types.py dialects/test_hip_structs.py \
   dialects/test_hip_convention.py dialects/test_hip_reference.py \
-  processes/test_waiting_is_cheap.py processes/test_no_deadlock.py processes/test_channels_lost.py processes/test_collectives_of_processes.py unit/test_promises_ranks.py unit/test_reductions.py \
+  processes/test_many_threads_as_ranks.py processes/test_waiting_is_cheap.py processes/test_no_deadlock.py processes/test_channels_lost.py processes/test_collectives_of_processes.py unit/test_promises_ranks.py unit/test_reductions.py \
   dialects/test_hcomm_programs.py dialects/test_hcomm_reference.py processes/test_pytest_hcomm.py \
   dialects/test_hip_rows.py dialects/test_hip_visible_lists.py dialects/test_hip_given_structs.py dialects/test_hcomm_given_structs.py dialects/test_hip_interrupts.py dialects/test_acl_interrupts.py \
   processes/test_pytest_leaks.py processes/test_demo.py processes/test_demo_workers.py processes/test_growth.py processes/test_sharing_faults.py \
