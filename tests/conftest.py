@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import peerlane
-from peerlane import memory
-from peerlane.node import schedule
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.backends.virtual.node import schedule
 
 _numbers = itertools.count()
 
@@ -59,4 +59,4 @@ def node() -> Iterator[Callable[..., tuple[peerlane.Device, ...]]]:
 
     yield enter
     peerlane.leave_node()
-    assert memory.live_records() == ()
+    assert memory_messages.live_records() == ()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from peerlane.backend.interface import Block
-from peerlane.backend.virtual import VirtualBackend
-from peerlane.node import NodeConfig
+from peerlane.backends.virtual.backend import VirtualBackend
+from peerlane.backends.virtual.node import NodeConfig
 from peerlane.testing.conformance import BackendConformance
 from peerlane.testing.procs import run_python
 
@@ -71,8 +71,8 @@ def test_a_mutant_is_caught(mutant: str, tmp_path: Path) -> None:
     suite = tmp_path / "test_mutant.py"
     suite.write_text(
         "from peerlane import _core\n"
-        "from peerlane.backend.virtual import VirtualBackend\n"
-        "from peerlane.node import NodeConfig\n"
+        "from peerlane.backends.virtual.backend import VirtualBackend\n"
+        "from peerlane.backends.virtual.node import NodeConfig\n"
         "from peerlane.testing.conformance import BackendConformance\n"
         "kept = []\n"
         f"class Mutant(VirtualBackend):\n{MUTANTS[mutant]}\n"

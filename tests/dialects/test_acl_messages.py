@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from helpers.acl_calls import MIB, Held, filled, ok
-from peerlane.dialects import _message
+from peerlane.dialects._shared import message as message_layer
 from peerlane.dialects.acl import _state
 
 pytestmark = pytest.mark.timeout(60)
@@ -267,7 +267,7 @@ def test_a_failing_loop_keeps_one_message(acl: ModuleType) -> None:
 
 
 def test_a_failing_call_makes_no_text(acl: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_message.Message, "__str__", lambda _: pytest.fail("nobody has asked"))
+    monkeypatch.setattr(message_layer.Message, "__str__", lambda _: pytest.fail("nobody has asked"))
     for number in range(200):
         assert acl.rt.free(4096 + number) == 107000
     monkeypatch.undo()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from helpers.acl_calls import Held, content, filled, holding, in_thread, ok
-from peerlane import observers, set_observer
+from peerlane import set_observer
+from peerlane.diagnostics import observers
 
 pytestmark = pytest.mark.timeout(120)
 SUM, MAX, MIN = 10, 11, 12

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.acl_calls import MIB, in_thread, ok
-from peerlane.dialects._call import Declared
+from peerlane.dialects._shared.call import Declared
 from peerlane.dialects.acl import rt, util
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl as convention

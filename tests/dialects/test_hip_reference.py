@@ -9,7 +9,7 @@ from pathlib import Path
 from mypy import api
 
 from peerlane.dialects import _reference
-from peerlane.dialects._hook import MODULES
+from peerlane.dialects._shared.hook import MODULES
 from peerlane.dialects.hip import _page, _stubs, hip
 from peerlane.dialects.hip._policy import Policy
 from peerlane.dialects.hip._state import calls

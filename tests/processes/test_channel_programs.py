@@ -113,7 +113,7 @@ def test_rank_0_that_is_interrupted_in_the_making_ends_at_once(tmp_path: Path) -
         """
 import os, signal, time
 import peerlane as pl
-from peerlane import group
+from peerlane.ranks import group
 
 def interrupted(*_):
     raise KeyboardInterrupt

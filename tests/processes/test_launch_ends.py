@@ -14,7 +14,7 @@ import pytest
 
 from helpers.launched import Launched, Run, Start, state, until
 from helpers.peers import peer
-from peerlane.node.census import take_census
+from peerlane.backends.virtual.node.census import take_census
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -13,8 +13,8 @@ import peerlane
 from helpers.acl_calls import ok
 from helpers.acl_peer import acl_peer
 from helpers.peers import Peer, peer
-from peerlane.node import census
-from peerlane.node.state import NodeState
+from peerlane.backends.virtual.node import census
+from peerlane.backends.virtual.node.state import NodeState
 
 G = 2 << 20
 SPEC = "name=full,devices=2,memory=32MiB"

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import peerlane as pl
+from peerlane.backends.virtual.node import NodeConfig
+from peerlane.backends.virtual.node.node_file import SLOTS, pid_namespace, slot_offset
+from peerlane.backends.virtual.node.state import NodeState, tidy
 from peerlane.errors import Fault
-from peerlane.node import NodeConfig
-from peerlane.node.node_file import SLOTS, pid_namespace, slot_offset
-from peerlane.node.state import NodeState, tidy
 from peerlane.testing.procs import run_python
 
 Node = Callable[..., tuple[pl.Device, ...]]
@@ -144,7 +144,9 @@ def test_slots_of_the_dead_are_used_again(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     config = NodeConfig.parse("name=n,devices=1")
     code = (
-        "import os, sys, pathlib; from peerlane.node import NodeConfig; from peerlane.node.state import NodeState\n"
+        "import os, sys, pathlib\n"
+        "from peerlane.backends.virtual.node import NodeConfig\n"
+        "from peerlane.backends.virtual.node.state import NodeState\n"
         "kept = [NodeState(NodeConfig.parse('name=n,devices=1'), pathlib.Path(sys.argv[1])) for _ in range(3)]\n"
         "print(len(kept[0].processes()), flush=True); os.kill(os.getpid(), 9)"
     )
@@ -163,7 +165,9 @@ def test_tidying_takes_the_dead_away_and_nothing_else(tmp_path: Path) -> None:
     assert tidy(config, tmp_path) == 0
     assert list(tmp_path.iterdir()) == []
     code = (
-        "import os, sys, pathlib; from peerlane.node import NodeConfig; from peerlane.node.state import NodeState\n"
+        "import os, sys, pathlib\n"
+        "from peerlane.backends.virtual.node import NodeConfig\n"
+        "from peerlane.backends.virtual.node.state import NodeState\n"
         "kept = [NodeState(NodeConfig.parse('name=n,devices=1'), pathlib.Path(sys.argv[1])) for _ in range(3)]\n"
         "os.kill(os.getpid(), 9)"
     )

@@ -16,9 +16,9 @@ import pytest
 
 from helpers.peers import Peer, peer
 from peerlane import cli
-from peerlane.node import NodeConfig
-from peerlane.node.node_file import SLOTS, slot_offset
-from peerlane.node.state import NodeState
+from peerlane.backends.virtual.node import NodeConfig
+from peerlane.backends.virtual.node.node_file import SLOTS, slot_offset
+from peerlane.backends.virtual.node.state import NodeState
 from peerlane.testing.procs import run_python
 
 G = 2 << 20

@@ -113,7 +113,7 @@ def test_who_decides_on_the_node(
         pytester,
         f"""
         import pytest
-        from peerlane.node import schedule
+        from peerlane.backends.virtual.node import schedule
 
         @pytest.mark.peerlane({marker})
         def test_it(peerlane_node):

@@ -248,7 +248,7 @@ def test_a_child_imports_nothing_of_peerlane_before_it_must(here: Path) -> None:
     def plain(*args: str) -> Completed:
         return run_python(["-m", "peerlane", "run", *args], timeout=TIMEOUT, env=clean, cwd=here)
 
-    assert child_of(plain, program).stdout == "peerlane.dialects._hook\n"
+    assert child_of(plain, program).stdout == "peerlane.dialects._shared.hook\n"
 
 
 def test_a_child_and_its_parent_share_one_hook(run: Run) -> None:

@@ -69,7 +69,7 @@ def serve():
                 say(each, request.unpack(frame))
 
 threading.Thread(target=serve, daemon=True).start()
-from peerlane.node import handles
+from peerlane.backends.virtual.node import handles
 node = devices[0].backend.node_hash
 fields = handles.HandleFields(tag=handles.node_tag(node), slot=state.slot, index=0, nonce=5, node=node, kind=1,
                               size=G, pid=os.getpid(), start=0)

@@ -11,7 +11,7 @@ import pytest
 
 import peerlane as pl
 from helpers.peers import Peer, PeerError, peer
-from peerlane.node.census import take_census
+from peerlane.backends.virtual.node.census import take_census
 from peerlane.testing.procs import run_python
 
 G = 2 << 20

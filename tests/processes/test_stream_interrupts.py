@@ -105,7 +105,8 @@ def test_ctrl_c_is_seen_while_a_wait_looks_whether_ranks_are_stuck() -> None:
 
 RELEASED = """
 import signal, sys, threading, time, warnings, peerlane as pl
-from peerlane import _core, callbacks
+from peerlane import _core
+from peerlane.streams import callbacks
 warnings.simplefilter("always")
 d = pl.enter_node("devices=1,memory=1GiB")[0]
 s, t, n, m = d.create_stream(), d.create_stream(), d.create_notify(), d.create_notify()
@@ -214,7 +215,7 @@ threading.Thread(target=waits, args=(copies,), daemon=True).start()
 entered.wait(20); time.sleep(0.05)""",
     "an exit in the middle": "s.wait(n); a.fill(1, stream=s); sys.exit(0)",
     "an observer": """
-from peerlane.observers import Recorder
+from peerlane.diagnostics.observers import Recorder
 pl.set_observer(Recorder()); s.wait(n); x, e, view = d0.create_stream(), s.record(), b.view()""",
     "a group and memory in stream order": """
 g = pl.StreamGroup(d0); x = g.create_stream(); x.wait(n); c = d0.allocate(8, stream=x); g.default.wait(x); c.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from peerlane.graves import Graves
+from peerlane.diagnostics.freed import Graves
 
 
 @dataclass(eq=False)

@@ -11,9 +11,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from peerlane.backends.virtual.node import NodeConfig
+from peerlane.backends.virtual.node.handles import (
+    HandleFields,
+    decode,
+    encode_int,
+    encode_text,
+    node_hash,
+    node_tag,
+)
 from peerlane.errors import BadHandle, Fault
-from peerlane.node import NodeConfig
-from peerlane.node.handles import HandleFields, decode, encode_int, encode_text, node_hash, node_tag
 
 ALPHABET = f"{string.ascii_letters}{string.digits}-_"
 NONCES = st.integers(1, 2**64 - 1).filter(lambda nonce: nonce & 0xFFFFFFF)

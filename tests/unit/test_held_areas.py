@@ -9,7 +9,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node
 from peerlane import _core
-from peerlane.delivery import Entry, HeldBack
+from peerlane.ranks.late_delivery import Entry, HeldBack
 
 _NOTIFY = 3  # a kind that needs no memory of a peer's
 

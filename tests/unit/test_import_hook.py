@@ -13,7 +13,8 @@ from types import ModuleType
 import pytest
 
 from peerlane import dialects, errors
-from peerlane.dialects import Dialect, _hook
+from peerlane.dialects import Dialect
+from peerlane.dialects._shared import hook
 
 TOY = {"toy": "served_toy", "toy.rt": "served_toy.rt"}
 PROBE = "import sys, toy; sys.exit(0 if toy.DEVICES else 1)"
@@ -44,7 +45,7 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def finders() -> int:
-    return sum(isinstance(finder, _hook.DialectFinder) for finder in sys.meta_path)
+    return sum(isinstance(finder, hook.DialectFinder) for finder in sys.meta_path)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_the_finder_is_first_and_only_one() -> None:
     dialects.install("toy")
     dialects.install("toy")
     dialects.install("acl")
-    assert isinstance(sys.meta_path[0], _hook.DialectFinder)
+    assert isinstance(sys.meta_path[0], hook.DialectFinder)
     assert finders() == 1
     assert dialects.installed() == ("toy", "acl")
 
@@ -166,11 +167,11 @@ def test_a_name_is_registered_once() -> None:
 
 def test_children_know_every_dialect_that_is_shipped() -> None:
     shipped = {name: dialect.modules for name, dialect in dialects._DIALECTS.items() if name != "toy"}
-    assert shipped == _hook.MODULES
+    assert shipped == hook.MODULES
 
 
 def test_a_child_is_told_of_a_dialect_it_does_not_know(capfd: pytest.CaptureFixture[str]) -> None:
-    _hook.inherit(["toy"], None)
+    hook.inherit(["toy"], None)
     assert "names 'toy', valid here are acl" in capfd.readouterr().err
     assert dialects.installed() == ()
 

@@ -11,8 +11,8 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node, filled
-from peerlane import memory
-from peerlane.observers import Recorder
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics.observers import Recorder
 
 
 def test_views_parts_and_copies_keep_a_host_object(node: Node) -> None:
@@ -146,8 +146,8 @@ def test_nothing_lives_on_a_node_that_was_left(node: Node) -> None:
         thread.join(30)
         assert not thread.is_alive()
         assert all(buffer.is_closed for buffer in got)
-        for record in memory.live_records():
-            memory.forget(record.id, "the test")
+        for record in memory_messages.live_records():
+            memory_messages.forget(record.id, "the test")
 
 
 def test_an_error_names_the_operand_at_fault(node: Node) -> None:

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from peerlane.backends.virtual.node import PROFILES, LinkKind, NodeConfig
+from peerlane.backends.virtual.node.config import KEYS
 from peerlane.errors import Fault, InvalidValue
-from peerlane.node import PROFILES, LinkKind, NodeConfig
-from peerlane.node.config import KEYS
-from peerlane.node.sizes import format_size, parse_size
+from peerlane.support.sizes import format_size, parse_size
 
 GiB = 1 << 30
 

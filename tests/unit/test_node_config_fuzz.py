@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from peerlane.backends.virtual.node import NodeConfig
+from peerlane.backends.virtual.node.config import KEYS
 from peerlane.errors import Fault, InvalidValue
-from peerlane.node import NodeConfig
-from peerlane.node.config import KEYS
 
 SCALARS = st.one_of(
     st.none(),

@@ -13,8 +13,8 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node, fails, parked
-from peerlane import observers
-from peerlane.observers import Operation, Recorder, Span
+from peerlane.diagnostics import observers
+from peerlane.diagnostics.observers import Operation, Recorder, Span
 
 pytestmark = pytest.mark.timeout(60)
 

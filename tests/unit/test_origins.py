@@ -10,20 +10,20 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node
-from peerlane import origins, sites
+from peerlane.diagnostics import call_site, live_objects
 
 pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture
 def noting() -> Iterator[None]:
-    origins.begin()
+    live_objects.begin()
     yield
-    origins.end()
+    live_objects.end()
 
 
 def _listed() -> list[tuple[str, int, str]]:
-    return [(each.kind, each.nbytes, each.where) for each in origins.living()]
+    return [(each.kind, each.nbytes, each.where) for each in live_objects.living()]
 
 
 def _exported(device: pl.Device) -> tuple[pl.Handle, pl.Physical]:
@@ -46,12 +46,12 @@ MAKERS: dict[str, tuple[Callable[[pl.Device], object], int]] = {
 def test_each_kind_is_listed_with_its_line_until_it_is_closed(node: Node, kind: str) -> None:
     (d0, _), (make, nbytes) = node(), MAKERS[kind]
     thing, line = make(d0), inspect.currentframe().f_lineno  # type: ignore[union-attr]
-    (found,) = origins.living()
+    (found,) = live_objects.living()
     assert (found.kind, found.nbytes, found.where) == (kind, nbytes, "virtual:0")
     assert found.site is not None and found.site.path == __file__
     assert any(site.path == __file__ and site.line == line for site in (found.site, *found.site.callers))
     thing.close()  # type: ignore[attr-defined]
-    assert origins.living() == ()
+    assert live_objects.living() == ()
 
 
 @pytest.mark.usefixtures("noting")
@@ -59,10 +59,10 @@ def test_each_kind_is_listed_with_its_line_until_it_is_closed(node: Node, kind: 
 def test_each_kind_is_over_when_it_is_dropped(node: Node, kind: str) -> None:
     (d0, _), (make, _) = node(), MAKERS[kind]
     thing = make(d0)
-    assert len(origins.living()) == 1
+    assert len(live_objects.living()) == 1
     del thing
     gc.collect()
-    assert origins.living() == ()
+    assert live_objects.living() == ()
 
 
 @pytest.mark.usefixtures("noting")
@@ -71,7 +71,7 @@ def test_what_a_left_node_had_is_over(node: Node, kind: str) -> None:
     (d0, _), (make, _) = node(), MAKERS[kind]
     thing = make(d0)
     pl.leave_node()
-    assert origins.living() == ()
+    assert live_objects.living() == ()
     del thing
 
 
@@ -87,8 +87,8 @@ def test_a_handle_lives_until_it_is_closed_or_what_it_stands_for_is(node: Node) 
     assert _listed() == []
     event = d0.create_event()
     number = int(event.export())  # nobody has the object any more, and any process could open it
-    assert [each.kind for each in origins.living()] == ["event", "exported handle"]
-    assert f"{number:#x}" in origins.living()[1].text
+    assert [each.kind for each in live_objects.living()] == ["event", "exported handle"]
+    assert f"{number:#x}" in live_objects.living()[1].text
     event.close()
     assert _listed() == []
     del second
@@ -98,7 +98,7 @@ def test_a_handle_lives_until_it_is_closed_or_what_it_stands_for_is(node: Node) 
 def test_a_recorded_event_that_is_exported_has_one_entry(node: Node) -> None:
     d0, _ = node()
     with d0.create_stream() as stream, stream.record() as event, event.export():
-        assert sorted(each.kind for each in origins.living()) == ["event", "exported handle", "stream"]
+        assert sorted(each.kind for each in live_objects.living()) == ["event", "exported handle", "stream"]
 
 
 @pytest.mark.usefixtures("noting")
@@ -123,10 +123,10 @@ def test_pinned_memory_is_of_the_host(node: Node) -> None:
 def test_without_asking_only_memory_is_known(node: Node) -> None:
     d0, _ = node()
     with d0.allocate(8), d0.create_stream() as stream, stream.record():
-        (found,) = origins.living()
+        (found,) = live_objects.living()
         assert found.kind == "memory"
         assert found.site is not None and found.site.callers == ()
-    assert not origins.active and sites.callers_kept == 0
+    assert not live_objects.active and call_site.callers_kept == 0
 
 
 @pytest.mark.usefixtures("noting")
@@ -140,13 +140,13 @@ def test_what_a_dialect_gave_out_is_listed_and_what_it_made_for_itself_is_not(no
     line = inspect.currentframe().f_lineno + 1  # type: ignore[union-attr]
     stream, _ = acl.rt.create_stream()
     pointer, _ = acl.rt.malloc(4096, 0)
-    assert [each.kind for each in origins.living()] == ["memory", "event", "stream"]
-    assert f"stream {stream:#x} of device 0" in origins.living()[2].text
-    site = origins.living()[2].site
+    assert [each.kind for each in live_objects.living()] == ["memory", "event", "stream"]
+    assert f"stream {stream:#x} of device 0" in live_objects.living()[2].text
+    site = live_objects.living()[2].site
     assert site is not None and (site.path, site.line) == (__file__, line)
     assert acl.rt.destroy_stream(stream) == 0
-    assert [each.kind for each in origins.living()] == ["memory", "event"]
+    assert [each.kind for each in live_objects.living()] == ["memory", "event"]
     assert acl.rt.reset_device(0) == 0
-    assert origins.living() == ()
+    assert live_objects.living() == ()
     begin_anew("acl")
     assert pointer

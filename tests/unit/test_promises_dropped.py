@@ -10,7 +10,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node, fails, filled, parked
 from peerlane import _core
-from peerlane.node import schedule
+from peerlane.backends.virtual.node import schedule
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -20,9 +20,9 @@ from helpers.peers import PeerError
 from helpers.promises import Node
 from helpers.rank_peers import ask_all, ranks
 from helpers.threads_as_ranks import Exchange, run_ranks
-from peerlane import handshake
-from peerlane.channel_ends import Begun
 from peerlane.errors import Fault
+from peerlane.ranks import wire
+from peerlane.ranks.channel_setup import Begun
 from peerlane.rendezvous import Rendezvous, RendezvousServer, meet
 
 DEADLOCK_SECONDS = 2.0
@@ -266,7 +266,7 @@ FIELDS = ("protocol", "node", "pid", "start", "device", "mode", "notifies", "ban
 @settings(max_examples=300, deadline=None)
 @given(content=st.binary(max_size=200) | WORDS.map(lambda value: json.dumps(value).encode()))
 def test_group_hostile_words(content: bytes) -> None:
-    for kind in (handshake.Hello, handshake.Invitation):
+    for kind in (wire.Hello, wire.Invitation):
         with pytest.raises(pl.BadHandle) as refused:
             kind.decode("Group", 3, content)
         assert refused.value.fault in (Fault.FALSE_CLAIM, Fault.HANDLE_VERSION)
@@ -288,7 +288,7 @@ def test_words_with_any_fields_are_refused_or_whole(fields: dict[str, Any]) -> N
         "token": 0,
     }
     content = json.dumps({**good, **fields}).encode()
-    for kind in (handshake.Hello, handshake.Invitation):
+    for kind in (wire.Hello, wire.Invitation):
         try:
             said = kind.decode("Group", 3, content)
         except pl.BadHandle:

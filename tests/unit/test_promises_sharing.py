@@ -16,8 +16,8 @@ import pytest
 import peerlane as pl
 from helpers.peers import Peer, PeerError, peer
 from helpers.promises import Node, filled, parked, untouched
+from peerlane.backends.virtual.node import handles
 from peerlane.errors import Fault
-from peerlane.node import handles
 
 G = 2 << 20
 LOST_SECONDS = 0.5

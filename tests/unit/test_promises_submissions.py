@@ -214,7 +214,7 @@ def test_raw_fill_on_a_stream(node: Node) -> None:
 def test_fork_refuses_streams() -> None:
     code = """
 import os, sys, peerlane as pl
-from peerlane.observers import Recorder
+from peerlane.diagnostics.observers import Recorder
 if os.fork() == 0:                      # before the first call: harmless
     d = pl.devices()[0]
     with d.create_stream() as s:

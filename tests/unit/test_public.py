@@ -1,4 +1,4 @@
-"""The public surface: names, docstrings, stubs, and who may import whom."""
+"""The public surface: names, docstrings and stubs."""
 
 from __future__ import annotations
 
@@ -15,84 +15,6 @@ import peerlane
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "peerlane"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-
-# Layers of the house, lowest first; a module may import its own layer and those below.
-LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "_interpreter"),
-    ("_core",),
-    ("node",),
-    ("backend",),
-    (
-        *("sites", "graves", "memory", "pointees", "timeouts", "observers", "callbacks", "failures"),
-        *("dlpack", "dtypes", "host_objects"),
-        *("notify", "event", "trace", "stream"),
-        *("origins", "address_range", "physical", "sharing", "sharing_failures"),
-        *("device", "buffer", "copies", "descriptor", "raw", "reductions", "rendezvous", ""),
-        *(
-            "handshake",
-            "lending",
-            "delivery",
-            "deadlocks",
-            "stuck",
-            "departures",
-            "conversation",
-            "spelling",
-            "losses",
-            "signalling",
-            "transfers",
-            "channel_ends",
-            "channel",
-            "collectives",
-            "invitations",
-            "group",
-            "group_checks",
-        ),
-    ),
-    ("dialects", "cli", "testing", "__main__"),
-)
-
-
-def _layer(module: str) -> int:
-    part = ([*module.split("."), ""])[1]
-    return next(number for number, names in enumerate(LAYERS) if part in names)
-
-
-def _imports(path: Path) -> list[str]:
-    """Return the peerlane modules that a file imports."""
-    package = ["peerlane", *path.relative_to(PACKAGE).parent.parts]
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
-            found += [f"{base}.{alias.name}" for alias in node.names] if base == "peerlane" else [base]
-    return [name for name in found if name.split(".")[0] == "peerlane"]
-
-
-def _name(path: Path) -> str:
-    parts = ["peerlane", *path.relative_to(PACKAGE).with_suffix("").parts]
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-@pytest.mark.parametrize("path", MODULES, ids=_name)
-def test_dependencies_point_downwards(path: Path) -> None:
-    mine = _layer(_name(path))
-    for imported in _imports(path):
-        public = imported.removeprefix("peerlane.")
-        if imported == "peerlane" or (public in peerlane.__all__ and public != "raw"):
-            target = _layer("peerlane")
-        else:
-            target = _layer(imported)
-        assert target <= mine, f"{_name(path)} imports {imported}, which is above it"
-
-
-@pytest.mark.parametrize("path", sorted((PACKAGE / "dialects").rglob("*.py")), ids=_name)
-def test_a_dialect_knows_the_neutral_api_only(path: Path) -> None:
-    for imported in _imports(path):
-        assert not imported.startswith(("peerlane._core", "peerlane.backend")), imported
 
 
 def test_all_is_sorted_complete_and_documented() -> None:

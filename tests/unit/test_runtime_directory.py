@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from peerlane.errors import AccessDenied, Fault, InvalidValue
-from peerlane.node.runtime import runtime_directory
+from peerlane.support.runtime_directory import runtime_directory
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ import peerlane as pl
 from helpers.peers import Peer, PeerError, peer
 from helpers.promises import Node
 from peerlane.backend import registry
-from peerlane.node.node_file import socket_name
-from peerlane.node.runtime import runtime_directory
+from peerlane.backends.virtual.node.node_file import socket_name
+from peerlane.support.runtime_directory import runtime_directory
 
 G = 2 << 20
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from peerlane.backends.virtual.node import LinkKind, NodeConfig, Topology
 from peerlane.errors import Fault, InvalidValue
-from peerlane.node import LinkKind, NodeConfig, Topology
 
 ISLANDS = NodeConfig({"profile": "two-islands"}).topology
 
