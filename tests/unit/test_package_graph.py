@@ -24,6 +24,7 @@ ORDER = (
     ("devices",),
     ("backends.virtual",),
     ("backends.reference",),
+    ("backends",),
     ("rendezvous",),
     ("ranks",),
     ("collectives",),
