@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import peerlane
-from peerlane import memory
-from peerlane.node import schedule
+from helpers.peers import Peer, peer
+from helpers.promises import Node
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.backends.virtual.node import schedule
 
 _numbers = itertools.count()
 
@@ -59,4 +63,32 @@ def node() -> Iterator[Callable[..., tuple[peerlane.Device, ...]]]:
 
     yield enter
     peerlane.leave_node()
-    assert memory.live_records() == ()
+    assert memory_messages.live_records() == ()
+
+
+@pytest.fixture
+def shared(node: Node) -> Iterator[tuple[peerlane.Device, peerlane.Device, Peer]]:
+    """Enter a fresh node of two devices; the third is another process there."""
+    spec = f"name=shared-{os.getpid()},devices=2"
+    d0, d1 = node(spec)
+    with peer(spec) as other:
+        yield d0, d1, other
+
+
+@pytest.fixture
+def alone(node: Node) -> peerlane.Channel:
+    """A channel of a rank to itself."""
+    node("devices=2")
+    group = peerlane.Group(0, 1, rendezvous=lambda value: [value], window=4096)
+    return group.channel(0, notifies=4)
+
+
+@pytest.fixture(autouse=True)
+def no_server_lingers() -> Iterator[None]:
+    """Rank 0's rendezvous ends a moment after the last rank has left: its descriptors are none of the next test's."""
+    yield
+    deadline = time.monotonic() + 5
+    while any(each.name == "peerlane-rendezvous-end" for each in threading.enumerate()):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.002)

@@ -76,7 +76,7 @@ void warn_of_lost() {
     if (!scheduler().has_lost()) return;
     for (const FailurePtr& failure : scheduler().take_lost()) {
         try {
-            nb::module_::import_("peerlane.failures").attr("warn_of_lost")(as_object(failure));
+            nb::module_::import_("peerlane.backends.virtual.messages.streams").attr("warn_of_lost")(as_object(failure));
         } catch (nb::python_error& error) {
             error.discard_as_unraisable("a stream that was dropped");
         }
@@ -106,7 +106,7 @@ void release_kept() {
     std::vector<uint64_t> tokens;
     Scheduler::get().take_released(objects, tokens);
     for (void* object : objects) Py_DECREF(static_cast<PyObject*>(object));
-    static nb::object& hook = *new nb::object(nb::module_::import_("peerlane.callbacks").attr("forget"));
+    static nb::object& hook = *new nb::object(nb::module_::import_("peerlane.streams.callbacks").attr("forget"));
     for (uint64_t token : tokens) hook(token);
 }
 

@@ -3,15 +3,11 @@
 from typing import TYPE_CHECKING
 
 from peerlane import _interpreter as _interpreter  # first: it may refuse
-from peerlane import failures as failures  # the texts of native refusals
-from peerlane import raw, trace
-from peerlane.address_range import AddressRange
 from peerlane.backend.interface import Caps, DeviceInfo, HandleKind, Kind, Location
-from peerlane.buffer import Buffer, Route, as_buffer
-from peerlane.channel import Channel
-from peerlane.copies import copy, copy_2d, copy_batch, fill, reduce
-from peerlane.descriptor import CopyDescriptor
-from peerlane.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
+from peerlane.backends.virtual.messages import streams as _texts_of_refusals  # noqa: F401 - native code asks it
+from peerlane.devices.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
+from peerlane.diagnostics import trace
+from peerlane.diagnostics.observers import Observer, set_observer
 from peerlane.errors import (
     AccessDenied,
     BadAddress,
@@ -28,13 +24,18 @@ from peerlane.errors import (
     Unsupported,
     WaitTimeout,
 )
-from peerlane.event import Event
-from peerlane.group import Group, Member
-from peerlane.notify import Notify, NotifyKind
-from peerlane.observers import Observer, set_observer
-from peerlane.physical import Physical
-from peerlane.sharing import AllowList, Handle
-from peerlane.stream import Stream, StreamGroup
+from peerlane.memory import raw
+from peerlane.memory.address_range import AddressRange
+from peerlane.memory.buffer import Buffer, Route, as_buffer
+from peerlane.memory.copy import copy, copy_2d, copy_batch, fill, reduce
+from peerlane.memory.descriptor import CopyDescriptor
+from peerlane.memory.physical import Physical
+from peerlane.ranks.channel import Channel
+from peerlane.ranks.group import Group, Member
+from peerlane.sharing.handle import AllowList, Handle
+from peerlane.streams.event import Event
+from peerlane.streams.notify import Notify, NotifyKind
+from peerlane.streams.stream import Stream, StreamGroup
 
 
 class _Doc(str):
@@ -112,6 +113,6 @@ else:
             from importlib.metadata import version
 
             return globals().setdefault(name, version("peerlane"))
-        from peerlane.spelling import no_attribute
+        from peerlane.support.spelling import no_attribute
 
         raise no_attribute(__name__, name, __all__)

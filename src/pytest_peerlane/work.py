@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from peerlane import Device, dialects
+from peerlane.backends.virtual.node import schedule
+from peerlane.backends.virtual.node.config import KEYS, NodeConfig
 from peerlane.errors import Error
-from peerlane.node import schedule
-from peerlane.node.config import KEYS, NodeConfig
 from peerlane.testing.fresh_node import FreshNode, Left
 from peerlane.testing.leaks import describe
 

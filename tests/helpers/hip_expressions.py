@@ -1,7 +1,7 @@
 """Expressions on hip-python's classes, evaluated the same way on a public wheel and on the dialect.
 
 Usage: ``WHEEL_PYTHON tests/helpers/hip_expressions.py``, with hip-python 10.0 installed, measures the expressions in
-``tests/dialects/hip_measured.json`` anew and writes what came out beside each.
+``tests/dialects/hip/hip_measured.json`` anew and writes what came out beside each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-MEASURED = Path(__file__).parents[1] / "dialects" / "hip_measured.json"
+MEASURED = Path(__file__).parents[1] / "dialects" / "hip" / "hip_measured.json"
 EXPRESSIONS: list[str] = list(json.loads(MEASURED.read_text()))
 
 CRASH = "crash"

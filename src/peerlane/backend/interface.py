@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from peerlane import _core
-from peerlane.node.handles import HandleFields
+from peerlane.backends.virtual.node.handles import HandleFields
 
 
 class Caps(enum.Flag):

@@ -7,10 +7,10 @@ import os
 import threading
 
 from peerlane import _core
-from peerlane.backend.virtual import VirtualBackend, refuse_other_window
+from peerlane.backends.virtual.backend import VirtualBackend, refuse_other_window
+from peerlane.backends.virtual.node.config import NodeConfig
+from peerlane.backends.virtual.node.state import refuse_other_shape
 from peerlane.errors import Closed, Fault
-from peerlane.node.config import NodeConfig
-from peerlane.node.state import refuse_other_shape
 
 _lock = threading.RLock()
 _current: VirtualBackend | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 from peerlane.cli.launch.processes import signal_name
 from peerlane.errors import Error, Fault, OutOfMemory, PeerLost, WaitTimeout
-from peerlane.timeouts import slices
+from peerlane.support.timeouts import slices
 
 _END_SECONDS = 5.0
 

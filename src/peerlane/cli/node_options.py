@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from peerlane.node import PROFILES, NodeConfig
+from peerlane.backends.virtual.node import PROFILES, NodeConfig
 
 
 def add_node_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from peerlane.errors import InvalidValue, Unsupported
-from peerlane.node.sizes import format_size
+from peerlane.support.sizes import format_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

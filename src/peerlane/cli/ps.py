@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from peerlane.backends.virtual.node import NodeConfig
+from peerlane.backends.virtual.node.census import ENDED, FOREIGN, Census, Holder, node_names, take_census
+from peerlane.backends.virtual.node.sources import is_file
 from peerlane.cli.outputs import printable, results_console
 from peerlane.errors import Fault, InvalidValue
-from peerlane.node import NodeConfig
-from peerlane.node.census import ENDED, FOREIGN, Census, Holder, node_names, take_census
-from peerlane.node.runtime import existing_runtime_directory
-from peerlane.node.sizes import format_size
-from peerlane.node.sources import is_file
+from peerlane.support.runtime_directory import existing_runtime_directory
+from peerlane.support.sizes import format_size
 
 HELP = "show which processes hold what of the devices of the nodes in use"
 

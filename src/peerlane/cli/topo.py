@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from peerlane.node import LinkKind, NodeConfig
-from peerlane.node.sizes import format_size
+from peerlane.backends.virtual.node import LinkKind, NodeConfig
+from peerlane.support.sizes import format_size
 
 from .node_options import add_node_arguments, node_from
 

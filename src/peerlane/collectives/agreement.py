@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from peerlane.errors import Error, InvalidValue
 
 if TYPE_CHECKING:
-    from peerlane.buffer import Buffer
     from peerlane.collectives.workspace import Channels
+    from peerlane.memory.buffer import Buffer
 
 SAID = "said"  # the tag of what a rank says
 

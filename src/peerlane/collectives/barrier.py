@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from peerlane.collectives.workspace import Workspace
-    from peerlane.stream import Stream
+    from peerlane.streams.stream import Stream
 
 
 def barrier(work: Workspace, stream: Stream | None) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from peerlane.collectives.pieces import pieces
-from peerlane.copies import copy
+from peerlane.memory.copy import copy
 
 if TYPE_CHECKING:
-    from peerlane.buffer import Buffer
     from peerlane.collectives.workspace import Workspace
-    from peerlane.stream import Stream
+    from peerlane.memory.buffer import Buffer
+    from peerlane.streams.stream import Stream
 
 
 def broadcast(work: Workspace, buffer: Buffer, root: int, stream: Stream | None) -> None:

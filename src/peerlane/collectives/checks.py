@@ -6,17 +6,17 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from peerlane import reductions
-from peerlane.buffer import as_buffer
 from peerlane.collectives.folding import Operation
 from peerlane.errors import InvalidValue
-from peerlane.stream import checked_stream
+from peerlane.memory.buffer import as_buffer
+from peerlane.streams.stream import checked_stream
+from peerlane.support import reductions
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from peerlane.buffer import Buffer
     from peerlane.collectives.turns import Turns
+    from peerlane.memory.buffer import Buffer
 
 
 class Checks:

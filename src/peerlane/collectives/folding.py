@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from peerlane.copies import copy, reduce
+from peerlane.memory.copy import copy, reduce
 
 if TYPE_CHECKING:
-    from peerlane.buffer import Buffer
-    from peerlane.stream import Stream
+    from peerlane.memory.buffer import Buffer
+    from peerlane.streams.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from peerlane.collectives.moving import Moving
 from peerlane.collectives.reducing import Reducing
 from peerlane.collectives.turns import Turns
 from peerlane.errors import InvalidValue
-from peerlane.timeouts import checked_timeout
+from peerlane.support.timeouts import checked_timeout
 
 
 class Collectives(Moving, Reducing):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from peerlane.buffer import as_buffer
 from peerlane.collectives.all_gather import all_gather
 from peerlane.collectives.all_to_all import all_to_all
 from peerlane.collectives.barrier import barrier
@@ -13,12 +12,13 @@ from peerlane.collectives.broadcast import broadcast
 from peerlane.collectives.checks import Checks, as_target, check_apart, check_equal
 from peerlane.collectives.point_to_point import receive, send
 from peerlane.collectives.scatter import scatter
-from peerlane.copies import copy
 from peerlane.errors import InvalidValue
+from peerlane.memory.buffer import as_buffer
+from peerlane.memory.copy import copy
 
 if TYPE_CHECKING:
-    from peerlane.buffer import Buffer
-    from peerlane.stream import Stream
+    from peerlane.memory.buffer import Buffer
+    from peerlane.streams.stream import Stream
 
 
 class Moving(Checks):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from peerlane.collectives.pieces import pieces, pipelined
-from peerlane.copies import copy
+from peerlane.memory.copy import copy
 
 if TYPE_CHECKING:
-    from peerlane.buffer import Buffer
     from peerlane.collectives.folding import Operation
     from peerlane.collectives.workspace import Step, Workspace
-    from peerlane.stream import Stream
+    from peerlane.memory.buffer import Buffer
+    from peerlane.streams.stream import Stream
 
 
 def reduce_scatter(

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from peerlane.buffer import as_buffer
 from peerlane.collectives.all_reduce_one_shot import one_shot
 from peerlane.collectives.all_reduce_ring import ring, ring_pairs
 from peerlane.collectives.all_reduce_two_shot import two_shot
 from peerlane.collectives.checks import Checks, as_target, check_apart, check_equal, operation_on
 from peerlane.collectives.reduce_scatter import reduce_scatter
 from peerlane.collectives.reduce_to_root import reduce_to_root
-from peerlane.copies import copy
 from peerlane.errors import InvalidValue
+from peerlane.memory.buffer import as_buffer
+from peerlane.memory.copy import copy
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from peerlane.stream import Stream
+    from peerlane.streams.stream import Stream
 
 ALL_REDUCE = {"one-shot": one_shot, "two-shot": two_shot, "ring": ring}
 _LONGEST_ONE_SHOT = 64 << 10  # bytes; docs/performance.md

@@ -11,9 +11,9 @@ from peerlane.collectives.workspace import Workspace
 from peerlane.errors import Closed
 
 if TYPE_CHECKING:
-    from peerlane.event import Event
-    from peerlane.group import Group
-    from peerlane.stream import Stream
+    from peerlane.ranks.group import Group
+    from peerlane.streams.event import Event
+    from peerlane.streams.stream import Stream
 
 
 _LONG = 4 << 20  # bytes; from here on waits are long too, and a stream waits better than a call

@@ -7,20 +7,20 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from peerlane import losses
-from peerlane.channel_ends import WINDOW
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
+from peerlane.diagnostics import losses
 from peerlane.errors import BadHandle, Busy, Cancelled, Fault, InvalidValue
-from peerlane.invitations import GivenUp, accept
-from peerlane.lending import Loan
-from peerlane.notify import NotifyKind
+from peerlane.ranks.channel_setup import WINDOW
+from peerlane.ranks.invite import GivenUp, accept
+from peerlane.ranks.lending import Loan
+from peerlane.streams.notify import NotifyKind
 
 if TYPE_CHECKING:
-    from peerlane.buffer import Buffer
-    from peerlane.channel import Channel
-    from peerlane.channel_ends import Begun, Memories
-    from peerlane.group import Group
-    from peerlane.stream import Stream
+    from peerlane.memory.buffer import Buffer
+    from peerlane.ranks.channel import Channel
+    from peerlane.ranks.channel_setup import Begun, Memories
+    from peerlane.ranks.group import Group
+    from peerlane.streams.stream import Stream
 
 DEPTH = 3  # pieces under way at a time: as many as the longest pipeline has stages
 SMALLEST_SLOT = 4096

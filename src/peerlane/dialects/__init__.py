@@ -15,9 +15,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from pkgutil import resolve_name
 
+from peerlane.dialects._shared.hook import FINDER, MODULES, VARIABLE
 from peerlane.errors import Busy, InvalidValue, Unsupported
-
-from ._hook import FINDER, MODULES, VARIABLE
 
 __all__ = [
     "Dialect",

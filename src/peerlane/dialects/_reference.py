@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
-from peerlane.dialects._call import Convention, Declared
+from peerlane.dialects._shared.call import Convention, Declared
 
 BEGIN, END = "<!-- calls: made by `make reference` -->", "<!-- end of calls -->"
 _HEAD = "| call | outputs | return codes besides 0 | basis |\n|---|---|---|---|\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from peerlane import _core
 from peerlane.errors import WaitTimeout
-from peerlane.node.runtime import runtime_directory
+from peerlane.support.runtime_directory import runtime_directory
 
 _LONGEST = 8192
 _STEP = 0.01

@@ -10,7 +10,7 @@ import time
 from urllib.parse import urlsplit
 
 from peerlane.errors import BadHandle, Busy, Error, Fault, InvalidValue, WaitTimeout
-from peerlane.timeouts import SLICE_SECONDS
+from peerlane.support.timeouts import SLICE_SECONDS
 
 _HELLO = struct.Struct("<8sII")  # magic, rank, size
 _ANSWER = struct.Struct("<8sI")  # magic, bytes that follow

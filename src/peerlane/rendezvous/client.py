@@ -13,7 +13,7 @@ from pathlib import Path
 from peerlane.errors import Closed, Error, Fault, InvalidValue, PeerLost, WaitTimeout
 from peerlane.rendezvous import frames, peers
 from peerlane.rendezvous.frames import MAX_KEY, MAX_SIZE, MAX_VALUE, BadFrame, Operation, Status
-from peerlane.timeouts import SLICE_SECONDS, checked_timeout, in_nanoseconds
+from peerlane.support.timeouts import SLICE_SECONDS, checked_timeout, in_nanoseconds
 
 #: Called again and again by threads that wait; what it raises ends the wait.
 while_waiting: Callable[[], None] | None = None

@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 from peerlane.errors import Closed, Error, Fault, InvalidValue
-from peerlane.node.runtime import runtime_directory
 from peerlane.rendezvous import peers
 from peerlane.rendezvous.frames import MAX_SIZE
 from peerlane.rendezvous.loop import Loop
 from peerlane.rendezvous.reports import Reports
+from peerlane.support.runtime_directory import runtime_directory
 
 STALE_SECONDS = 10.0
 

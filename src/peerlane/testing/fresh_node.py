@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from peerlane import _core, dialects, origins
+from peerlane import _core, dialects
 from peerlane.backend import registry
-from peerlane.device import Device, before_counting, devices, enter_node, leave_node
-from peerlane.node import schedule
-from peerlane.node.config import NodeConfig
-from peerlane.node.node_file import SUFFIX
-from peerlane.node.runtime import runtime_directory
-from peerlane.origins import Living, in_bytes
+from peerlane.backends.virtual.node import schedule
+from peerlane.backends.virtual.node.config import NodeConfig
+from peerlane.backends.virtual.node.node_file import SUFFIX
+from peerlane.devices.device import Device, before_counting, devices, enter_node, leave_node
+from peerlane.diagnostics import live_objects
+from peerlane.diagnostics.live_objects import Living, in_bytes
+from peerlane.support.runtime_directory import runtime_directory
 from peerlane.testing.started import LeftProcess, StartedProcesses
 
 _VARIABLE = "PEERLANE_NODE"
@@ -71,7 +72,7 @@ class FreshNode:
         if self._unique:
             config = config.replace(name=f"pytest-{os.getpid()}-{next(_numbers)}")
         self.config = config
-        self.lost = origins.living() if registry.is_entered() else ()
+        self.lost = live_objects.living() if registry.is_entered() else ()
         self._pid = os.getpid()
         self._directory = runtime_directory()
         self._before = os.environ.get(_VARIABLE)
@@ -80,7 +81,7 @@ class FreshNode:
         leave_node()
         self.devices: tuple[Device, ...] = enter_node(config.spec)
         os.environ[_VARIABLE] = config.spec
-        origins.begin()
+        live_objects.begin()
         self._processes.begin()
 
     @property
@@ -102,16 +103,16 @@ class FreshNode:
         processes = tuple(self._processes.left())
         for give_back in before_counting:
             give_back()
-        things = (*origins.lost(), *origins.living())
+        things = (*live_objects.lost(), *live_objects.living())
         if things or self._held():
             release()
             gc.collect()
-            things = (*origins.lost(), *origins.living())
+            things = (*live_objects.lost(), *live_objects.living())
         return Left((*things, *self._held_by_nothing(things)), processes)
 
     def leave(self, left: Left = Left(), *, kill: bool = True) -> None:
         """Leave the node, whatever lives there; kill the processes that were left, if they are not to go on."""
-        origins.end()
+        live_objects.end()
         if kill and self._pid == os.getpid():
             self._processes.kill(left.processes)
         self._processes.end()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from peerlane.origins import Living, in_bytes
-from peerlane.sites import Site
+from peerlane.diagnostics.call_site import Site
+from peerlane.diagnostics.live_objects import Living, in_bytes
 from peerlane.testing.fresh_node import WITHOUT_BYTES, Left
 
 _MOST_SHOWN = 20

@@ -22,8 +22,8 @@ from multiprocessing.pool import Pool, ThreadPool
 from multiprocessing.queues import Queue
 from typing import Any
 
-from peerlane import sites
-from peerlane.sites import Site
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.call_site import Site
 
 _MODULES = frozenset({multiprocessing.pool.__name__, concurrent.futures.process.__name__})
 _END_SECONDS = 2.0
@@ -121,7 +121,7 @@ class Pools:
         return [each for each in list(self._made) if not isinstance(each, ThreadPool)]
 
     def _note(self, pool: Pool | ProcessPoolExecutor) -> None:
-        self._made.setdefault(pool, sites.call_site(self._starters))
+        self._made.setdefault(pool, call_site.call_site(self._starters))
 
     def _watch(self, owner: type, note: Callable[[Any], object]) -> None:
         original: Callable[..., None] = owner.__init__  # type: ignore[misc]

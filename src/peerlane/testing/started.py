@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peerlane import _core, sites
-from peerlane.sites import Site
+from peerlane import _core
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.call_site import Site
 from peerlane.testing.carried import carry
 from peerlane.testing.pools import Pools
 from peerlane.testing.procs import KILL_SECONDS, SETTLE_SECONDS
@@ -175,7 +176,7 @@ class StartedProcesses:
         token = object()
 
         def note(pid: int, owner: Callable[[], Any]) -> None:
-            site = self._pools.place(pool) if pool is not None else sites.call_site(_STARTERS)
+            site = self._pools.place(pool) if pool is not None else call_site.call_site(_STARTERS)
             self._seen[pid] = _Seen(_core.start_time(pid), site, owner, is_others, pools)
 
         if is_others or pool is not None:

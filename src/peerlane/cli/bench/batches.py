@@ -14,7 +14,7 @@ from peerlane.cli import machine
 from peerlane.cli.bench.bars import PEERLANE
 from peerlane.cli.bench.measure import TIME, Contender, Figure, Skip, figure, interleaved, looped
 from peerlane.cli.bench.plan import Plan
-from peerlane.node.sizes import UNITS
+from peerlane.support.sizes import UNITS
 
 BLOCKS = 10_000
 

@@ -17,7 +17,7 @@ from peerlane.cli.bench.bars import PEERLANE
 from peerlane.cli.bench.measure import SPEED, Figure, Skip, figure
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.children import Child
-from peerlane.node.sizes import format_size
+from peerlane.support.sizes import format_size
 
 MESSAGES = "messages"
 

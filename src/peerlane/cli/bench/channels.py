@@ -31,7 +31,7 @@ from peerlane.cli.bench.measure import SPEED, TIME, Contender, Figure, Skip, bes
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.rivals import memmove, native_copies
 from peerlane.cli.children import Child, exchange_over, gather_from, interrupts_deferred
-from peerlane.node.sizes import UNITS, format_size
+from peerlane.support.sizes import UNITS, format_size
 
 DEFAULT_SIZES = (
     *(8, 64, 512, 4 * UNITS["KiB"], 64 * UNITS["KiB"]),

@@ -19,7 +19,7 @@ from peerlane.cli.bench.measure import SPEED, Contender, Figure, Skip, figure
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.bench.rivals import MEMCPY, native_copies
 from peerlane.cli.children import Child, exchange_over, gather_from, interrupts_deferred
-from peerlane.node.sizes import UNITS, format_size
+from peerlane.support.sizes import UNITS, format_size
 
 DEFAULT_SIZES = (64, 64 * UNITS["KiB"], UNITS["MiB"], 64 * UNITS["MiB"])
 PROCESSES = (2, 4)

@@ -14,7 +14,7 @@ from peerlane.cli.bench import rivals
 from peerlane.cli.bench.bars import PEERLANE
 from peerlane.cli.bench.measure import SPEED, Figure, Skip, best, figure, interleaved, looped
 from peerlane.cli.bench.plan import Plan
-from peerlane.node.sizes import UNITS, format_size
+from peerlane.support.sizes import UNITS, format_size
 
 DEFAULT_SIZES = (64 * UNITS["KiB"], UNITS["MiB"], 64 * UNITS["MiB"], UNITS["GiB"])
 

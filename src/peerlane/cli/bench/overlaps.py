@@ -13,7 +13,7 @@ from peerlane.cli import machine
 from peerlane.cli.bench.bars import PEERLANE
 from peerlane.cli.bench.measure import TIME, Contender, Figure, Skip, figure, interleaved
 from peerlane.cli.bench.plan import Plan
-from peerlane.node.sizes import UNITS, format_size
+from peerlane.support.sizes import UNITS, format_size
 
 BYTES = 256 * UNITS["MiB"]
 

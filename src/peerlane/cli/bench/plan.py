@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from peerlane.errors import InvalidValue
-from peerlane.node.sizes import UNITS, parse_size
+from peerlane.support.sizes import UNITS, parse_size
 
 MOST_ROUNDS = 1000
 MOST_BYTES = 256 * UNITS["GiB"]

@@ -14,7 +14,7 @@ from peerlane.cli.bench.measure import SHARE, Figure, Skip
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.children import Child, interrupts_deferred
 from peerlane.errors import DeviceFault
-from peerlane.node.sizes import UNITS
+from peerlane.support.sizes import UNITS
 
 DEVICES, STREAMS, EVENTS = 1_024, 10_000, 100_000
 

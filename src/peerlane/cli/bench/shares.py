@@ -30,7 +30,7 @@ from peerlane.cli.bench.overlaps import compute
 from peerlane.cli.bench.plan import Plan
 from peerlane.cli.children import Child, interrupts_deferred
 from peerlane.errors import DeviceFault
-from peerlane.node.sizes import UNITS
+from peerlane.support.sizes import UNITS
 
 SHARES = 15
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import peerlane as pl
+from peerlane.backends.virtual.node import NodeConfig
 from peerlane.cli import machine
 from peerlane.cli.demo import concurrent, rank, ranks, transfer, workers
 from peerlane.cli.outputs import show_progress
 from peerlane.cli.weights import Tensor, Weights
-from peerlane.node import NodeConfig
 
 ROUNDS = 3
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import peerlane as pl
 from peerlane import _core
+from peerlane.backends.virtual.node import NodeConfig
+from peerlane.backends.virtual.node.state import tidy
 from peerlane.cli.children import Child, gather_from, interrupts_deferred
 from peerlane.cli.demo import transfer, worker
 from peerlane.cli.demo.rank import START_SECONDS, Span
 from peerlane.cli.demo.residence import Residence, residence
 from peerlane.cli.demo.transfer import Advance, Place, Replica
 from peerlane.cli.weights import Tensor
-from peerlane.node import NodeConfig
-from peerlane.node.state import tidy
 
 MOST_WORKERS = 64
 WORKER_BYTES = 64 << 20

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
+from peerlane.backends.virtual.node import NodeConfig
+from peerlane.backends.virtual.node.state import tidy
 from peerlane.errors import Error
-from peerlane.node import NodeConfig
-from peerlane.node.state import tidy
 
 from . import processes
 from .supervisor import Supervisor

@@ -10,7 +10,7 @@ import sys
 from importlib.machinery import ModuleSpec, PathFinder
 
 _SITE = __file__.rpartition("/")[0]
-_HOOK = "peerlane.dialects._hook"
+_HOOK = "peerlane.dialects._shared.hook"
 
 
 def _package() -> "tuple[list[str], str | None] | None":
@@ -47,7 +47,7 @@ def _inherit() -> None:
     if not dialects or _HOOK in sys.modules:
         return
     package = _package()
-    spec = package and PathFinder.find_spec(_HOOK, [folder + "/dialects" for folder in package[0]])
+    spec = package and PathFinder.find_spec(_HOOK, [folder + "/dialects/_shared" for folder in package[0]])
     if not package or not spec:
         sys.stderr.write(
             f"peerlane: {sys.executable} cannot import peerlane, PEERLANE_DIALECTS={dialects} has no effect "

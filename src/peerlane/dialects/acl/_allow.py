@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from peerlane import Handle
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._codes import Code
 
 _LARGEST = (1 << 31) - 1

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from peerlane import Kind, raw
-from peerlane.dialects._call import Address, Int32, Refusal, Word
+from peerlane import Kind
+from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import SUCCESS, Code
 from peerlane.dialects.acl._copy import (
     access_explained,
@@ -23,7 +23,8 @@ from peerlane.dialects.acl._copy import (
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, stream_of
 from peerlane.errors import Error
-from peerlane.raw import _streams_copy, _submit_copy
+from peerlane.memory import raw
+from peerlane.memory.raw import _streams_copy, _submit_copy
 
 _WIDEST, _HIGHEST = 5_000_000, 5_242_880
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects._call import Address, Dict, Int32, Refusal
+from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._specification import refuse_older_chip
 from peerlane.dialects.acl._state import acl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from peerlane.dialects._call import Address, Callback, Int32, Object, Refusal, Word
+from peerlane.dialects._shared.call import Address, Callback, Int32, Object, Refusal, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._report import MOST_THREADS, Report, Subscription, report_of
 from peerlane.dialects.acl._state import acl, machine

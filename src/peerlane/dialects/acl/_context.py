@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from peerlane.dialects._call import Address, Int32, Refusal
-from peerlane.dialects._machine import Context
+from peerlane.dialects._shared.call import Address, Int32, Refusal
+from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of

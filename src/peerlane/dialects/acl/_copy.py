@@ -6,14 +6,16 @@ import contextlib
 from collections.abc import Iterator
 from typing import NoReturn
 
-from peerlane import Kind, memory, raw
-from peerlane.dialects._call import Address, Int32, Refusal, Word
+from peerlane import Kind
+from peerlane.backends.virtual.describe_address import is_mapped
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._device import without_access
 from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import AccessDenied, BadAddress, Error, Fault
-from peerlane.pointees import is_mapped
-from peerlane.raw import _copy
+from peerlane.memory import raw
+from peerlane.memory.raw import _copy
 
 KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
 KINDS_2D = (1, 2, 3, 4)
@@ -243,7 +245,7 @@ def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:
     present = machine.devices()
     a, b = present[ends["dst"].ordinal], present[ends["src"].ordinal]
     private = [
-        f"{name} ({memory.record_of(end.allocation) or hex(end.base)})"
+        f"{name} ({memory_messages.record_of(end.allocation) or hex(end.base)})"
         for name, end in ends.items()
         if not machine.is_for_peers(end.base)
     ]

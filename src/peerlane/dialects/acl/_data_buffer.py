@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from peerlane.dialects._call import Address, Refusal, Word
-from peerlane.dialects._machine import Thing
+from peerlane.dialects._shared.call import Address, Refusal, Word
+from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 

@@ -5,12 +5,13 @@ A descriptor is a list of one copy, as :class:`peerlane.CopyDescriptor` lays it 
 
 from __future__ import annotations
 
-from peerlane import CopyDescriptor, Kind, as_buffer, raw
-from peerlane.dialects._call import Address, Int32, Refusal, Word
+from peerlane import CopyDescriptor, Kind, as_buffer
+from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
+from peerlane.memory import raw
 
 _KINDS = range(8)
 _INNER_DEVICE_TO_DEVICE = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from peerlane import Device
-from peerlane.dialects._call import Int32, Refusal, UInt32
+from peerlane.dialects._shared.call import Int32, Refusal, UInt32
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import AccessDenied, Error, Fault

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._refused import ONLY_THE_CODE, REFUSED, answer
 from peerlane.dialects.acl._state import acl

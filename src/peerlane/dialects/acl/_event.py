@@ -8,8 +8,8 @@ from collections import deque
 from typing import NoReturn
 
 from peerlane import Notify, Stream
-from peerlane.dialects._call import Address, Int32, Refusal, UInt32, Word
-from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
+from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import in_seconds, stream_of

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from peerlane.dialects._call import Address, Int32, Object, Refusal, type_name
+from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, type_name
 from peerlane.dialects.acl._codes import FAULTS, Code
 from peerlane.dialects.acl._state import acl, last_error, swallow
 from peerlane.dialects.acl._stream import AclStream, when_one_fails

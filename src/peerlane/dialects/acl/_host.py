@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from peerlane import Kind, raw
-from peerlane.dialects._call import Address, Int32, Object, Word, as_index
+from peerlane import Kind
+from peerlane.backends.virtual.describe_address import is_mapped
+from peerlane.dialects._shared.call import Address, Int32, Object, Word, as_index
 from peerlane.dialects.acl._codes import REMEDIES
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.errors import Error, Fault
-from peerlane.pointees import is_mapped
+from peerlane.memory import raw
 
 _END = 1 << 64
 _TYPES: dict[int, np.dtype[Any]] = {

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
-from peerlane import Buffer, Device, Handle, raw
-from peerlane.dialects._call import Address, Object, Refusal, Text, Word, int_list
-from peerlane.dialects._machine import close_for
+from peerlane import Buffer, Device, Handle
+from peerlane.dialects._shared.call import Address, Object, Refusal, Text, Word, int_list
+from peerlane.dialects._shared.machine import close_for
 from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference
 from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
 from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import Closed, Error
+from peerlane.memory import raw
 
 _SET_PID = "acl.rt.ipc_mem_set_import_pid"
 _MOST_PIDS = 31

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 from peerlane import Handle
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.errors import BadHandle, Fault
 

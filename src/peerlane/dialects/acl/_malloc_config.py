@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from peerlane.dialects._call import Refusal, type_name
+from peerlane.dialects._shared.call import Refusal, type_name
 from peerlane.dialects.acl._codes import Code
 
 _MODULE, _DEVICE, _SAME_ADDRESS = 1, 2, 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.dialects._call import Address, Dict, Int32, Word
+from peerlane.dialects._shared.call import Address, Dict, Int32, Word
 from peerlane.dialects.acl._memory import allocate, allocate_configured, free_device
 from peerlane.dialects.acl._state import acl
 

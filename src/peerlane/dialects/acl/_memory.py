@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from peerlane import Kind, memory, raw
-from peerlane.dialects._call import Address, Dict, Int32, Refusal, Word
+from peerlane import Kind
+from peerlane.backends.virtual.describe_address import is_mapped
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._malloc_config import read_attributes, refuse_attributes
 from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import Error, OutOfMemory
-from peerlane.pointees import is_mapped
+from peerlane.memory import raw
 
 _P2P_POLICIES = frozenset({3, 4, 5, 7})
 _CACHED_POLICIES = frozenset({0, 1, 2, 6})
@@ -269,7 +271,7 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
         place = raw.locate(address)
     except Error as error:
         raise Refusal(Code.RT_PARAM_INVALID, explain(error)[0], remedy) from None
-    record = memory.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
+    record = memory_messages.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
     if machine.owned(address, host=not host) is not None:
         cause = f"{address:#x} is memory of acl.rt.{_maker(not host)}: {record}"
         remedy = f"free it with acl.rt.{'free' if host else 'free_host'}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from peerlane import Device, Handle, Notify
-from peerlane.dialects._call import Address, Object, Refusal, StrictUInt32, Text, Word, int_list
-from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects._shared.call import Address, Object, Refusal, StrictUInt32, Text, Word, int_list
+from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference, refuse_unreachable

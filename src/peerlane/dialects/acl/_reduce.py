@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from peerlane import Device, Kind, raw
-from peerlane.dialects._call import Address, Int32, Refusal, Word
+from peerlane import Device, Kind
+from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
+from peerlane.memory import raw
 
 _SUM, _EQUAL = 10, 13
 _KINDS = {_SUM: "sum", 11: "max", 12: "min"}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane import Kind, raw
-from peerlane.dialects._call import Address, Int32, Refusal, UInt32, Word
+from peerlane import Kind
+from peerlane.backends.virtual.describe_address import is_mapped, rights
+from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._state import HostMemory, acl, machine
-from peerlane.pointees import is_mapped, rights
+from peerlane.memory import raw
 
 _PAGE = 4096
 _IO_MEMORY, _READ_ONLY = 0x4, 0x8

@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peerlane import Event, Notify, Stream, callbacks, sites
-from peerlane.dialects._call import Refusal
+from peerlane import Event, Notify, Stream
+from peerlane.diagnostics import call_site
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import machine, messages, swallow
 from peerlane.errors import Cancelled, Error, WaitTimeout
-from peerlane.timeouts import slices
+from peerlane.streams import callbacks
+from peerlane.support.timeouts import slices
 
 MOST_THREADS = 1024
 _TASKS = Path("/proc/self/task")
@@ -56,7 +58,7 @@ class Callback:
     returned: Notify | None
     function: Callable[[Any], object]
     user_data: object
-    place: sites.Place | None
+    place: call_site.Place | None
 
     @property
     def report(self) -> Report:
@@ -66,7 +68,7 @@ class Callback:
     @property
     def name(self) -> str:
         """The function's, and where it was launched."""
-        site = sites.at(self.place)
+        site = call_site.at(self.place)
         return callbacks.named(self.function) + (f", launched at {site}" if site else "")
 
     @property
@@ -82,7 +84,7 @@ class Callback:
         except Cancelled:
             pass
         except BaseException as error:  # noqa: BLE001 - SystemExit would end the thread that streams wait for
-            site = sites.at(self.place)
+            site = call_site.at(self.place)
             swallow(
                 error,
                 f"the callback {callbacks.named(self.function)}",
@@ -126,7 +128,7 @@ class Subscription:
 
     def launch(self, function: Callable[[Any], object], user_data: object, *, blocks: bool) -> None:
         """Queue a callback."""
-        place = sites.place()
+        place = call_site.place()
         with self._lock:
             returned = self._stream.device.create_notify() if blocks else None
             if returned is not None:
@@ -210,7 +212,7 @@ class Subscription:
         """Say which callbacks are not called, and why."""
         names = [each.name for each in left[:_MOST_SHOWN]]
         more = f" and {len(left) - _MOST_SHOWN:,} more" if len(left) > _MOST_SHOWN else ""
-        ended, site = machine.ended(self.number), sites.at(sites.place())
+        ended, site = machine.ended(self.number), call_site.at(call_site.place())
         how = f"{self.number:#x} was {ended}"
         if not ended:
             how = f"acl.rt.unsubscribe_report{f' at {site}' if site else ''} ended the stream's subscription"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from peerlane import Physical
-from peerlane.dialects._call import Address, Int32, Object, Refusal, Word, int_list
+from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, Word, int_list
 from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._state import acl, machine

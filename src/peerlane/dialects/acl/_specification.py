@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane import Device
-from peerlane.dialects._call import Int32, Object, Refusal, UInt32, type_name
+from peerlane.dialects._shared.call import Int32, Object, Refusal, UInt32, type_name
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
-from peerlane import Buffer, Device, Handle, Stream, callbacks, sites
-from peerlane.dialects._call import Convention, Failure, Refusal
-from peerlane.dialects._machine import Context, Machine, Messages, Thing, with_article
-from peerlane.dialects._message import Message
-from peerlane.dialects._registrations import Registration, Registrations
-from peerlane.dialects._reservations import Reservations
+from peerlane import Buffer, Device, Handle, Stream
+from peerlane.diagnostics import call_site
+from peerlane.dialects._shared.call import Convention, Failure, Refusal
+from peerlane.dialects._shared.machine import Context, Machine, Messages, Thing, with_article
+from peerlane.dialects._shared.message import Message
+from peerlane.dialects._shared.registrations import Registration, Registrations
+from peerlane.dialects._shared.reservations import Reservations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._visible import VARIABLE, visible
 from peerlane.errors import Error, Fault, InvalidValue
-from peerlane.node.sizes import UNITS, format_size
+from peerlane.streams import callbacks
+from peerlane.support.sizes import UNITS, format_size
 
 _LIKE_AN_ADDRESS = 1 << 32
 # Arguments that are no addresses, though they are parsed as such.
@@ -377,9 +379,9 @@ def swallow(raised: BaseException, what: str, cause: str, remedy: str) -> None:
 def _raised_at(raised: BaseException) -> str:
     """Say which line of the program raised, and which one of the callback led there."""
     found = [
-        str(sites.Site(each.tb_frame.f_code, each.tb_lasti))
+        str(call_site.Site(each.tb_frame.f_code, each.tb_lasti))
         for each in _frames(raised.__traceback__)
-        if not sites.is_own(each.tb_frame)
+        if not call_site.is_own(each.tb_frame)
     ]
     if not found:
         return ""

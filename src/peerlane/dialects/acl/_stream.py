@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from peerlane.dialects._call import Address, Int32, Refusal, UInt32
-from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32
+from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._report import Subscription
 from peerlane.dialects.acl._specification import refuse_older_chip

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from peerlane.dialects._call import Int32, Refusal, Text, UInt32
+from peerlane.dialects._shared.call import Int32, Refusal, Text, UInt32
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine, messages
 from peerlane.errors import Error

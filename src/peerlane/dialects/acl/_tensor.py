@@ -11,7 +11,7 @@ from typing import Annotated
 
 import numpy as np
 
-from peerlane.dialects._call import (
+from peerlane.dialects._shared.call import (
     Address,
     Int32,
     Object,
@@ -23,7 +23,7 @@ from peerlane.dialects._call import (
     int_list,
     type_name,
 )
-from peerlane.dialects._machine import Thing
+from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 

@@ -6,10 +6,10 @@ import sys
 import threading
 from typing import Any
 
-from peerlane.dialects._call import Object, Refusal, Word
+from peerlane.dialects._shared.call import Object, Refusal, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl
-from peerlane.timeouts import SLICE_SECONDS
+from peerlane.support.timeouts import SLICE_SECONDS
 
 _START = "acl.util.start_thread"
 

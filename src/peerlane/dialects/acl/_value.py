@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from peerlane import Kind, Stream, raw
-from peerlane.dialects._call import Address, Refusal, UInt32, Word
+from peerlane import Kind, Stream
+from peerlane.dialects._shared.call import Address, Refusal, UInt32, Word
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._specification import refuse_older_chip
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
 from peerlane.dialects.acl._waits import note_wait
+from peerlane.memory import raw
 
 _WORD = 8
 _COMPARES = ("since", "eq", "and", "nor")

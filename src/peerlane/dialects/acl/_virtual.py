@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from peerlane import AddressRange, Device, Handle, Physical
-from peerlane.dialects._call import Address, Dict, Int32, Refusal, Word
-from peerlane.dialects._machine import Thing
-from peerlane.dialects._reservations import Reservation
+from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
+from peerlane.dialects._shared.machine import Thing
+from peerlane.dialects._shared.reservations import Reservation
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 

@@ -7,8 +7,9 @@ import time
 from collections import OrderedDict
 from typing import Any
 
-from peerlane import Event, Stream, sites
-from peerlane.dialects._machine import Thing
+from peerlane import Event, Stream
+from peerlane.diagnostics import call_site
+from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._report import LOOKS_AGAIN, Callback, Report, blocking
 from peerlane.dialects.acl._state import machine
 from peerlane.errors import Error, WaitTimeout
@@ -24,12 +25,12 @@ _NOTIFY = re.compile(r"\bnotify (\d+)\b")
 _PATIENCE = 1.0  # seconds that it is not there before a wait ends: it may be about to be unsubscribed
 
 # By stream and operation: what let the stream wait.  Native code notes only what can fail by itself.
-_noted: OrderedDict[tuple[int, int], sites.Place | None] = OrderedDict()
+_noted: OrderedDict[tuple[int, int], call_site.Place | None] = OrderedDict()
 
 
 def note_wait(stream: Stream) -> None:
     """Note which line let a stream wait, just after it did."""
-    _noted[stream.id, stream.submitted] = sites.place()
+    _noted[stream.id, stream.submitted] = call_site.place()
     if len(_noted) > _NOTED:
         _noted.popitem(last=False)
 
@@ -168,7 +169,7 @@ class _Names:
         made = ""
         if stream is not None and stream is not self._waited_for and stream.made_at:
             made = f", made at {stream.made_at},"
-        site = sites.at(_noted.get((id_, int(found[2]))))
+        site = call_site.at(_noted.get((id_, int(found[2]))))
         return f"stream {id_}{made} at operation {found[2]}{f' (submitted at {site})' if site else ''}"
 
     def _stream(self, found: re.Match[str]) -> str:

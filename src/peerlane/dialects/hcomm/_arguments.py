@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
-from peerlane.dialects._call import Parse, Refusal, as_index, type_name
+from peerlane.dialects._shared.call import Parse, Refusal, as_index, type_name
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._codes import PARA, PTR
 

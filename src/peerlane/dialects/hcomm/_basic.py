@@ -10,8 +10,9 @@ import threading
 import weakref
 
 from peerlane import Buffer, Device, Group
-from peerlane.dialects._call import Refusal
-from peerlane.dialects._machine import Context, Thing
+from peerlane.backends.virtual.messages.sharing import Lent
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import (
     CBytes,
@@ -37,8 +38,7 @@ from peerlane.dialects.hcomm._regions import Regions
 from peerlane.dialects.hcomm._state import hcomm, thing
 from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice
 from peerlane.errors import Error, Fault, InvalidValue
-from peerlane.lending import Loan, Terms, borrow
-from peerlane.sharing_failures import Lent
+from peerlane.ranks.lending import Loan, Terms, borrow
 
 _MAGIC = "peerlane memory 2"
 _LONGEST = 4096

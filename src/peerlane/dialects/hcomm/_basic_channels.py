@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane import Buffer
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _meeting
 from peerlane.dialects.hcomm import _structs as structs

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import CText
 from peerlane.dialects.hcomm._codes import FAULTS, PARA, REMEDIES
 from peerlane.dialects.hcomm._state import hcomm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from peerlane import Buffer, Host
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import CText, Handle, Mem, field, given
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA, PTR
 from peerlane.dialects.hcomm._comm import BUFFER_TAG, comm_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 
 from peerlane import Buffer, Channel
-from peerlane.dialects._call import Refusal
-from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._arguments import ChannelDescs, Enum, Handle, Handles, UInt32, field, given

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from peerlane import Buffer
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import Enum, Handle, Matrix, Pointer, UInt32, UInt64, UInt64s, given
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._comm import Comm, comm_of, living, refuse_suspended

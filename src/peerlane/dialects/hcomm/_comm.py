@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from peerlane import Buffer, Group, Stream
-from peerlane.dialects._call import Refusal
-from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA, RUNTIME, SUSPENDING
 from peerlane.dialects.hcomm._meeting import Meeting

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from peerlane import Buffer, Host, raw
-from peerlane.dialects._call import Refusal
+from peerlane import Buffer, Host
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import CText, Enum, Handle, Pointer, UInt64, given
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import Comm, comm_of
 from peerlane.dialects.hcomm._enums import CommEngine
 from peerlane.dialects.hcomm._regions import refuse_null
 from peerlane.dialects.hcomm._state import hcomm
+from peerlane.memory import raw
 
 _LONGEST_TAG = 255
 _OF_HOST = (CommEngine.COMM_ENGINE_CPU, CommEngine.COMM_ENGINE_CPU_TS, CommEngine.COMM_ENGINE_CCU)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerlane import Buffer, Host
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA, PTR
 from peerlane.dialects.hcomm._comm import Comm, comms
 from peerlane.dialects.hcomm._enums import HcclDataType as _Type

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._batch import carry_out
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._state import hcomm

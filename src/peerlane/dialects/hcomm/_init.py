@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from peerlane.dialects._call import Refusal
-from peerlane.dialects._machine import Context
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _meeting, _rank_table, _states
 from peerlane.dialects.hcomm._appointments import Appointment

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from peerlane import Notify, raw
-from peerlane.dialects._call import Refusal
+from peerlane import Notify
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._notify import AclNotify
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import Enum, Float, Handle, Pointer, UInt32, UInt64
@@ -19,6 +19,7 @@ from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._threads import HcommThread, thread_of
 from peerlane.dialects.hcomm._waiting import block_on, busy, in_caller, join
 from peerlane.errors import BadAddress
+from peerlane.memory import raw
 
 #: By HcommDataType: name and bytes.
 LOCAL_TYPES = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from peerlane import Device, Group
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._enums import CONSTANTS
 from peerlane.dialects.hcomm._settings import Settings

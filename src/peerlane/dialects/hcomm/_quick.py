@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane import Stream
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _batch
 from peerlane.dialects.hcomm import _remote as _remote

@@ -6,7 +6,7 @@ A virtual node is one server: its ranks are one layer, 0, where each reaches eac
 from __future__ import annotations
 
 from peerlane import Device, devices
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._arguments import Endpoint, Endpoints, Enum, Handle, Links, UInt32, given
 from peerlane.dialects.hcomm._codes import PARA

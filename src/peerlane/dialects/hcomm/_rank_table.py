@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._codes import OPEN_FILE_FAILURE, PARA
 from peerlane.dialects.hcomm._meeting import digest_of
 

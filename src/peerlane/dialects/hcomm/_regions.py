@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from peerlane import Buffer, raw
-from peerlane.dialects._call import Refusal
+from peerlane import Buffer
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._codes import NOT_FOUND, PTR
 from peerlane.errors import BadAddress, Closed
+from peerlane.memory import raw
 
 _MOST_KEPT = 4096
 _MOST_NAMED = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import Enum, Handle, Pointer, UInt32, UInt64
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._channels import HcommChannel, channel_of

@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _arguments as arguments
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._enums import CONSTANTS

@@ -9,9 +9,9 @@ from __future__ import annotations
 import reprlib
 from typing import TypeVar
 
-from peerlane.dialects._call import Convention, Failure, Refusal
-from peerlane.dialects._machine import Messages, Thing, with_article
-from peerlane.dialects._message import Message
+from peerlane.dialects._shared.call import Convention, Failure, Refusal
+from peerlane.dialects._shared.machine import Messages, Thing, with_article
+from peerlane.dialects._shared.message import Message
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.acl._state import messages as acl_messages
 from peerlane.dialects.hcomm._codes import FAULTS, NOT_FOUND, PTR, REMEDIES, RUNTIME, SUCCESS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from peerlane.dialects._call import Object, Parse
+from peerlane.dialects._shared.call import Object, Parse
 from peerlane.dialects.acl._state import swallow
 from peerlane.dialects.hcomm._arguments import CText, Handle, given
 from peerlane.dialects.hcomm._comm import Comm, comm_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _basic_channels, _batch, _grouping, _meeting, _states
 from peerlane.dialects.hcomm._arguments import AnyInt, Config, CText, Enum, Handle, given

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from peerlane import Buffer
-from peerlane.dialects._call import Refusal
-from peerlane.dialects._machine import Thing
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._arguments import (

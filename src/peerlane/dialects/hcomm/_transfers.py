@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._arguments import Handle, TransferDescs, UInt32, field, given, part
 from peerlane.dialects.hcomm._batch import operation

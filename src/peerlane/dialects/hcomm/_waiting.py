@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from peerlane import Device, Notify, Stream
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._comm import Comm, refuse_suspended

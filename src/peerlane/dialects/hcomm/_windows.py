@@ -7,8 +7,9 @@ import json
 import threading
 
 from peerlane import Buffer, Host
-from peerlane.dialects._call import Refusal
-from peerlane.dialects._machine import Thing
+from peerlane.backends.virtual.messages.sharing import Lent
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import Handle as Number
 from peerlane.dialects.hcomm._arguments import Pointer, UInt32, UInt64
@@ -17,8 +18,7 @@ from peerlane.dialects.hcomm._comm import Comm, comm_of, keep, refuse_suspended
 from peerlane.dialects.hcomm._elements import memory
 from peerlane.dialects.hcomm._state import hcomm, thing
 from peerlane.errors import Error
-from peerlane.lending import Loan, Terms, borrow
-from peerlane.sharing_failures import Lent
+from peerlane.ranks.lending import Loan, Terms, borrow
 
 _FLAGS = (0, 1)
 #: What ranks of this process have in windows, by what tells them on the line.

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from peerlane import raw
 from peerlane.dialects.hip import _pointers
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._pointers import Pointer, plain_kinds
+from peerlane.memory import raw
 
 _SETTINGS = ("shape", "typestr", "stream", "itemsize", "read_only", "_force")
 

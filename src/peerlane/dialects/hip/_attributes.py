@@ -7,7 +7,7 @@ import struct as packing
 from collections.abc import Callable
 from typing import Any
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._places import Place, known, place_of, refuse_null

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._boxes import Side, prepared, refuse_arrays
 from peerlane.dialects.hip._convention import (
     Stopped,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from peerlane import raw
 from peerlane.dialects.hip._convention import member, refusal
 from peerlane.dialects.hip._copy import Ends, Move, check
 from peerlane.dialects.hip._places import known, refuse_outside
 from peerlane.dialects.hip._stream import submits
+from peerlane.memory import raw
 
 _DEVICE, _HOST, _ANY = True, False, None
 _ENDS = {  # by kind: whether the destination and the source must be memory that HIP knows

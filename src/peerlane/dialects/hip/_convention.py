@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from peerlane import Device
-from peerlane.dialects._call import Declared, Failure, Refusal
+from peerlane.dialects._shared.call import Declared, Failure, Refusal
 from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import FAULTS, REMEDIES
 from peerlane.dialects.hip._enums import enumeration

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from ctypes import c_void_p
 from typing import Any
 
-from peerlane import raw
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._convention import SUCCESS, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._places import Place, place_of, refuse_beyond, refuse_null
@@ -20,7 +19,8 @@ from peerlane.dialects.hip._stream import AnyStream, null_stream, stream_of, sub
 from peerlane.dialects.hip._strict import refuse_strict
 from peerlane.dialects.hip._types import DeviceArray, Pointer
 from peerlane.errors import AccessDenied, Error, Fault
-from peerlane.raw import _copy, find
+from peerlane.memory import raw
+from peerlane.memory.raw import _copy, find
 
 _DONE = (SUCCESS,)
 _Kind = enumeration("hipMemcpyKind")

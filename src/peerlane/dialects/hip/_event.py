@@ -6,8 +6,8 @@ import ctypes
 from typing import Any
 
 from peerlane import Event, Handle
-from peerlane.dialects._call import Refusal
-from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._pool_reuse import Freed, follow, freed_before
 from peerlane.dialects.hip._results import handle as handle_of

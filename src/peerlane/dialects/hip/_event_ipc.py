@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane import Event
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._convention import code_of, refusal
 from peerlane.dialects.hip._event import DISABLE_TIMING, INTERPROCESS, HipEvent, event_of, give_event
 from peerlane.dialects.hip._policy import policy

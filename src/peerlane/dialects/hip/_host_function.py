@@ -8,11 +8,11 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+from peerlane.backends.virtual.describe_address import rights
 from peerlane.dialects.hip._convention import SUCCESS, refusal
 from peerlane.dialects.hip._pointers import Pointer, address_of
 from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._stream import meaning, refuse_flags, stream_of, submits
-from peerlane.pointees import rights
 
 _HostFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Function: Any = _HostFn.__mro__[1]  # of every ctypes function

@@ -11,9 +11,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from peerlane import Buffer, Device, Handle, Kind, raw
-from peerlane.dialects._call import Refusal
-from peerlane.dialects._machine import Context, Thing
+from peerlane import Buffer, Device, Handle, Kind
+from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._context import is_pushed
 from peerlane.dialects.hip._convention import code_of, hipError_t, refusal, remedy_of
 from peerlane.dialects.hip._places import Place
@@ -24,6 +24,7 @@ from peerlane.dialects.hip._stream import await_device, await_stream, null_strea
 from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
 from peerlane.errors import AccessDenied, BadHandle, Error, Fault, PeerLost, WaitTimeout
+from peerlane.memory import raw
 
 HANDLE_SIZE = 64
 _LAZY_PEER_ACCESS = 1

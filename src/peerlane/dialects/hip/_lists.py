@@ -7,8 +7,8 @@ import operator
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from peerlane import raw
 from peerlane.dialects.hip._pointers import Pointer, pinned, read, write
+from peerlane.memory import raw
 
 _PAGE = 4096
 

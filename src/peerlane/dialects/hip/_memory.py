@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from peerlane import raw
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._places import known
 from peerlane.dialects.hip._pool_reuse import with_room
@@ -13,6 +12,7 @@ from peerlane.dialects.hip._results import device_array, pointer, struct
 from peerlane.dialects.hip._state import Made, calls, machine
 from peerlane.dialects.hip._stream import await_device
 from peerlane.dialects.hip._types import DeviceArray, Pointer
+from peerlane.memory import raw
 
 _PORTABLE, _MAPPED, _WRITE_COMBINED, _NUMA_USER = 1, 2, 4, 0x2000_0000
 _COHERENT, _NON_COHERENT, _UNCACHED = 0x4000_0000, 0x8000_0000, 0x1000_0000

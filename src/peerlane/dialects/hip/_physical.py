@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from peerlane import Device, Physical
-from peerlane.dialects._machine import Thing
+from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.hip._arguments import HostAddress
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._pointers import read, write

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from peerlane import Kind, raw
-from peerlane.dialects._call import Refusal
+from peerlane import Kind
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._arguments import HostAddress
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._state import Made, machine
 from peerlane.errors import Error
+from peerlane.memory import raw
 
 CPU = -1  # hipCpuDeviceId
 _PLAIN = Made(0, 0)

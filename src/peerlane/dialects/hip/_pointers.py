@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from peerlane import Kind, raw
+from peerlane import Kind
+from peerlane.memory import raw
 
 _WORD = 1 << 64
 _WORD_HALF = 1 << 63

@@ -9,7 +9,7 @@ import struct as layout
 from typing import Any
 
 from peerlane import Buffer, Device, trim
-from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._arguments import HostAddress
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._enums import enumeration

@@ -13,7 +13,7 @@ import stat
 import struct as layout
 from typing import Any, NamedTuple
 
-from peerlane.dialects._call import Refusal
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._ipc import attached, bytes_of, exported
 from peerlane.dialects.hip._physical import (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from peerlane import Kind, raw
+from peerlane import Kind
+from peerlane.backends.virtual.describe_address import is_mapped
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._places import known, refuse_beyond, refuse_null
 from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import HostMemory, Made, calls, machine
 from peerlane.dialects.hip._stream import await_device, refuse_flags
 from peerlane.dialects.hip._types import Pointer
-from peerlane.pointees import is_mapped
+from peerlane.memory import raw
 
 _FLAGS = 0x1 | 0x2 | 0x4 | 0x8 | 0x8000_0000  # portable, mapped, I/O memory, coarse-grained, uncached
 _END = 1 << 64

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane import raw
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._places import Place, known, refuse_beyond, refuse_outside
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
+from peerlane.memory import raw
 
 
 def _fill(dst: int, value: int, count: int, width: int, stream: AnyStream | None) -> None:

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
-from peerlane.device import at_end
-from peerlane.dialects._call import Failure, Refusal
-from peerlane.dialects._machine import Context, Machine, Messages, Thing
-from peerlane.dialects._message import Message
-from peerlane.dialects._registrations import Registration, Registrations
+from peerlane.backends.virtual.describe_address import Pointee
+from peerlane.devices.device import at_end
+from peerlane.dialects._shared.call import Failure, Refusal
+from peerlane.dialects._shared.machine import Context, Machine, Messages, Thing
+from peerlane.dialects._shared.message import Message
+from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.hip._convention import Calls, answers, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._visible import visible
 from peerlane.errors import Error
-from peerlane.pointees import Pointee
 
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2
 INVALID_DEVICE = -2  # hipInvalidDeviceId

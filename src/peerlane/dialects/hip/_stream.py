@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from peerlane import Device, Stream, StreamGroup
-from peerlane.dialects._machine import Context, Thing
+from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import LEGACY_STREAM, PER_THREAD_STREAM, calls, machine

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from peerlane import Kind, Stream, raw
-from peerlane.dialects._call import Refusal
+from peerlane import Kind, Stream
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._state import HostMemory, calls, machine
 from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
+from peerlane.memory import raw
 
 _COMPARES = ("geq", "eq", "and", "nor")  # by hipStreamWaitValueGte, ...
 _HALF, _WORD = 4, 8

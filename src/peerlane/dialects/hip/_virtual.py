@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from peerlane import AddressRange, Device
-from peerlane.dialects._machine import Context, Thing
-from peerlane.dialects._reservations import Reservation, Reservations
+from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.reservations import Reservation, Reservations
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._physical import (
     HipPhysical,

@@ -37,7 +37,7 @@ from peerlane.dialects.hip._names import changes_with_the_version, make, names_o
 from peerlane.dialects.hip._peer import USE_PEER_NON_UNIFIED as USE_PEER_NON_UNIFIED
 from peerlane.dialects.hip._per_thread import declare_per_thread
 from peerlane.dialects.hip._state import calls
-from peerlane.spelling import no_attribute
+from peerlane.support.spelling import no_attribute
 
 declare_per_thread()
 

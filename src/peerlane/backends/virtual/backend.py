@@ -1,0 +1,377 @@
+"""The virtual back-end: devices made of sealed memory files behind guarded addresses."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from peerlane import _core
+from peerlane.backend.interface import Block, Caps, DeviceInfo, HandleKind, Kind, Location
+from peerlane.backends.virtual.node import files, handles, schedule
+from peerlane.backends.virtual.node.config import NodeConfig
+from peerlane.backends.virtual.node.handles import HandleFields
+from peerlane.backends.virtual.node.state import NodeState
+from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
+
+T = TypeVar("T")
+
+_HOST = 0
+_UUID_SPACE = uuid.UUID("6f1d3c58-0a27-5f43-9d0e-706565726c61")
+
+
+class VirtualBackend:
+    """One process's membership of a virtual node; the verbs of :class:`~peerlane.backend.interface.Backend`.
+
+    Parameters
+    ----------
+    config : NodeConfig
+        The node to enter.
+    """
+
+    name = "virtual"
+    caps = (
+        Caps.PEER | Caps.COPY_2D | Caps.FILL | Caps.PINNED_HOST | Caps.PHYSICAL | Caps.SHARE | Caps.HOST_VIEW
+    )
+
+    copy = staticmethod(_core.copy)
+    copy_2d = staticmethod(_core.copy_2d)
+    fill = staticmethod(_core.fill)
+    host_pointer = staticmethod(_core.host_pointer)
+
+    def __init__(self, config: NodeConfig) -> None:
+        refuse_other_window(config)
+        self.config = config
+        self.node_hash = handles.node_hash(config)
+        self._peers: list[set[int]] = [set() for _ in range(config.devices)]
+        self._announced: list[set[int]] = [set() for _ in range(config.devices)]
+        self.is_inherited = False
+        self._lock = threading.Lock()
+        self._join()
+
+    def _join(self) -> None:
+        config = self.config
+        self._state = NodeState(config)
+        self._pid = os.getpid()
+        self._start = _core.start_time(self._pid) & 0xFFFFFFFF
+        self._makers: dict[int, tuple[int, int]] = {}  # who was met at a slot: pid and start time
+        self._numbers: list[int] = []
+        self.is_closed = False
+        try:
+            _core.configure(config.window_bytes, config.cache_bytes, config.poison)
+            schedule.begin(config.schedule)
+            for ordinal, capacity in enumerate(config.memory):
+                self._numbers.append(
+                    _core.add_device(
+                        capacity,
+                        config.host_access == "map",
+                        config.profile.p2p_policy_required,
+                        self._state.ledger,
+                        ordinal,
+                    )
+                )
+        except BaseException:
+            self.close()
+            raise
+        self._ordinals = {number: ordinal for ordinal, number in enumerate(self._numbers)}
+
+    def inherit(self) -> None:
+        """Note, in a forked child, that what is here is its parent's; nothing is in use."""
+        self._lock = threading.Lock()
+        self.is_inherited = True
+
+    def join(self) -> None:
+        """Take a place of its own in the node, in a forked child at its first call; as the constructor."""
+        with self._lock:
+            if self.is_inherited and not self.is_closed:
+                self._abandon()
+                self._join()
+                self.is_inherited = False
+
+    def _abandon(self) -> None:
+        numbers, self._numbers = self._numbers, []
+        for number in numbers:
+            _core.close_device(number)
+        self._state.close()
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        config = self.config
+        return tuple(
+            DeviceInfo(
+                ordinal=ordinal,
+                name=config.profile.device_name,
+                uuid=uuid.uuid5(_UUID_SPACE, f"{config.name}/{ordinal}").bytes,
+                total_bytes=capacity,
+                switch=config.topology.switch(ordinal),
+                granularity=config.profile.granularity,
+                max_peers=config.profile.max_peers,
+                routes_peer_memory_only=config.profile.p2p_policy_required,
+                is_host_mapped=config.host_access == "map",
+                max_streams=config.profile.max_streams,
+                max_notifies=config.profile.max_notifies,
+            )
+            for ordinal, capacity in enumerate(config.memory)
+        )
+
+    def free_bytes(self, ordinal: int) -> int:
+        self._check_open()
+        self._state.reap()
+        _core.forget_lost()
+        return _core.free_bytes(self._numbers[ordinal])
+
+    def told_others(self, number: int) -> str:
+        """Say which other processes hold memory of a device that native code knows as ``number``; empty for none."""
+        ordinal = self._ordinals.get(number)
+        if ordinal is None or len(self._state.processes()) < 2:
+            return ""
+        from peerlane.backends.virtual.node.census import told_others
+
+        return told_others(self._state.path.parent, self.config.name, ordinal)
+
+    def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
+        return self._with_room(ordinal, lambda number: _core.Memory(number, nbytes, peer))
+
+    def create_physical(self, ordinal: int, nbytes: int, peer: bool) -> _core.Block:
+        name = files.name_of(self.config, ordinal, peer)
+        return self._with_room(ordinal, lambda number: _core.Block(number, nbytes, peer, name))
+
+    def _with_room(self, ordinal: int, make: Callable[[int], T]) -> T:
+        self._check_open()
+        number = self._numbers[ordinal]
+        try:
+            return make(number)
+        except OutOfMemory as error:
+            if error.fault is not Fault.OUT_OF_MEMORY:
+                raise
+        self._state.reap()
+        _core.drain()  # memory that was closed may be held by what is queued
+        return make(number)
+
+    def reserve(self, ordinal: int, nbytes: int, alignment: int, wanted: int) -> _core.Place:
+        return _core.Place(self.number(ordinal), nbytes, alignment, wanted)
+
+    def offer(
+        self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
+    ) -> HandleFields:
+        self._serve()
+        ticket = _core.offer(block, kind, rights, self._ordinals[block.device], *part, everyone)
+        return self._fields(kind, ticket, part[1])
+
+    def offer_signal(
+        self, kind: HandleKind, signal: _core.Signal, ordinal: int, detail: int, everyone: bool
+    ) -> HandleFields:
+        self._serve()
+        return self._fields(kind, signal.offer(kind, ordinal, detail, everyone), 0)
+
+    def _serve(self) -> None:
+        self._check_open()
+        state = self._state
+        _core.serve(state.directory, state.socket_name(state.slot), state.slot, self.node_hash)
+
+    def _fields(self, kind: HandleKind, ticket: tuple[int, int], nbytes: int) -> HandleFields:
+        index, nonce = ticket
+        state, node = self._state, self.node_hash
+        return HandleFields(
+            tag=handles.node_tag(node),
+            slot=state.slot,
+            index=index,
+            nonce=nonce,
+            node=node,
+            kind=kind,
+            size=nbytes,
+            pid=self._pid,
+            start=self._start,
+        )
+
+    def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
+        self._check_open()
+        fields, state = self._decode(handle), self._state
+        if self._is_own(fields):
+            _core.refuse_own(fields.index, fields.nonce, fields.nonce_bits)
+        if fields.slot not in self._makers and state.is_foreign(fields.slot):
+            raise AccessDenied(
+                "the process that made the handle is in another pid namespace than this one, where pids cannot be "
+                "compared; run both in one container",
+                fault=Fault.FOREIGN_NAMESPACE,
+            )
+        has_served = fields.slot in self._makers
+        owner = self._owner_of(fields)
+        if owner is None:
+            _core.forget_lost()
+            raise handles.maker_lost(fields.pid or state.last_pid(fields.slot))
+        try:
+            return self._ask(fields, owner, kind, timeout)
+        except PeerLost:
+            # Another process may be there by now.
+            _core.forget_lost()
+            self._makers.pop(fields.slot, None)
+            fresh = self._owner_of(fields)
+            if fresh == owner and fields.pid is None and not has_served and not state.serves(fields.slot):
+                self._makers.pop(fields.slot, None)
+                raise BadHandle(
+                    f"process {owner[0]}, whose place in the node the number names, gives no handles; pass on "
+                    "int(handle) unchanged"
+                ) from None
+            if fresh is None or fresh == owner:
+                raise
+        return self._ask(fields, fresh, kind, timeout)
+
+    def _is_own(self, fields: HandleFields) -> bool:
+        # An earlier stay in the node may have been at another slot.
+        if fields.pid is not None:
+            return (fields.pid, fields.start) == (self._pid, self._start)
+        return fields.slot == self._state.slot
+
+    def _decode(self, handle: int | bytes | str) -> HandleFields:
+        fields = handles.decode(handle)
+        return fields if handles.is_of(fields, self.node_hash) else handles.decode(handle, self.config)
+
+    def _ask(
+        self, fields: HandleFields, owner: tuple[int, int], kind: HandleKind, timeout: float
+    ) -> _core.Offer:
+        state = self._state
+        return _core.open_handle(
+            state.directory,
+            state.socket_name(fields.slot),
+            fields.slot,
+            self.node_hash,
+            *owner,
+            fields.index,
+            fields.nonce,
+            fields.nonce_bits,
+            kind,
+            timeout,
+        )
+
+    @property
+    def ledger(self) -> _core.Ledger:
+        """What this process shares with the others of its node."""
+        self._check_open()
+        return self._state.ledger
+
+    def open_file(self, fd: int) -> _core.Offer:
+        self._check_open()
+        found = files.look_at(fd, self.config)
+        return _core.Offer.of_file(
+            found.fd, found.device, found.block, found.size, found.is_read_only, found.for_peers
+        )
+
+    def maker_of(self, handle: int | bytes | str) -> int | None:
+        self._check_open()
+        fields = self._decode(handle)
+        self._makers.pop(fields.slot, None)
+        owner = self._owner_of(fields)
+        return None if owner is None else owner[0]
+
+    def _owner_of(self, fields: HandleFields) -> tuple[int, int] | None:
+        # Who was there is asked again once he does not answer: a connection notices by itself that he has ended.
+        owner = self._makers.get(fields.slot)
+        if owner is None or (fields.pid is not None and owner != (fields.pid, fields.start)):
+            owner = self._state.owner(fields.slot)
+            if owner is not None:
+                self._makers[fields.slot] = owner
+        return None if fields.pid is not None and owner != (fields.pid, fields.start) else owner
+
+    def adopt(self, offer: _core.Offer) -> _core.Block:
+        return offer.adopt(self._numbers[offer.device], self._state.ledger)
+
+    def number(self, ordinal: int) -> int:
+        """Return what native code calls the device; Closed when the node was left."""
+        self._check_open()
+        _core.begin_use()
+        return self._numbers[ordinal]
+
+    def allocate_host(self, nbytes: int) -> Block:
+        self._check_open()
+        return _core.Memory(_HOST, nbytes, True)
+
+    def locate(self, address: int) -> Location:
+        found = _core.locate(address)
+        if found is None:
+            return Location(Kind.PAGEABLE, -1, address, 0, 0)
+        number, base, size, allocation = found
+        if number == _HOST:
+            return Location(Kind.PINNED, -1, base, size, allocation)
+        return Location(Kind.DEVICE, self._ordinals[number], base, size, allocation)
+
+    def can_access(self, ordinal: int, peer: int) -> bool:
+        return self.config.topology.reachable(ordinal, peer)
+
+    def why_not(self, ordinal: int, peer: int) -> str:
+        return "" if self.can_access(ordinal, peer) else self.config.topology.reason(ordinal, peer)
+
+    def link(self, ordinal: int, peer: int) -> str:
+        return self.config.topology.link(ordinal, peer).value
+
+    def peers(self, ordinal: int) -> Collection[int]:
+        return frozenset(self._peers[ordinal])
+
+    def set_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
+        self._check_open()
+        _core.set_route(self._numbers[ordinal], self._numbers[peer], enabled)
+        self._note(self._peers[ordinal], ordinal, peer, enabled)
+
+    def announce_peer(self, ordinal: int, peer: int, enabled: bool) -> None:
+        self._check_open()
+        self._note(self._announced[ordinal], ordinal, peer, enabled)
+
+    def _note(self, own: set[int], ordinal: int, peer: int, enabled: bool) -> None:
+        _core.begin_use()
+        (own.add if enabled else own.discard)(peer)
+        wanted = peer in self._peers[ordinal] or peer in self._announced[ordinal]
+        self._state.ledger.set_peer(ordinal, peer, wanted)
+
+    def is_announced(self, ordinal: int, peer: int) -> bool:
+        self._check_open()
+        if peer in self._peers[ordinal] or peer in self._announced[ordinal]:
+            return True
+        self._state.reap()
+        return self._state.ledger.is_peer(ordinal, peer)
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self.is_inherited:
+            self._abandon()
+            return
+        try:
+            if self._pid == os.getpid():
+                _core.stop_serving()
+                for number in self._numbers:
+                    _core.close_streams(number)
+                for number in self._numbers:
+                    _core.close_device(number)
+        finally:
+            self._state.close()
+
+    def label(self, number: int) -> str | None:
+        """Name the device that native code knows as ``number``; None if it is not of this node."""
+        if number == _HOST:
+            return "host"
+        ordinal = self._ordinals.get(number)
+        return None if ordinal is None else f"virtual:{ordinal}"
+
+    def _check_open(self) -> None:
+        _core.check_usable()
+        if self.is_inherited:
+            self.join()
+        if self.is_closed:
+            raise Closed(
+                f"this process has left node {self.config.name!r}; ask for its devices again with devices()"
+            )
+
+
+_window: list[int] = []  # what the first node of this process asked for
+
+
+def refuse_other_window(config: NodeConfig) -> None:
+    """Refuse another ``window_bytes`` than this process began with; note the first."""
+    if _window and _window[0] != config.window_bytes:
+        raise Unsupported(
+            f"node {config.name!r} asks for window_bytes={config.window_bytes:,}, but this process reserved its "
+            f"address windows with {_window[0]:,} and keeps them; use the same, or a process of its own"
+        )
+    _window[:] = [config.window_bytes]

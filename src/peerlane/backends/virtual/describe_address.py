@@ -1,0 +1,71 @@
+"""What bare addresses point at, for messages: looked at when something fails, put into words when somebody reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from peerlane import _core
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.errors import Error, Fault
+
+
+class Pointee(NamedTuple):
+    """What an address pointed at when somebody looked: ``str()`` says it in words.
+
+    ``what`` are those, or the record of an allocation, of which it is byte ``offset``.
+    ``ended`` tells who had freed it: it lives while a view, an operation or a pool of a dialect has it.
+    """
+
+    address: int
+    what: str | memory_messages.Record
+    offset: int | None = None
+    ended: str = ""
+
+    def __str__(self) -> str:
+        if not self.address:
+            return str(self.what)
+        where = "" if self.offset is None else f"byte {self.offset:,} of " if self.offset else "start of "
+        ended = f", {self.ended}" if self.ended else ""
+        return f"{self.address:#x} ({where}{self.what}{ended})" if self.what else f"{self.address:#x}"
+
+
+def look(address: int) -> Pointee:
+    """Return what an address points at now; the process must not be a forked one."""
+    if not address:
+        return Pointee(address, "NULL")
+    try:
+        found = _core.locate(address)
+    except Error as error:
+        if error.fault is Fault.FREED_ADDRESS:
+            return Pointee(address, "freed memory")
+        if error._missing == address:
+            return Pointee(address, "reserved, and nothing is mapped there")
+        return Pointee(address, "nothing is allocated there")
+    if found is None:
+        return Pointee(address, "pageable host memory" if is_mapped(address) else "nothing is mapped there")
+    _, base, size, allocation = found
+    record = memory_messages.record_at(address, allocation)
+    if record is None:
+        return Pointee(address, f"the {size:,} bytes at {base:#x}", address - base)
+    return Pointee(address, record, address - record.address, record.end if record.freed_by else "")
+
+
+def is_mapped(address: int) -> bool:
+    """Tell whether the host can read the byte at an address, without following a wild pointer."""
+    return _core.is_readable(address)
+
+
+def rights(address: int, size: int = 1) -> list[str]:
+    """Return the rights of each mapping that a range of the host meets, as ``"r-xp"``; none if nobody tells them."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        extent, right = line.split(maxsplit=2)[:2]
+        first, _, last = extent.partition("-")
+        if int(first, 16) < address + size and address < int(last, 16):
+            found.append(right)
+    return found

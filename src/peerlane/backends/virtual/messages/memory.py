@@ -1,0 +1,455 @@
+"""Who allocated what and where, and the texts of every native refusal.
+
+Native code refuses with numbers; here they become an exception of :mod:`peerlane.errors` that says what
+was asked, what is valid and what to do.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+import os
+import resource
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from errno import EACCES, EIO
+
+from peerlane import _core
+from peerlane.backend import registry
+from peerlane.diagnostics.call_site import Site, call_site
+from peerlane.diagnostics.freed import Graves
+from peerlane.errors import (
+    AccessDenied,
+    BadAddress,
+    Busy,
+    Closed,
+    DeviceFault,
+    Error,
+    Fault,
+    InvalidValue,
+    OutOfMemory,
+    Unsupported,
+)
+
+_REMEMBERED = 4096
+_LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # live allocations, when there is no memory
+_LEAVING = "leaving the node"
+
+
+class Sort(enum.Enum):
+    """What addresses are, and the words for it."""
+
+    ALLOCATION = ("allocation", "allocated", "freed", "the buffer of {} was {}")
+    RANGE = ("address range", "reserved", "closed", "the buffer is a part of {}, which was {}")
+    IMPORTED = ("imported buffer", "opened", "closed", "{} was {}")
+
+    def __init__(self, noun: str, made: str, ended: str, closed: str) -> None:
+        self.noun, self.made, self.ended, self.closed = noun, made, ended, closed
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """What is known of one allocation, live or dead."""
+
+    id: int
+    address: int
+    offset: int
+    size: int
+    device: str
+    made_at: Site | None
+    freed_at: Site | None = None
+    freed_by: str = field(default="")
+    sort: Sort = Sort.ALLOCATION
+    before: int = 0  # bytes reserved around it, where nothing of it is
+    behind: int = 0
+    ended: int = 0  # the how-many-eth that ended
+
+    def __str__(self) -> str:
+        made = f", {self.sort.made} at {self.made_at}" if self.made_at else ""
+        return f"{self.sort.noun} {self.id} ({self.size:,} bytes at {self.address:#x} on {self.device}{made})"
+
+    @property
+    def end(self) -> str:
+        """How it ended, in words."""
+        where = f" at {self.freed_at}" if self.freed_at else ""
+        return f"{self.sort.ended} by {self.freed_by}{where}" if self.freed_by else self.sort.ended
+
+
+_live: dict[int, Record] = {}
+_spread: dict[int, Record] = {}  # those of the live that have holes
+_dead: Graves[Record] = Graves(_REMEMBERED)
+
+
+def remember(memory: _core.Memory, device: str) -> None:
+    """Note a new allocation and the caller's place."""
+    _remember(memory.id, memory.last_address, memory.size, device, Sort.ALLOCATION)
+
+
+def given_again(allocation: int, address: int, size: int, device: str) -> None:
+    """Note that a dialect gives an allocation again that :func:`forget` was told of, and the caller's place."""
+    _remember(allocation, address, size, device, Sort.ALLOCATION)
+
+
+def remember_range(place: _core.Place, device: str) -> None:
+    """Note new reserved addresses and the caller's place."""
+    _remember(place.id, place.address, place.size, device, Sort.RANGE)
+
+
+def remember_import(memory: _core.Memory, place: _core.Place, device: str) -> None:
+    """Note that all of a range is an imported buffer, and the caller's place."""
+    record = _remember(place.id, memory.last_address, memory.size, device, Sort.IMPORTED)
+    record.before = record.address - place.address
+    record.behind = place.size - record.before - record.size
+
+
+def _remember(identity: int, address: int, size: int, device: str, sort: Sort) -> Record:
+    offset = _core.window_offset(address) or 0
+    record = _live[identity] = Record(identity, address, offset, size, device, call_site(), sort=sort)
+    if sort is not Sort.ALLOCATION:
+        _spread[identity] = record
+    return record
+
+
+def grown(place: _core.Place) -> None:
+    """Note that reserved addresses have become more; who holds the old record has what was true before."""
+    _live[place.id] = _spread[place.id] = replace(_live[place.id], size=place.size)
+
+
+def forget(allocation: int, freed_by: str) -> None:
+    """Note that an allocation ended, by whom and where."""
+    record = _live.pop(allocation, None)
+    _spread.pop(allocation, None)
+    if record is not None:
+        record.freed_at = call_site()
+        record.freed_by = freed_by
+        _dead.add(record)
+
+
+def forget_node(allocations: Iterable[int]) -> None:
+    """Note that a node was left while these allocations lived."""
+    for allocation in allocations:
+        forget(allocation, _LEAVING)
+
+
+def live_records() -> tuple[Record, ...]:
+    """Return what is known of every live allocation, oldest first."""
+    return tuple(sorted(_live.copy().values(), key=lambda record: record.id))
+
+
+def record_of(allocation: int) -> Record | None:
+    """Return the record of a live or lately freed allocation."""
+    found = _live.get(allocation)
+    if found is not None:
+        return found
+    return _dead.get(allocation)
+
+
+def record_at(address: int, allocation: int) -> Record | None:
+    """Return the record of an allocation, or of the reserved addresses that it is mapped in."""
+    found = record_of(allocation)
+    if found is not None:
+        return found
+    reserved = [each for each in _spread.copy().values() if each.sort is Sort.RANGE]
+    return next((each for each in reserved if each.address <= address < each.address + each.size), None)
+
+
+def _freed_at_address(address: int) -> Record | None:
+    # By offset: the address of a host view lies in the other window.
+    offset = _core.window_offset(address)
+    if offset is None:
+        return None
+    window = address - offset
+    return _dead.at(offset, lambda dead: dead.device != "host" or dead.address - dead.offset == window)
+
+
+def _nearest_text(address: int) -> str:
+    found = _core.nearest(address)
+    if found is None:
+        return "there is no live allocation"
+    _, base, size, allocation = found
+    name = _live.get(allocation) or f"an allocation of {size:,} bytes at {base:#x}"
+    above = (_core.window_offset(base) or 0) - (_core.window_offset(address) or 0)
+    if above > 0:
+        return f"the nearest is {name}, {above:,} bytes above"
+    return f"the nearest is {name}, whose end is {-above - size:,} bytes below"
+
+
+def _role(role: str) -> str:
+    return {"dst": "destination ", "src": "source "}.get(role, "")
+
+
+def explain_address(role: str, address: int, size: int) -> BadAddress:
+    """Return the exception for a device-window address where nothing lives."""
+    offset = _core.window_offset(address) or 0
+    freed = _freed_at_address(address)
+    for record in _spread.copy().values():
+        if not record.offset - record.before <= offset < record.offset + record.size + record.behind:
+            continue
+        if record.sort is Sort.RANGE:
+            return not_mapped(address, record.device, role)
+        if record.sort is Sort.IMPORTED:
+            freed = None  # what was there before has nothing to do with it
+    if freed is not None:
+        return BadAddress(
+            f"{_role(role)}address {address:#x} is in {freed}, which was {freed.end}; "
+            f"use it before it is {freed.sort.ended}, or get the memory anew",
+            fault=Fault.FREED_ADDRESS,
+            device=freed.device,
+        )
+    return BadAddress(
+        f"{_role(role)}address {address:#x} (asked for {size:,} bytes) is a device address where nothing is "
+        f"allocated; {_nearest_text(address)}",
+        fault=Fault.UNKNOWN_ADDRESS,
+    )
+
+
+def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
+    """Return the exception for an address in an address range where no mapping is, or none begins."""
+    hole = BadAddress(
+        f"{_role(role)}address {address:#x} is reserved on {device}, but no mapping is there; map a Physical with "
+        "AddressRange.map",
+        fault=Fault.UNKNOWN_ADDRESS,
+        device=device,
+    )
+    hole._missing = address
+    return hole
+
+
+def label(number: int) -> str:
+    """Name the device that native code knows as ``number``."""
+    node = registry.current() if registry.is_entered() else None
+    return (node.label(number) if node else None) or f"device number {number} of a node that was left"
+
+
+def explain(
+    why: str,
+    role: str,
+    address: int,
+    size: int,
+    base: int,
+    extent_size: int,
+    allocation: int,
+    fault_address: int,
+    errno: int,
+    entry: int,
+    device: int,
+    other_device: int,
+) -> BaseException:
+    """Return the exception of a native refusal."""
+    match why:
+        case "unknown_address":
+            return explain_address(role, address, size)
+        case "out_of_bounds":
+            name = _live.get(allocation) or f"the range of {extent_size:,} bytes at {base:#x}"
+            left = base + extent_size - address
+            beyond = BadAddress(
+                f"{_role(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
+                f"it starts at byte {address - base:,}, from where {left:,} bytes are left",
+                fault=Fault.OUT_OF_BOUNDS,
+                device=label(device),
+            )
+            beyond._missing = base + extent_size
+            return beyond
+        case "host_fault":
+            return _host_fault(role, address, size, fault_address, errno)
+        case "out_of_memory":
+            return _out_of_memory(device, size, free=base, total=extent_size)
+        case "closed":
+            return _closed(allocation, device) if role else _left(device)
+        case "forked":
+            return Closed(
+                f"process {os.getpid()} was forked after its parent had used devices; their memory and streams do "
+                "not survive a fork: start workers with the 'spawn' method, or fork while the program has only asked "
+                "which devices there are",
+                fault=Fault.FORKED,
+            )
+        case "read_only":
+            return AccessDenied(
+                f"the destination of {size:,} bytes at {address:#x} is read-only memory (a bytes object, a "
+                "read-only array, or a file that was mapped to be read); copy into a bytearray or a writable array, "
+                "or map the file with ACCESS_WRITE or ACCESS_COPY",
+                fault=Fault.READ_ONLY,
+            )
+        case "pitch_overflow":
+            return InvalidValue(
+                f"{_role(role)}rectangle of {size:,} rows with a pitch of {address:,} bytes is larger than the "
+                "64-bit address space",
+                fault=Fault.OUT_OF_BOUNDS,
+            )
+        case "overflow":
+            return InvalidValue(
+                f"{_role(role)}range of {size:,} bytes or elements at {address:#x} ends beyond the 64-bit address "
+                "space; a negative number wraps round to this",
+                fault=Fault.OUT_OF_BOUNDS,
+            )
+        case "size_mismatch":
+            which = f"pair {entry - 1} of the batch: " if entry else ""
+            call = role or "copy"
+            return InvalidValue(
+                f"{call}: {which}the source has {size:,} bytes, the destination {extent_size:,}; take equal parts, "
+                f"for instance [:{min(size, extent_size)}]",
+                call="copy_batch" if entry else call,
+            )
+        case "no_route" | "not_peer_memory":
+            return _no_route(why, device, other_device)
+        case "overlap":
+            return Busy(
+                f"the range of {size:,} bytes at {address:#x} holds a mapping already, or what was mapped there "
+                "is still used by a view or a queued operation; unmap it, drop the view, or synchronize first"
+            )
+        case _:
+            return _system(why, role, size, errno, device)
+
+
+_UNMAPPED = (
+    "It is neither device memory of this process nor mapped host memory; check for a freed array or a truncated "
+    "pointer"
+)
+_FAULTS = {
+    EIO: "The file that is mapped there has no such page: it was cut since, or its file system is full; "
+    "make the file as long as the mapping again, or map it anew",
+    EACCES: "What is mapped there is protected: a source must be readable, a destination writable; map a file that "
+    "is written with ACCESS_WRITE or ACCESS_COPY",
+}
+
+
+def _host_fault(role: str, address: int, size: int, fault_address: int, error: int) -> Error:
+    if address == 0:
+        return BadAddress(
+            f"{_role(role)}address is NULL (asked for {size:,} bytes)", fault=Fault.NULL_ADDRESS
+        )
+    where = f" at {fault_address:#x}, byte {fault_address - address:,} of it" if fault_address else ""
+    return BadAddress(
+        f"{_role(role)}host range of {size:,} bytes at {address:#x} cannot be touched: the access faulted{where}. "
+        + _FAULTS.get(error, _UNMAPPED),
+        fault=Fault.HOST_FAULT,
+    )
+
+
+def _out_of_memory(device: int, size: int, free: int, total: int) -> Error:
+    where = label(device)
+    if where == "host":
+        return OutOfMemory(f"the host has no address range for {size:,} bytes of pinned memory", device=where)
+    return OutOfMemory(
+        f"{where} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; "
+        f"{_held(device, where)}{_held_by_others(device)}; free buffers, or give the node more memory (memory=... in "
+        "PEERLANE_NODE)",
+        device=where,
+    )
+
+
+def _held_by_others(device: int) -> str:
+    """Say which other processes hold memory of a device; nothing if that cannot be told."""
+    try:
+        node = registry.current() if registry.is_entered() else None
+        told = node.told_others(device) if node else ""
+    except Exception:  # noqa: BLE001 - the refusal itself must come, whatever the node's file and /proc hold
+        return ""
+    return f"; {told}" if told else ""
+
+
+def _held(device: int, where: str) -> str:
+    """Say what this process holds on a device, and the largest of it."""
+    count = _core.live_allocations(device)
+    while True:
+        try:
+            looked_at = list(itertools.islice(_live.values(), _LOOKED_AT))
+        except RuntimeError:  # another thread, or the garbage collector, changed it meanwhile
+            continue
+        break
+    here = [each for each in looked_at if each.device == where and each.sort is Sort.ALLOCATION]
+    largest = heapq.nlargest(_LARGEST_SHOWN, here, key=lambda each: each.size)
+    if not largest:
+        return f"this process holds {count:,}"
+    these = "" if len(looked_at) < _LOOKED_AT else f" of the oldest {_LOOKED_AT:,}"
+    named = ", ".join(
+        f"{each.size:,} bytes{f' of {each.made_at}' if each.made_at else ''}" for each in largest
+    )
+    return f"this process holds {count:,}, the largest{these}: {named}"
+
+
+def _left(device: int) -> Error:
+    return Closed(f"{label(device)} is closed: its node was left; ask for its devices again with devices()")
+
+
+def _closed(allocation: int, device: int) -> Error:
+    record = record_of(allocation)
+    if not allocation:
+        return Closed("a buffer on a host object was used after its close(); take it again with as_buffer")
+    if allocation in _live:
+        return Closed(f"a part of {record} was used after its own close(); take it again from that")
+    if record is None:
+        return Closed(f"the buffer of allocation {allocation} was closed (too many frees ago to say where)")
+    remedy = "you may have left its `with` block too early"
+    if record.freed_by == _LEAVING:
+        remedy = "nothing of a node outlives that: ask for devices again with devices(), and allocate anew"
+    return Closed(f"{record.sort.closed.format(record, record.end)}; {remedy}", device=record.device)
+
+
+def _no_route(why: str, device: int, other: int) -> Error:
+    a, b = label(device), label(other)
+    if why == "no_route":
+        return AccessDenied(
+            f"{a} and {b} have no peer access to each other; enable it before copying between them",
+            fault=Fault.PEER_NOT_ENABLED,
+            device=a,
+        )
+    return AccessDenied(
+        f"memory on {a} or {b} was not allocated for peer access, which this profile requires; allocate both "
+        "with peer=True (acl: a P2P policy)",
+        fault=Fault.PEER_NOT_ENABLED,
+        device=a,
+    )
+
+
+# What wants one, by the role of the refusal, and what else holds some.
+_DESCRIPTORS = {
+    "event": "an event: each whose fileno() was asked for holds one",
+    "signals": "signals: 63 notifies hold one, and so do all streams together",
+    "handle": "handles: serving them holds some, and so does each process with which some are opened",
+    "": "{size:,} bytes of device memory: every allocation of 2 MiB or more holds one",
+}
+
+
+def _system(why: str, role: str, size: int, errno: int, device: int) -> Error:
+    reason = f" ({os.strerror(errno)})" if errno else ""
+    match why:
+        case "descriptors" if role == "handle" and size:
+            return OutOfMemory(
+                f"this process has given out {size:,} handles, the most at a time; close some",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "descriptors":
+            what = _DESCRIPTORS.get(role, _DESCRIPTORS[""]).format(size=size)
+            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            return OutOfMemory(
+                f"no file descriptor is left for {what}{reason}; this process may have {most:,}: raise `ulimit -n`, "
+                "or close what is not used any more",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "address_space":
+            return OutOfMemory(
+                f"no room for {size:,} bytes in the address windows{reason}; raise window_bytes in the node "
+                "configuration or the limit of `ulimit -v`",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "system_memory":
+            return OutOfMemory(
+                f"the system refused {size:,} bytes{reason}; free memory, or raise vm.max_map_count if this "
+                "process holds tens of thousands of large buffers",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "node_file":
+            return OutOfMemory(
+                "the file in which processes of this node count memory has no page to give: the runtime directory "
+                "is full, or the file was cut; make room, or set PEERLANE_RUNTIME_DIR",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+        case "device_fault":
+            return DeviceFault(
+                f"device memory could not be touched while {size:,} bytes were copied: the system has no page "
+                "to give (memory or cgroup limit reached)",
+                device=label(device),
+            )
+    return Unsupported(f"native code refused: {why}")

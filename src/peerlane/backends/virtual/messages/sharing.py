@@ -1,0 +1,274 @@
+"""The texts of what goes wrong with mappings, shared memory and handles."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.backends.virtual.node.handles import maker_lost
+from peerlane.diagnostics import losses
+from peerlane.errors import (
+    AccessDenied,
+    BadHandle,
+    Busy,
+    Closed,
+    Error,
+    Fault,
+    InvalidValue,
+    OutOfMemory,
+    Unsupported,
+    WaitTimeout,
+)
+
+
+class Lent(NamedTuple):
+    """Memory of another rank, for texts: whose it is, what it is called, and the call that takes it back."""
+
+    whose: str
+    what: str
+    how: str
+
+
+#: What this process borrows, by the number of the lease.
+lent: dict[int, Lent] = {}
+_TAKEN_BACK, _FREED = 1, 2
+
+_KINDS = {1: "physical memory", 2: "a buffer", 3: "an event", 4: "a notify", 5: "the notifies of a channel"}
+
+#: Of native code's statuses: what is raised, with which fault, and the text of the numbers that come with it.
+_REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
+    1: (
+        BadHandle,
+        Fault.FALSE_CLAIM,
+        "process {maker} could not read the question: it is not peerlane that asks it",
+    ),
+    2: (
+        BadHandle,
+        Fault.HANDLE_VERSION,
+        "process {maker} speaks version {first} of the protocol, this one {second}; use "
+        "one version of peerlane in all processes",
+    ),
+    3: (
+        BadHandle,
+        Fault.NODE_MISMATCH,
+        "process {maker} is in another node than this one; give both the same PEERLANE_NODE",
+    ),
+    4: (
+        BadHandle,
+        Fault.BAD_HANDLE,
+        "process {maker} never made this handle; pass on int(handle) or bytes(handle) unchanged",
+    ),
+    5: (
+        BadHandle,
+        Fault.STALE_HANDLE,
+        "the handle is over: process {maker} closed it, left the node since, or freed what it "
+        "stood for before anybody had opened it; export again",
+    ),
+    6: (
+        AccessDenied,
+        Fault.NOT_LISTED,
+        "process {maker} does not let process {asker} open the handle: call "
+        "handle.allow.add({asker}) there first",
+    ),
+    7: (
+        AccessDenied,
+        Fault.PID_REUSED,
+        "process {maker} listed pid {asker} when another process had it (start time "
+        "{listed}, this one {started}); call handle.allow.add({asker}) again there",
+    ),
+    8: (
+        AccessDenied,
+        Fault.LISTED_EARLY,
+        "process {maker} listed pid {asker} before there was such a process; call "
+        "handle.allow.add({asker}) there once this one has started",
+    ),
+    9: (
+        AccessDenied,
+        Fault.OTHER_USER,
+        "process {maker} belongs to user {first} and serves only that one; this is user {second}",
+    ),
+    10: (
+        AccessDenied,
+        Fault.FOREIGN_NAMESPACE,
+        "process {maker} and this one are in different pid namespaces, where pids "
+        "cannot be compared; run both in one container",
+    ),
+    11: (
+        AccessDenied,
+        Fault.OWN_HANDLE,
+        "the handle was made by this very process; use what it was exported from",
+    ),
+    12: (BadHandle, Fault.WRONG_KIND, "the handle stands for {first_kind}, not for {second_kind}"),
+    13: (
+        OutOfMemory,
+        Fault.OUT_OF_RESOURCES,
+        "process {maker} serves {first:,} at a time, and has as many; close some",
+    ),
+    14: (
+        OutOfMemory,
+        Fault.OUT_OF_RESOURCES,
+        "process {maker} has no file descriptor left ({first_errno}); raise its `ulimit -n`",
+    ),
+    15: (
+        OutOfMemory,
+        Fault.OUT_OF_RESOURCES,
+        "process {maker} serves {first:,} connections of one process, and has as many of this one; close some",
+    ),
+    32: (
+        BadHandle,
+        Fault.FALSE_CLAIM,
+        "what process {maker} answered is no answer; it may be broken or hostile",
+    ),
+    33: (
+        BadHandle,
+        Fault.FALSE_CLAIM,
+        "process {maker} claims {first:,} bytes, and its descriptor has {second:,}",
+    ),
+    34: (
+        BadHandle,
+        Fault.FALSE_CLAIM,
+        "process {maker} sent memory that it could cut while it is used (seals {first:#x})",
+    ),
+    35: (
+        BadHandle,
+        Fault.FALSE_CLAIM,
+        "process {maker} claims other rights ({first}) than its descriptor has (mode {second:#o})",
+    ),
+    36: (
+        OutOfMemory,
+        Fault.OUT_OF_RESOURCES,
+        "{first:,} processes have the event or notify, and more cannot; close it in one of them",
+    ),
+}
+
+REFUSALS = frozenset(
+    (
+        "waits_for_lost",
+        "no_access",
+        "not_mapped",
+        "imported",
+        "imported_read_only",
+        "lease_ended",
+        "no_block",
+        "seam",
+        "in_use",
+        "shared_blocks",
+    )
+)
+
+
+def explain(
+    why: str, role: str, address: int, size: int, allocation: int, errno: int, device: int, other: int
+) -> Error:
+    """Return the exception of a native refusal that has to do with mappings or sharing."""
+    where = memory_messages.label(device)
+    match why:
+        case "waits_for_lost":
+            return losses.recorder_lost(allocation, where)
+        case "no_access":
+            doing, needed = ("written", "rw") if role == "dst" else ("read", "r")
+            actor = (
+                f" or {memory_messages.label(other)}, whose stream it is," if other not in (0, device) else ""
+            )
+            return AccessDenied(
+                f"the mapping of {size:,} bytes at {address:#x} cannot be {doing}: neither {where}, which holds it,"
+                f"{actor} nor another device that takes part may do that; give one of them {needed!r} with "
+                "AddressRange.set_access",
+                fault=Fault.NO_ACCESS,
+                device=where,
+            )
+        case "not_mapped":
+            return memory_messages.not_mapped(address, where, role)
+        case "imported":
+            return Unsupported(
+                f"the {size:,} bytes at {address:#x} were made by another process, and only that one gives them to "
+                "others; ask it for a handle",
+                device=where,
+            )
+        case "imported_read_only":
+            return AccessDenied(
+                f"the {size:,} bytes at {address:#x} belong to another process, which lets this one only read them",
+                fault=Fault.READ_ONLY,
+                device=where,
+            )
+        case "lease_ended":
+            return _lease_ended(allocation, errno, where)
+        case "no_block":
+            return InvalidValue(
+                f"the {size:,} bytes at {address:#x} lie in no block that a handle could stand for; export device "
+                "memory, and at least a byte of an address range"
+            )
+        case "seam":
+            return Unsupported(
+                f"the {size:,} bytes at {address:#x} lie in several blocks, and a handle stands for one; export each "
+                "Physical",
+                device=where,
+            )
+        case "in_use":
+            name = memory_messages.record_of(allocation) or f"the buffer of {size:,} bytes at {address:#x}"
+            return Busy(
+                f"{name} must move into memory of its own before other processes may have it, and a host view or a "
+                "queued operation uses it; delete the view or synchronize first, or allocate 2 MiB or more",
+                device=where,
+            )
+        case _:  # shared_blocks
+            return OutOfMemory(
+                f"the processes of this node share {size:,} blocks, the most that it counts; close handles and "
+                "imported memory",
+                fault=Fault.OUT_OF_RESOURCES,
+            )
+
+
+def explain_handle(
+    why: str,
+    role: str,
+    nonce: int,
+    first: int,
+    asker: int,
+    second: int,
+    maker: int,
+    listed: int,
+    status: int,
+    started: int,
+    index: int,
+    _other: int,
+) -> Error:
+    """Return the exception for a handle that was refused, or whose maker does not answer."""
+    del role, nonce, index
+    if why == "peer_lost":
+        reason = f" ({os.strerror(status)})" if status else ""
+        return losses.lost(maker, str(maker_lost(maker, reason)))
+    if why == "wait_timeout":
+        return WaitTimeout(
+            f"process {maker}, which made the handle, did not answer in time; is it stopped? Resume it, or give a "
+            "longer timeout"
+        )
+    kind, fault, text = _REFUSED.get(
+        status, (BadHandle, Fault.BAD_HANDLE, "process {maker} refused it ({status})")
+    )
+    return kind(
+        text.format(
+            maker=maker,
+            asker=asker,
+            first=first,
+            second=second,
+            listed=listed,
+            started=started,
+            status=status,
+            first_kind=_KINDS.get(first, f"something else ({first})"),
+            second_kind=_KINDS.get(second, "that"),
+            first_errno=os.strerror(first & 0xFFF),
+        ),
+        fault=fault,
+    )
+
+
+def _lease_ended(number: int, reason: int, device: str) -> Closed:
+    found = lent.get(number, Lent("its owner", "memory", "a call of its owner"))
+    ended = {_TAKEN_BACK: f"took it back ({found.how})", _FREED: "freed it"}.get(reason, "ended that")
+    return Closed(
+        f"{found.what} of {found.whose} on {device} may not be used any more: {found.whose} "
+        f"{ended}; let the owner end it after its peers are done, which they can tell it by a notify",
+        device=device,
+    )

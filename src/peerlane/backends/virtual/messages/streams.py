@@ -1,0 +1,324 @@
+"""The texts of what goes wrong on streams, and of failures that surface at a synchronization."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from peerlane import _core
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.backends.virtual.messages import sharing as sharing_messages
+from peerlane.diagnostics import call_site
+from peerlane.errors import (
+    Busy,
+    Cancelled,
+    Closed,
+    DeviceFault,
+    Error,
+    Fault,
+    InvalidValue,
+    WaitTimeout,
+)
+from peerlane.streams import callbacks
+from peerlane.support import reductions
+
+_REFUSALS = frozenset(
+    (
+        "stream_closed",
+        "cancelled",
+        "wait_timeout",
+        "callback_failed",
+        "bad_descriptor",
+        "notify_doubled",
+        "notifies_full",
+        "notify_order",
+        "own_callback",
+        "deadlock",
+        "standstill",
+    )
+)
+
+
+_Place: TypeAlias = "call_site.Place | None"
+#: (exception, stream, operation, kind, token, cause, device, site, the stream's site, ends), as native code gives it;
+#: the ends are (destination, its allocation, source, its allocation, bytes, rows, notify), 0 for what there is not.
+Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Place, _Place, tuple[int, ...]]"
+
+#: What the notifies of channels are called, by id.
+notify_names: dict[int, str] = {}
+
+#: What was found out of ranks that wait for one another, by number.
+deadlocks: dict[int, str] = {}
+
+_MOST_SHOWN = 16  # streams that a text names
+_KINDS = {
+    "copy_2d": "2D copy",
+    "reduce": "reduction",
+    "wait_notify": "wait for a notify",
+    "wait_value": "wait for a value",
+    "descriptor": "descriptor launch",
+}
+_FIELDS = {
+    1: "its first 8 bytes are {found:#x}, not the magic number of a copy list",
+    2: "its version is {found}; this one is 1",
+    3: "its entries have {found} bytes; valid is 32",
+    4: "it counts {found:,} entries, and the table has room for {most:,}",
+    5: "a reserved field is {found:#x}; it must be 0",
+    6: "the destination {found:#x} is no device or pinned memory",
+    7: "the source {found:#x} is no device or pinned memory",
+    8: "{found:#x} is memory of another device; this launch copies within one",
+}
+
+
+def as_error(failure: Failure) -> Error:
+    """Return the exception that a synchronization raises for a failed operation."""
+    error, stream, operation, kind, token, cause, number, place, stream_place, ends = failure
+    failed = FailedOperation(
+        operation,
+        _KINDS.get(kind, kind),
+        stream,
+        memory_messages.label(number) if number else None,
+        call_site.at(place),
+        call_site.at(stream_place),
+        _ends(kind, *ends),
+        callbacks.raised(token) if error.fault is Fault.CALLBACK_FAILED else str(error),
+    )
+    if cause is not None:
+        first = as_error(cause)
+        made: Error = Cancelled(
+            f"{failed} was cancelled, because an earlier one failed: {first}{failed.told()}",
+            device=error.device,
+        )
+        made.__cause__ = first
+    else:
+        made = error._retold(f"{failed}: {failed.why}{failed.told()}")
+        if error.fault is Fault.CALLBACK_FAILED:
+            made.__cause__ = callbacks.exception(token)
+    made.operation = operation
+    made._failed = failed
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class FailedOperation:
+    """What is known of an operation that failed; what a line costs to know is in docs/performance.md.
+
+    Attributes
+    ----------
+    number : int
+        Of the operation in its stream.
+    kind : str
+        In words.
+    stream : int
+        Its id.
+    device : str or None
+        The stream's.
+    site, stream_site : Site or None
+        What submitted it, where that was noted; what made the stream.
+    ends : str
+        The memory that it works on: addresses, sizes and allocations; empty if there is none.
+    why : str
+        What went wrong.
+    """
+
+    number: int
+    kind: str
+    stream: int
+    device: str | None
+    site: call_site.Site | None
+    stream_site: call_site.Site | None
+    ends: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"operation {self.number} ({self.kind}) of stream {self.stream}"
+
+    def told(self, stream: str | None = None) -> str:
+        """Return the rest of the sentence; ``stream`` says what the stream is, in other words than these."""
+        parts = [self.ends] if self.ends else []
+        if self.site is not None:
+            parts.append(f"submitted at {self.site}")
+        if stream is None:
+            made = f", made at {self.stream_site}" if self.stream_site else ""
+            stream = f"stream {self.stream} on {self.device}{made}" if self.device else ""
+        if stream:
+            parts.append(stream)
+        return f" [{'; '.join(parts)}]" if parts else ""
+
+
+def _at(word: str, number: int) -> str:
+    site = call_site.at(_core.site(number))
+    return f"{word} at {site}" if site else ""
+
+
+def _in_brackets(*texts: str) -> str:
+    found = ", ".join(filter(None, texts))
+    return f" ({found})" if found else ""
+
+
+def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: int, notify: int) -> str:
+    if notify:
+        return _notify(notify) if notify in notify_names else ""
+    if not dst:
+        return ""
+    target = _end(dst, to)
+    what = f"{rows:,} rows of {size:,} bytes" if rows else f"{size:,} bytes"
+    match kind:
+        case "copy" | "copy_2d":
+            return f"{what} from {_end(src, source)} to {target}"
+        case "reduce":
+            return f"{what} of {_end(src, source)} into {target}"
+        case "wait_value":
+            return f"the word at {target}"
+        case "descriptor":
+            return f"the copy list at {target}"
+    return f"{what} at {target}"
+
+
+def _notify(number: int) -> str:
+    name = notify_names.get(number)
+    return f"notify {number} ({name})" if name else f"notify {number}"
+
+
+def _end(address: int, allocation: int) -> str:
+    if not allocation:
+        return f"{address:#x} in host memory"
+    record = memory_messages.record_at(address, allocation)
+    if record is None:
+        return f"{address:#x}"
+    offset = address - record.address
+    start = f"byte {offset:,}" if offset else "start"
+    ended = f", which was {record.end}" if record.ended else ""
+    return f"{address:#x} ({start} of {record}{ended})"
+
+
+def warn_of_lost(failure: Failure) -> None:
+    """Warn of a failure whose stream was dropped: hook of the native module."""
+    error = as_error(failure)
+    first = (str(error).splitlines() or [""])[0]
+    warnings.warn(
+        f"stream {failure[1]}{f' on {error.device}' if error.device else ''} was dropped, and nobody was told what "
+        f"failed there: {first}; sync() or close() it, or use it in a `with`",
+        ResourceWarning,
+        stacklevel=2,
+    )
+
+
+def waits(stream: int) -> str:
+    """Say in words what a stream waits for, and what that waits for; then the others, as far as there is room."""
+    waiting = {entry[0]: entry for entry in _core.waiting()}
+    total = len(waiting)
+    shown: list[str] = []
+    following: int | None = stream
+    while waiting and len(shown) < _MOST_SHOWN:
+        entry = waiting.pop(following, None) if following is not None else None
+        entry = entry or waiting.pop(next(iter(waiting)))
+        following = entry[4] if entry[3] == "record" else None
+        shown.append(_wait(*entry))
+    if total > len(shown):
+        shown.append(f"and {total - len(shown):,} more streams")
+    return "; ".join(shown) or "no stream has anything queued"
+
+
+def _wait(
+    stream: int, operation: int, submitted: int, park: str, what: int, record: int, _device: int
+) -> str:
+    queued = f"{submitted - operation + 1:,} queued"
+    match park:
+        case "record":
+            reason = f"waits for operation {record} of stream {what}"
+        case "notify":
+            reason = f"waits for {_notify(what)}"
+        case "callback":
+            reason = "waits for its callback to return"
+        case "value":
+            reason = "waits for a word of memory to change"
+        case "group":
+            reason = "waits for the other streams of its group"
+        case _:
+            reason = "is running or can run"
+    return f"stream {stream} at operation {operation} {reason} ({queued})"
+
+
+def explain(why: str, *numbers: Any) -> BaseException:
+    """Return the exception of a native refusal: hook of the native module."""
+    role, address, size, base, extent_size, allocation, _, error, entry, device, other = numbers
+    if why in ("handle", "peer_lost") or (why == "wait_timeout" and role == "handle"):
+        return sharing_messages.explain_handle(why, *numbers)
+    if why in sharing_messages.REFUSALS:
+        return _in_list(
+            entry, sharing_messages.explain(why, role, address, size, allocation, error, device, other)
+        )
+    if why in reductions.REFUSALS:
+        return reductions.explain(why, role, address, size, base, extent_size)
+    if why not in _REFUSALS:
+        return _in_list(entry, memory_messages.explain(why, *numbers))
+    where = memory_messages.label(device)
+    match why:
+        case "stream_closed":
+            made, ended = (_at(word, number) for word, number in (("made", base), ("closed", extent_size)))
+            return Closed(
+                f"stream {allocation} on {where} was closed{_in_brackets(made, ended)}; it takes no more operations",
+                device=where,
+            )
+        case "cancelled":
+            return Cancelled(
+                "it was cancelled: the stream was aborted, or closed while it waited for what nothing submitted "
+                "would bring",
+                device=where,
+            )
+        case "wait_timeout":
+            seconds = 0 if size == 1 else size / 1e9  # 0 ns stand for no deadline
+            return WaitTimeout(f"what it waits for did not come within {seconds:g} s", device=where)
+        case "callback_failed":
+            return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
+        case "bad_descriptor":
+            wrong = _FIELDS[error].format(found=address, most=size)
+            at = f"entry {entry - 1} of the copy list" if entry else "the copy list"
+            return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR, device=where)
+        case "notify_doubled":
+            return Busy(
+                f"{_notify(allocation)} is strict and was recorded again before the record before was consumed",
+                fault=Fault.NOTIFY_DOUBLED,
+                device=where,
+            )
+        case "notifies_full":
+            return Busy(
+                f"{_notify(allocation)} cannot be recorded: {size:,} records of its end were not waited for, and its "
+                "queue has room for no more",
+                device=where,
+            )
+        case "notify_order":
+            return Busy(
+                f"{_notify(allocation)} was waited for, and the next record is of notify {size} of that end, which "
+                "is consumed now: waits must come in the order of the records",
+                fault=Fault.NOTIFY_ORDER,
+                device=where,
+            )
+        case "own_callback":
+            return Busy(
+                f"a callback would wait for itself: stream {allocation} goes on only when it has returned",
+                fault=Fault.DEADLOCK,
+                device=where,
+            )
+        case "deadlock":
+            return Busy(
+                f"stream {allocation} waits for itself, and nothing that was submitted ends that: "
+                f"{waits(allocation)}",
+                fault=Fault.DEADLOCK,
+                device=where,
+            )
+        case _:  # standstill
+            found = deadlocks.get(allocation, "all ranks wait for one another, and nothing can run")
+            return Busy(found, fault=Fault.DEADLOCK, device=where)
+
+
+def _in_list(entry: int, found: BaseException) -> BaseException:
+    if not entry or not isinstance(found, Error) or re.search(rf"(?:entry|pair) {entry - 1}\b", str(found)):
+        return found
+    return found._retold(f"entry {entry - 1}: {found}")
+
+
+_core.set_refusal_hook(explain)

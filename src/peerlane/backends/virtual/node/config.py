@@ -1,0 +1,241 @@
+"""The configuration of a virtual node: what it is, where it is read from, and what makes two of them one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from peerlane.support.sizes import UNITS, format_size
+
+from .checks import Checks, keys_known
+from .profiles import HOST_ACCESS, MAX_DEVICES, Profile
+from .sources import is_file, read_inline, read_toml
+from .topology import LinkKind, Topology
+
+KEYS = (
+    "name",
+    "devices",
+    "switch",
+    "memory",
+    "profile",
+    "host_access",
+    "poison",
+    "cache_bytes",
+    "window_bytes",
+    "schedule",
+    "p2p",
+    "link",
+)
+
+_VARIABLE = "PEERLANE_NODE"
+_SHAPE = ("devices", "switch", "memory", "profile", "host_access", "p2p", "link")
+_DEFAULT_CACHE = UNITS["GiB"]
+_MAX_WINDOW = 64 * UNITS["TiB"]
+_MIN_WINDOW = UNITS["GiB"]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class NodeConfig:
+    """A valid node: whoever holds one need not check it again.
+
+    Parameters
+    ----------
+    settings : mapping, optional
+        The keys of ``docs/reference/node.md`` that differ from the defaults; None means "not given".
+    source : str
+        Where the settings stand (a path, a variable, a flag), for the messages.
+
+    Attributes
+    ----------
+    name : str
+        What processes meet under; by default made of ``digest``.
+    devices, switch : int
+        How many devices there are, and how many of them share a switch.
+    memory : tuple of int
+        Bytes of each device.
+    profile : Profile
+        The kind of machine.
+    host_access : str
+        ``"guard"`` or ``"map"``.
+    poison : bool
+        Whether fresh and freed memory is filled with a pattern.
+    cache_bytes : int
+        Bound of the freed blocks that a process keeps for reuse.
+    window_bytes : int
+        Addresses reserved by a process, guard and shadow together.
+    schedule : str
+        When queued operations run: ``"eager"``, ``"lazy"``, ``"seeded"`` or ``"seeded:SEED"``; ``""`` leaves it
+        to ``PEERLANE_SCHEDULE``, and that to eager.
+    p2p : tuple of bytes or None
+        ``p2p[a][b]`` is 1 if ``a`` may reach ``b``; None leaves it to switches and profile.
+    links : tuple of (int, int, LinkKind)
+        Links named otherwise than switches and profile would.
+    digest : str
+        32 hexadecimal digits of what all processes of a node must agree on: devices, switch, memory,
+        profile, host access, p2p and links.
+    topology : Topology
+        Who sits where and who reaches whom.
+
+    Raises
+    ------
+    InvalidValue
+        From every way to make one; ``fault`` is ``BAD_CONFIG``.
+    """
+
+    name: str
+    devices: int
+    switch: int
+    memory: tuple[int, ...]
+    profile: Profile
+    host_access: str
+    poison: bool
+    cache_bytes: int
+    window_bytes: int
+    schedule: str
+    p2p: tuple[bytes, ...] | None
+    links: tuple[tuple[int, int, LinkKind], ...]
+    digest: str
+    topology: Topology = field(repr=False, compare=False)
+    _given: tuple[str, ...] = field(repr=False, compare=False)
+
+    def __init__(
+        self, settings: Mapping[str, object] | None = None, /, *, source: str = "NodeConfig"
+    ) -> None:
+        given = {key: value for key, value in (settings or {}).items() if value is not None}
+        for name, value in _resolved(given, source).items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "topology", self._topology())
+        digest = hashlib.sha256(json.dumps(self._values(_SHAPE)).encode()).hexdigest()[:32]
+        object.__setattr__(self, "digest", digest)
+        object.__setattr__(self, "name", self.name or f"node-{digest[:12]}")
+
+    @classmethod
+    def parse(cls, text: str, *, source: str = "node") -> NodeConfig:
+        """Read the inline form, ``name=ci,devices=8,switch=4``; empty text gives the default node."""
+        return cls(read_inline(text, source), source=source)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> NodeConfig:
+        """Read the ``[node]`` table of a TOML file."""
+        return cls(read_toml(path), source=os.fspath(path))
+
+    @classmethod
+    def resolve(cls, text: str, *, source: str = "node") -> NodeConfig:
+        """Read a file if ``text`` ends in ``.toml`` or names one that exists, and else the inline form."""
+        return cls.load(text) if is_file(text) else cls.parse(text, source=source)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> NodeConfig:
+        """Read ``PEERLANE_NODE``; unset or empty gives the default node, two devices on one switch."""
+        return cls.resolve(environ.get(_VARIABLE, ""), source=_VARIABLE)
+
+    def replace(self, *, source: str = "NodeConfig.replace", **overrides: object) -> NodeConfig:
+        """Return the node with other settings, as if they had been written in place of its own.
+
+        Settings that were never given follow the new ones: ``devices=8`` also puts all eight on one switch
+        if no ``switch`` was given.  None leaves a setting as it is.
+        """
+        settings = self._values(self._given)
+        settings.update({key: value for key, value in overrides.items() if value is not None})
+        return NodeConfig(settings, source=source)
+
+    @property
+    def spec(self) -> str:
+        """The inline form; ``NodeConfig.parse(config.spec) == config``.
+
+        This is what a parent puts into ``PEERLANE_NODE`` for its children.
+        """
+        values = self._values(self._given)
+        values["profile"] = self.profile.name
+        return ",".join(f"{key}={_inline(key, value)}" for key, value in values.items() if value != [])
+
+    def as_dict(self) -> dict[str, object]:
+        """Return every setting as plain JSON values; ``NodeConfig(config.as_dict()) == config``."""
+        return {**self._values(KEYS), "memory": list(self.memory)}
+
+    def describe(self) -> str:
+        """Return the node in one line."""
+        switches = -(-self.devices // self.switch)
+        each = format_size(self.memory[0]) + " each"
+        if len(set(self.memory)) > 1:
+            each = f"{format_size(min(self.memory))} to {format_size(max(self.memory))}"
+        matrix = ", own p2p matrix" if self.p2p is not None else ""
+        return (
+            f"{self.name}: {_count(self.devices, 'device')} on {_count(switches, 'switch', 'es')}, {each}, "
+            f"profile {self.profile.name}, host access {self.host_access}{matrix}"
+        )
+
+    def _values(self, keys: tuple[str, ...]) -> dict[str, object]:
+        plain = {
+            "memory": self.memory[0] if len(set(self.memory)) == 1 else list(self.memory),
+            "profile": self.profile.name,
+            "schedule": self.schedule or None,
+            "p2p": None if self.p2p is None else [list(row) for row in self.p2p],
+            "link": [{"a": a, "b": b, "kind": kind.value} for a, b, kind in self.links],
+        }
+        return {key: plain[key] if key in plain else getattr(self, key) for key in keys}
+
+    def _topology(self) -> Topology:
+        return Topology(
+            devices=self.devices,
+            switch_of=tuple(device // self.switch for device in range(self.devices)),
+            inside=self.profile.link,
+            peer_access=self.profile.peer_access,
+            links={(a, b): kind for a, b, kind in self.links},
+            p2p=self.p2p,
+        )
+
+
+def _resolved(given: Mapping[str, object], source: str) -> dict[str, object]:
+    keys_known(source, given, KEYS, "node.")
+    check = Checks(source)
+    profile = check.profile(given.get("profile", "default"))
+    devices = check.integer("devices", given.get("devices", profile.devices), 1, MAX_DEVICES)
+    links = check.links(given.get("link", ()), devices)
+    return {
+        "name": check.name(given["name"]) if "name" in given else "",
+        "devices": devices,
+        "switch": check.integer("switch", given.get("switch", profile.switch_for(devices)), 1, devices),
+        "memory": check.memory(given.get("memory", profile.memory), devices, profile.granularity),
+        "profile": profile,
+        "host_access": check.choice(
+            "host_access", given.get("host_access", profile.host_access), HOST_ACCESS
+        ),
+        "poison": check.flag("poison", given.get("poison", False)),
+        "cache_bytes": check.size(
+            "cache_bytes", given.get("cache_bytes", _DEFAULT_CACHE), 0, UNITS["PiB"], 1
+        ),
+        "window_bytes": check.size(
+            "window_bytes",
+            given.get("window_bytes", _MAX_WINDOW),
+            _MIN_WINDOW,
+            _MAX_WINDOW,
+            2 * profile.granularity,
+        ),
+        "schedule": check.schedule(given["schedule"]) if "schedule" in given else "",
+        "p2p": check.p2p(given["p2p"], devices) if "p2p" in given else None,
+        "links": tuple((a, b, kind) for (a, b), kind in sorted(links.items(), key=lambda link: link[0])),
+        "_given": tuple(key for key in KEYS if key in given),
+    }
+
+
+def _inline(key: str, value: object) -> str:
+    match key, value:
+        case "memory" | "cache_bytes" | "window_bytes", int(nbytes):
+            return format_size(nbytes).replace(" ", "")
+        case "memory", list(sizes):
+            return "/".join(_inline(key, size) for size in sizes)
+        case "p2p", list(rows):
+            return "/".join("".join(map(str, row)) for row in rows)
+        case "link", list(links):
+            return "/".join(f"{link['a']}-{link['b']}:{link['kind']}" for link in links)
+        case "poison", bool(flag):
+            return "true" if flag else "false"
+    return str(value)
+
+
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}{plural if number != 1 else ''}"

@@ -1,0 +1,233 @@
+"""How a handle is written down: a 63-bit int, or 64 characters of text; plain numbers, never code.
+
+The int, from the top: node tag 8 bits, slot 10, index 17, low bits of the nonce 28 (never 0).
+
+The text is 48 bytes in URL-safe base64 (ASCII, no NUL), little-endian::
+
+    0   magic "PL"      2  version     3  kind
+    4   node hash (8)   12 slot (low 10 bits) and index (the next 17), the rest 0 (8)
+    20  nonce (8)       28 size (8)    36 pid (4)    40 start time, low half (4)    44 CRC32 of what is before (4)
+
+Whoever decodes one learns what its maker wrote and nothing more: whether it is true is the exporter's to say.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import string
+import struct
+import zlib
+from dataclasses import dataclass
+
+from peerlane.backends.virtual.node.config import NodeConfig
+from peerlane.errors import BadHandle, Fault, PeerLost
+
+TEXT_LENGTH = 64
+VERSION = 1
+SLOT_BITS, INDEX_BITS, NONCE_BITS = 10, 17, 28
+_MAGIC = b"PL"
+_TEXT = struct.Struct("<2sBBQQQQIII")
+_CHECKED = _TEXT.size - 4
+_ALPHABET = f"{string.ascii_letters}{string.digits}-_".encode()
+_LOW_INDEX = NONCE_BITS
+_LOW_SLOT = _LOW_INDEX + INDEX_BITS
+_LOW_TAG = _LOW_SLOT + SLOT_BITS
+_INT_BITS = _LOW_TAG + 8
+
+
+def node_hash(config: NodeConfig) -> int:
+    """Return the 64 bits by which handles name their node: of its name and of what makes it that node."""
+    digest = hashlib.sha256(f"{config.name}\0{config.digest}".encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def node_tag(node: int) -> int:
+    """Return the 8 bits of a node's hash that the int form has room for."""
+    return node >> 56
+
+
+@dataclass(frozen=True, slots=True)
+class HandleFields:
+    """What a handle says.
+
+    Parameters
+    ----------
+    tag : int
+        The highest 8 bits of the node's hash.
+    slot : int
+        The exporting process's place in the node's state, 0 to 1023.
+    index : int
+        The place in that process's list of handles, below 2**17.
+    nonce : int
+        What tells it from other handles at that place; never 0 in its lowest 28 bits.
+    nonce_bits : int
+        How many bits of the nonce are known: 28 from the int form, else 64.
+    node, kind, size, pid, start : int or None
+        Hash of the node, number of the kind, bytes, pid of the exporter and the low half of its start time in
+        clock ticks; None from the int form, which has no room for them.
+    """
+
+    tag: int
+    slot: int
+    index: int
+    nonce: int
+    nonce_bits: int = 64
+    node: int | None = None
+    kind: int | None = None
+    size: int | None = None
+    pid: int | None = None
+    start: int | None = None
+
+
+def encode_int(fields: HandleFields) -> int:
+    """Return the int form, between 1 and 2**63 - 1."""
+    nonce = fields.nonce & ((1 << NONCE_BITS) - 1)
+    return fields.tag << _LOW_TAG | fields.slot << _LOW_SLOT | fields.index << _LOW_INDEX | nonce
+
+
+def encode_text(fields: HandleFields) -> bytes:
+    """Return the text form, 64 ASCII bytes; every field must be known."""
+    place = fields.slot | fields.index << SLOT_BITS
+    head = _TEXT.pack(
+        _MAGIC,
+        VERSION,
+        fields.kind,
+        fields.node,
+        place,
+        fields.nonce,
+        fields.size,
+        fields.pid,
+        fields.start,
+        0,
+    )[:_CHECKED]
+    return base64.urlsafe_b64encode(head + zlib.crc32(head).to_bytes(4, "little"))
+
+
+def is_of(fields: HandleFields, node: int) -> bool:
+    """Whether a handle is of the node with this hash, as far as it says."""
+    return fields.node == node or (fields.node is None and fields.tag == node_tag(node))
+
+
+def maker_lost(pid: int | None, reason: str = "") -> PeerLost:
+    """Return the exception for a handle whose maker does not serve it any more; None: nobody knows who it was."""
+    who = f"process {pid}, which made the handle," if pid else "the process that made the handle"
+    return PeerLost(
+        f"{who} has ended or left the node{reason}; what was opened before stays, and nothing more can be opened"
+    )
+
+
+def decode(handle: int | bytes | str, config: NodeConfig | None = None) -> HandleFields:
+    """Read a handle in either form; total: fields or ``BadHandle``.
+
+    Parameters
+    ----------
+    handle : int, bytes or str
+        What ``int(handle)`` or ``bytes(handle)`` gave, or the latter as text.
+    config : NodeConfig, optional
+        The node of this process; a handle of another node is refused then.
+
+    Raises
+    ------
+    BadHandle
+        ``BAD_HANDLE`` says what is wrong with it: length, alphabet, magic, checksum, or a nonce that no handle has;
+        ``HANDLE_VERSION``: another release wrote it; ``NODE_MISMATCH``: it is of another node.
+    TypeError
+        It is none of the three types.
+    """
+    if isinstance(handle, bool) or not isinstance(handle, (int, bytes, bytearray, memoryview, str)):
+        raise TypeError(
+            f"a handle is an int, {TEXT_LENGTH} bytes or a str of them, not {type(handle).__name__}"
+        )
+    fields = _from_int(handle) if isinstance(handle, int) else _from_text(handle)
+    if config is not None:
+        _check_node(fields, config)
+    return fields
+
+
+def _from_int(handle: int) -> HandleFields:
+    if not 0 < handle < 1 << _INT_BITS:
+        shown = hex(handle) if abs(handle) < 1 << 128 else f"a number of {handle.bit_length():,} bits"
+        raise BadHandle(f"{shown} is no handle: as an int it lies between 1 and 2**{_INT_BITS} - 1")
+    nonce = handle & ((1 << NONCE_BITS) - 1)
+    if nonce == 0:
+        raise BadHandle(
+            f"{handle:#x} is no handle: its lowest {NONCE_BITS} bits are 0, and those of a handle never are"
+        )
+    return HandleFields(
+        tag=handle >> _LOW_TAG,
+        slot=handle >> _LOW_SLOT & ((1 << SLOT_BITS) - 1),
+        index=handle >> _LOW_INDEX & ((1 << INDEX_BITS) - 1),
+        nonce=nonce,
+        nonce_bits=NONCE_BITS,
+    )
+
+
+def _from_text(handle: bytes | bytearray | memoryview | str) -> HandleFields:
+    try:
+        text = handle.encode("ascii") if isinstance(handle, str) else bytes(handle)
+    except UnicodeEncodeError as error:
+        raise BadHandle(
+            f"this is no handle: character {error.start + 1} is {handle[error.start]!r}"
+        ) from None
+    if len(text) != TEXT_LENGTH:
+        raise BadHandle(f"this is no handle: it has {len(text):,} characters, and a handle has {TEXT_LENGTH}")
+    foreign = text.translate(None, _ALPHABET)
+    if foreign:
+        at = text.index(foreign[:1])
+        raise BadHandle(
+            f"this is no handle: character {at + 1} is {foreign[:1]!r}; it has letters, digits, '-' and '_'"
+        )
+    raw = binascii.a2b_base64(text.translate(bytes.maketrans(b"-_", b"+/")))
+    magic, version, kind, node, place, nonce, size, pid, start, checksum = _TEXT.unpack(raw)
+    if magic != _MAGIC:
+        raise BadHandle(
+            f"this is no handle: it begins with {text[:4].decode()!r}, and every handle with 'UEw'"
+        )
+    # Before the checksum: another version may keep it elsewhere.
+    if version != VERSION:
+        age = "a newer" if version > VERSION else "an older"
+        raise BadHandle(
+            f"this handle is of version {version}, written by {age} peerlane; this one reads version {VERSION}: "
+            "use the same release in all processes",
+            fault=Fault.HANDLE_VERSION,
+        )
+    found = zlib.crc32(raw[:_CHECKED])
+    if found != checksum:
+        raise BadHandle(
+            f"this handle was changed on its way: its checksum is {checksum:#010x}, and should be {found:#010x}"
+        )
+    if place >> SLOT_BITS + INDEX_BITS or not nonce & ((1 << NONCE_BITS) - 1):
+        raise BadHandle(
+            "this handle was not made by peerlane: its checksum is right, and its fields cannot be"
+        )
+    return HandleFields(
+        tag=node_tag(node),
+        slot=place & ((1 << SLOT_BITS) - 1),
+        index=place >> SLOT_BITS,
+        nonce=nonce,
+        node=node,
+        kind=kind,
+        size=size,
+        pid=pid,
+        start=start,
+    )
+
+
+def _check_node(fields: HandleFields, config: NodeConfig) -> None:
+    ours = node_hash(config)
+    if is_of(fields, ours):
+        return
+    if fields.node is None:
+        raise BadHandle(
+            f"{encode_int(fields):#x} is no handle of node {config.name!r}, in which this process is: the highest 8 "
+            f"bits of the node's handles are {node_tag(ours):#04x}, and of this number {fields.tag:#04x}; pass what "
+            "the exporter gave, unchanged, and give both processes the same PEERLANE_NODE",
+            fault=Fault.NODE_MISMATCH,
+        )
+    raise BadHandle(
+        f"this handle belongs to another node ({fields.node:#018x}); this process is in node {config.name!r} "
+        f"({ours:#018x}): give both processes the same PEERLANE_NODE",
+        fault=Fault.NODE_MISMATCH,
+    )

@@ -1,0 +1,151 @@
+"""What differs between real machines, as named sets of facts that a virtual node can take on.
+
+Where each figure comes from, and which are our own choice, stands in ``docs/reference/node.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from peerlane.support.sizes import UNITS
+
+from .topology import LinkKind
+
+MAX_DEVICES = 4096
+GRANULARITY = 2 * UNITS["MiB"]
+HOST_ACCESS = ("guard", "map")
+
+_ANY_PEER = MAX_DEVICES - 1
+_PLENTY = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A kind of machine.
+
+    Attributes
+    ----------
+    name, description : str
+        The key in :data:`PROFILES`, and one line for people.
+    device_name : str
+        What the device calls itself; for Ascend the SoC name.
+    devices : int
+        Devices of a node that does not say how many.
+    islands : int
+        Switches over which the devices of a node are spread if it does not say.
+    memory : int
+        Bytes of a device whose node does not say.
+    host_access : str
+        ``"guard"``: touching a device address on the host faults; ``"map"``: the host may (large BAR).
+    granularity : int
+        Bytes to which physical memory is allocated and mapped.
+    link : LinkKind
+        The link between two devices of one switch.
+    peer_access : bool
+        Whether the chip can do peer access at all.
+    max_peers : int
+        Peers that one device may have enabled at a time.
+    p2p_policy_required : bool
+        Whether cross-device copies and IPC need memory allocated with a P2P policy.
+    max_streams, max_notifies : int
+        Streams and notifies that one device has.
+    """
+
+    name: str
+    description: str
+    device_name: str
+    devices: int
+    islands: int = 1
+    memory: int
+    host_access: str = "guard"
+    granularity: int = GRANULARITY
+    link: LinkKind
+    peer_access: bool = True
+    max_peers: int = _ANY_PEER
+    p2p_policy_required: bool = False
+    max_streams: int = _PLENTY
+    max_notifies: int = _PLENTY
+
+    @property
+    def switch(self) -> int:
+        """Devices per switch when the node has the profile's own number of devices."""
+        return self.switch_for(self.devices)
+
+    def switch_for(self, devices: int) -> int:
+        """Return how many of ``devices`` share a switch in a node that does not say."""
+        return -(-devices // self.islands)
+
+
+PROFILES: dict[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            name="default",
+            description="two devices on one switch, no vendor's limits",
+            device_name="Virtual",
+            devices=2,
+            memory=16 * UNITS["GiB"],
+            link=LinkKind.PIX,
+        ),
+        Profile(
+            name="ascend-a2",
+            description="Ascend 910B server: peer access with ordinary memory, both directions enabled",
+            device_name="Ascend910B1",
+            devices=8,
+            memory=64 * UNITS["GiB"],
+            link=LinkKind.HCCS,
+            max_peers=8,
+            max_streams=1984,
+            max_notifies=8192,
+        ),
+        Profile(
+            name="ascend-950",
+            description="Ascend 950 server: unified bus, 16 peers",
+            device_name="Ascend950PR_9589",
+            devices=8,
+            memory=128 * UNITS["GiB"],
+            link=LinkKind.UB,
+            max_peers=16,
+            max_streams=1984,
+            max_notifies=65_535,
+        ),
+        Profile(
+            name="ascend-310p",
+            description="Atlas inference cards: cross-device copies and IPC need a P2P allocation policy",
+            device_name="Ascend310P3",
+            devices=4,
+            memory=24 * UNITS["GiB"],
+            link=LinkKind.PIX,
+            max_peers=8,
+            p2p_policy_required=True,
+            max_streams=1024,
+            max_notifies=1024,
+        ),
+        Profile(
+            name="mi300x",
+            description="eight MI300X, all connected, device memory mapped into the host (large BAR)",
+            device_name="Virtual MI300X",
+            devices=8,
+            memory=192 * UNITS["GiB"],
+            host_access="map",
+            link=LinkKind.XGMI,
+        ),
+        Profile(
+            name="two-islands",
+            description="devices spread over two switches, no peer access across",
+            device_name="Virtual",
+            devices=8,
+            islands=2,
+            memory=16 * UNITS["GiB"],
+            link=LinkKind.PIX,
+        ),
+        Profile(
+            name="hgx",
+            description="eight devices, all connected by NVLink",
+            device_name="Virtual HGX",
+            devices=8,
+            memory=80 * UNITS["GiB"],
+            link=LinkKind.NV,
+        ),
+    )
+}

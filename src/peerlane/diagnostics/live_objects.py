@@ -1,0 +1,286 @@
+"""What lives and where the program made it: for whoever asks what a test, or a long-running program, left behind.
+
+Memory and reserved addresses are always known with the place of their allocation.  Streams, events, notifies,
+physical memory, exported handles and views are noted between :func:`begin` and :func:`end` only; else their creation
+pays one branch.  Nothing is kept alive by being noted: what Python drops is gone, and is not listed.
+
+Examples
+--------
+>>> origins.begin()
+>>> stream = device.create_stream()
+>>> for each in origins.living():
+...     print(each.text, each.site)
+stream 1 on virtual:0: idle program.py:2
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import call_site
+from peerlane.diagnostics.call_site import Site
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from peerlane.memory.buffer import Buffer
+    from peerlane.memory.physical import Physical
+    from peerlane.sharing.handle import Handle
+
+active = False  #: whether what is made is noted
+
+_CALLERS = 32
+_DIALECTS = "peerlane.dialects."
+
+
+@dataclass(frozen=True, slots=True)
+class Living:
+    """Something that was made and has not ended.
+
+    Attributes
+    ----------
+    kind : str
+        What to call several of it: ``memory``, ``pinned memory``, ``address range``, ``stream``, ``view``, ...
+    text : str
+        Which one it is, and in what state.
+    nbytes : int
+        How large it is, in bytes; 0 for what has no size.
+    where : str
+        Its device, or ``host``; empty for what needs neither.
+    site : Site or None
+        Where the program made it, with its callers; None where that is not known.
+    """
+
+    kind: str
+    text: str
+    nbytes: int
+    where: str
+    site: Site | None
+
+
+def in_bytes(nbytes: int) -> str:
+    """Return a size in words."""
+    return f"{nbytes:,} byte{'s' * (nbytes != 1)}"
+
+
+Source = Callable[[], Iterable[Living]]
+
+
+@dataclass(slots=True)
+class _Noted:
+    reference: weakref.ref[Any]
+    site: Site | None
+    text: str = ""  # else it describes itself
+    kind: str = ""
+    nbytes: int = 0
+    where: str = ""
+    allocation: int = 0  # of a view
+
+    def look(self) -> Living | None:
+        what = self.reference()
+        if what is None or (not self.allocation and _is_over(what)):
+            return None
+        name = type(what).__name__
+        text = self.text or repr(what).strip("<>")
+        return Living(
+            self.kind or name.lower(),
+            text[:1].lower() + text[1:],
+            self.nbytes or getattr(what, "size", 0),
+            self.where or what.device.name,
+            self.site,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Mapped:
+    physical: weakref.ref[Physical]
+    block: int
+    size: int
+    where: str
+    site: Site | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What lived in a node that was left, and who may drop it still; None: nobody can."""
+
+    living: Living
+    holder: weakref.ref[Any] | None
+
+
+_noted: dict[object, _Noted] = {}
+_mapped: dict[tuple[int, int], _Mapped] = {}  # by the range's number and the offset
+_buffers: dict[int, weakref.ref[Buffer] | None] = {}  # by allocation; None: a dialect's
+_lost: list[Lost] = []
+_sources: list[Source] = []
+
+
+def begin() -> None:
+    """Note from now on what is made; what was noted before is forgotten."""
+    global active
+    _forget()
+    call_site.callers_kept = _CALLERS
+    active = True
+
+
+def end() -> None:
+    """Note nothing any more, and forget what was noted; idempotent."""
+    global active
+    active = False
+    call_site.callers_kept = 0
+    _forget()
+
+
+def _forget() -> None:
+    for each in (_noted, _mapped, _buffers, _lost):
+        each.clear()
+
+
+def add_source(source: Source) -> None:
+    """Let :func:`living` ask for more: a dialect knows what it gave out by number."""
+    _sources.append(source)
+
+
+def living() -> tuple[Living, ...]:
+    """Return what lives now, memory first.
+
+    What belongs to a node that was left has ended: :func:`lost` has it.  A view is listed only if the buffer that
+    it looks into was closed: it then holds the bytes by itself.
+    """
+    found = [living for _, living in _memory()]
+    found += _mappings()
+    found += (living for _, living in _others())
+    for source in _sources:
+        found += source()
+    return tuple(found)
+
+
+def lost() -> tuple[Living, ...]:
+    """Return what lived when its node was left, and would live still: nobody has dropped it since."""
+    return tuple(each.living for each in _lost if each.holder is None or each.holder() is not None)
+
+
+def leaving() -> Sequence[Lost]:
+    """Return what lives in the node that may be left now, for :func:`node_left`."""
+    holders = {record.id: _buffers.get(record.id) for record in memory_messages.live_records()}
+    found = [Lost(living, holders[allocation]) for allocation, living in _memory()]
+    found += [Lost(living, None) for living in _mappings()]
+    found += [Lost(living, reference) for reference, living in _others()]
+    found += [Lost(living, None) for source in _sources for living in source()]
+    return [replace(each, living=_of_left_node(each.living)) for each in found]
+
+
+def node_left(lost: Sequence[Lost]) -> None:
+    """Note that the node was left, and what lived there."""
+    _lost.extend(lost)
+
+
+def _of_left_node(each: Living) -> Living:
+    where = "of a node that the test left"
+    return replace(each, text=f"{each.text}, {where}", where=f"{each.where} {where}".lstrip())
+
+
+def buffer_made(buffer: Buffer) -> None:
+    """Note who holds a new allocation."""
+    _buffers[buffer.id] = None if _is_for_dialect() else weakref.ref(buffer)
+
+
+def mapped(place: int, at: int, physical: Physical, size: int) -> None:
+    """Note that a range has bytes of a block at an offset, and the caller's place."""
+    where, site = physical.device.name, call_site.call_site()
+    _mapped[place, at] = _Mapped(weakref.ref(physical), physical.id, size, where, site)
+
+
+def unmapped(place: int, at: int) -> None:
+    """Note that it has them no more."""
+    _mapped.pop((place, at), None)
+
+
+def made(what: Any) -> None:
+    """Note a new object of the neutral API.
+
+    A dialect's own streams and events serve something that it gave out by number, or that a program never asked for:
+    they are not noted.
+    """
+    if not _is_for_dialect():
+        _note(id(what), what)
+
+
+def _is_for_dialect() -> bool:
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("peerlane."):
+        if frame.f_globals["__name__"].startswith(_DIALECTS):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def disown(what: object) -> None:
+    """Forget something: it serves another object, and the program did not ask for it."""
+    _noted.pop(id(what), None)
+
+
+def exported(handle: Handle, source: Any) -> None:
+    """Note a new handle.  Dropping it does not end it; closing it does, or closing what it stands for."""
+    text = f"{repr(handle).strip('<>')} of {repr(source).strip('<>')}"
+    _note(handle._ticket, source, text=text, kind="exported handle", nbytes=getattr(source, "size", 0))
+
+
+def withdrawn(handle: Handle) -> None:
+    """Note that a handle was closed."""
+    _noted.pop(handle._ticket, None)
+
+
+def viewed(array: npt.NDArray[Any], buffer: Buffer) -> None:
+    """Note a new view; every array that is made of it keeps its base."""
+    if buffer.id:
+        nbytes, where = array.nbytes, buffer.device.name
+        text = f"view of {in_bytes(nbytes)} on {where}, whose buffer was closed"
+        more = {"kind": "view", "nbytes": nbytes, "where": where, "allocation": buffer.id}
+        _note(id(array.base), array.base, text=text, **more)
+
+
+def _note(key: object, what: Any, **more: Any) -> None:
+    def gone(_: object) -> None:
+        _noted.pop(key, None)
+
+    _noted[key] = _Noted(weakref.ref(what, gone), call_site.call_site(), **more)
+
+
+def _is_over(what: Any) -> bool:
+    return bool(what.is_closed or what.device.is_closed)
+
+
+def _memory() -> Iterator[tuple[int, Living]]:
+    for record in memory_messages.live_records():
+        kind = record.sort.noun
+        if record.sort is memory_messages.Sort.ALLOCATION:
+            kind = "pinned memory" if record.device == "host" else "memory"
+        text = f"{kind}: {in_bytes(record.size)} on {record.device}"
+        yield record.id, Living(kind, text, record.size, record.device, record.made_at)
+
+
+def _mappings() -> Iterator[Living]:
+    """Physical memory that only its mappings hold: who made it has closed or dropped it."""
+    live = {record.id for record in memory_messages.live_records()}
+    seen: set[int] = set()
+    for (place, _), each in list(_mapped.items()):
+        physical = each.physical()
+        is_held = physical is not None and not physical.is_closed
+        if place in live and not is_held and each.block not in seen:
+            seen.add(each.block)
+            text = f"mapped memory: {each.size:,} bytes on {each.where}, which only an address range holds"
+            yield Living("mapped memory", text, each.size, each.where, each.site)
+
+
+def _others() -> Iterator[tuple[weakref.ref[Any], Living]]:
+    live = {record.id for record in memory_messages.live_records()}
+    for noted in list(_noted.values()):
+        found = None if noted.allocation in live else noted.look()
+        if found is not None:
+            yield noted.reference, found

@@ -1,0 +1,430 @@
+"""How a dialect declares a vendor's call, so that every call fails in the vendor's shape.
+
+A call is a plain function whose annotations say how each argument is parsed, declared with the number of
+its outputs.  It returns its outputs or raises; the vendor's return value is made here, once.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Any, NoReturn, TypeVar, get_args
+
+from peerlane.errors import Error, Fault
+from peerlane.support.spelling import no_attribute
+
+_Body = TypeVar("_Body", bound=Callable[..., Any])
+_INT32 = range(-(1 << 31), 1 << 31)
+
+
+class Refusal(Exception):
+    """A call ends with a vendor's code, which the dialect chose itself.
+
+    Parameters
+    ----------
+    code : int
+        The vendor's code.
+    cause : str
+        What is wrong, with the numbers, and what is valid now.
+    remedy : str
+        What to do.
+    """
+
+    def __init__(self, code: int, cause: str, remedy: str) -> None:
+        super().__init__(cause)
+        self.code = int(code)  # never an enumeration: programs print it
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A call that failed: ``arguments`` holds each name with its value, and whether it is an address (or None)."""
+
+    call: str
+    code: int
+    cause: str
+    remedy: str
+    arguments: tuple[tuple[str, object, bool | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parse:
+    """How an argument is read: ``read`` returns the value or raises TypeError, or refuses with a code."""
+
+    read: Callable[[object], object]
+    is_address: bool = False
+
+
+def type_name(value: object) -> str:
+    """Name the type of a value, with its module unless it is built in: numpy has a ``bool`` too."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _word(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"must be an int, not {type_name(value)}")
+    return value & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def as_index(value: object) -> int:
+    """Return an integer of any type; TypeError for the rest, numpy's bool of every version among it."""
+    try:
+        if type_name(value).startswith("numpy.bool"):  # older ones warn instead of refusing
+            raise TypeError
+        return operator.index(value)  # type: ignore[arg-type]  # TypeError is the answer
+    except TypeError:
+        raise TypeError(f"must be an int, not {type_name(value)}") from None
+
+
+def _int32(value: object) -> int:
+    number = as_index(value)
+    if number not in _INT32:
+        raise TypeError(f"is {number}, beyond 32 bits")
+    return number
+
+
+def _uint32(value: object) -> int:
+    return as_index(value) & 0xFFFF_FFFF
+
+
+def _strict_uint32(value: object) -> int:
+    number = as_index(value)
+    if number >> 32:
+        raise TypeError(f"is {number}; valid are 0 to 2**32 - 1")
+    return number
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"must be a str, not {type_name(value)}")
+    if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
+        raise TypeError("has a NUL or a lone surrogate, and a C string cannot")
+    return value
+
+
+def _dict(value: object) -> dict[Any, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"must be a dict, not {type_name(value)}")
+    return value
+
+
+def _callable(value: object) -> Callable[..., Any]:
+    if not callable(value):
+        raise TypeError(f"must be callable, not {type_name(value)}")
+    return value
+
+
+def int_list(call: str, value: object) -> list[int]:
+    """Return a list of ints, or raise ValueError: what bindings do that read a list themselves."""
+    if not isinstance(value, list):
+        raise ValueError(f"{call}: needs a list, not {type_name(value)}")
+    for each in value:
+        if not isinstance(each, int):
+            raise ValueError(f"{call}: needs a list of ints, not of {type_name(each)}")
+    return value
+
+
+# The C parse codes of CPython, which bindings written by hand share: k, k, i, I, s and O.
+Address = Annotated[int, Parse(_word, is_address=True)]
+Word = Annotated[int, Parse(_word)]
+Int32 = Annotated[int, Parse(_int32)]
+UInt32 = Annotated[int, Parse(_uint32)]
+StrictUInt32 = Annotated[int, Parse(_strict_uint32)]  # where a binding checks the range itself
+Text = Annotated[str, Parse(_text)]
+Dict = Annotated[dict[Any, Any], Parse(_dict)]
+Object = Annotated[Any, Parse(lambda value: value)]
+Callback = Annotated[Callable[..., Any], Parse(_callable)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parameters:
+    call: str
+    names: tuple[str, ...]
+    parsers: tuple[Parse, ...]
+    required: int
+
+    @classmethod
+    def of(cls, call: str, body: Callable[..., Any]) -> _Parameters:
+        declared = inspect.signature(body, eval_str=True).parameters.values()
+        parsers = tuple(get_args(each.annotation)[1] for each in declared)
+        required = sum(each.default is each.empty for each in declared)
+        return cls(call, tuple(each.name for each in declared), parsers, required)
+
+    def parse(self, args: Sequence[object]) -> list[Any]:
+        """Return the values, or raise the vendor's TypeError, whose cause says which argument it is."""
+        if not self.parsers:
+            return []
+        try:
+            if not self.required <= len(args) <= len(self.parsers):
+                raise TypeError(f"takes ({', '.join(self.names)}), {len(args)} were given")
+            values: list[Any] = []
+            for name, parser, value in zip(self.names, self.parsers, args, strict=False):
+                try:
+                    values.append(parser.read(value))
+                except TypeError as error:
+                    raise TypeError(f"argument {name}: {error}") from None
+        except TypeError as error:
+            raise TypeError(f"{self.call} args parse failed") from error
+        return values
+
+    def pair(self, values: Sequence[object]) -> tuple[tuple[str, object, bool], ...]:
+        return tuple(
+            (name, value, parser.is_address)
+            for name, value, parser in zip(self.names, values, self.parsers, strict=False)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A call as it was declared.
+
+    Attributes
+    ----------
+    name : str
+        With its module.
+    parameters : tuple of (str, str, bool)
+        Name, type, and whether it must be given.
+    returns : str
+        The type of what comes back, the code included.
+    facts : mapping of str to str
+        ``Gives``, ``Refuses`` and ``Basis`` of its docstring.
+    area : str
+        What the calls declared beside it are about.
+    """
+
+    name: str
+    area: str
+    parameters: tuple[tuple[str, str, bool], ...]
+    returns: str
+    facts: Mapping[str, str]
+
+    @classmethod
+    def of(cls, name: str, body: Callable[..., Any], outputs: int | None) -> Declared:
+        """Read a body; ``outputs`` is None for a call that answers without a code."""
+        declared = inspect.signature(body, eval_str=True)
+        parameters = tuple(
+            (each.name, _type_text(get_args(each.annotation)[0]), each.default is each.empty)
+            for each in declared.parameters.values()
+        )
+        own = declared.return_annotation
+        if outputs is None:
+            returns = _type_text(own)
+        elif not outputs:
+            returns = "int"
+        else:
+            values = get_args(own) if outputs > 1 else (own,)
+            returns = f"tuple[{', '.join(map(_type_text, values))}, int]"
+        return cls.documented(name, body, parameters, returns)
+
+    @classmethod
+    def documented(
+        cls, name: str, body: Callable[..., Any], parameters: tuple[tuple[str, str, bool], ...], returns: str
+    ) -> Declared:
+        """Take the facts from the docstring of a body, and the area from its module's."""
+        facts = {found[1]: " ".join(found[2].split()) for found in _FACT.finditer(inspect.getdoc(body) or "")}
+        area = (sys.modules[body.__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
+        return cls(
+            name, area.partition(" (spec ")[0].rstrip("."), parameters, returns, MappingProxyType(facts)
+        )
+
+
+def _positional(body: Callable[..., Any]) -> inspect.Signature:
+    """Return the names of a body's arguments, as help() shows them: no call takes keywords."""
+    return inspect.Signature(
+        [
+            inspect.Parameter(each.name, inspect.Parameter.POSITIONAL_ONLY, default=each.default)
+            for each in inspect.signature(body).parameters.values()
+        ]
+    )
+
+
+_FACT = re.compile(r"^(Gives|Refuses|Basis): (.*(?:\n    .*)*)", re.MULTILINE)
+
+
+def _type_text(kind: Any) -> str:
+    text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+    return re.sub(r"\b(?:typing|collections\.abc)\.", "", text)
+
+
+class Convention:
+    """What the calls of one vendor have in common, and the table of them.
+
+    Parameters
+    ----------
+    success : int
+        The code of a call that worked.
+    codes : mapping of Fault to int
+        The vendor's code of every fault.
+    explain : callable
+        Returns the cause of an error and what to do about it, in the vendor's words.
+    report : callable
+        Told each :class:`Failure`, before the call returns.
+    late : callable
+        Given the name of a call that failed when the process was ending: its code.  Nobody is left to report to.
+
+    Attributes
+    ----------
+    refused : dict
+        By module: the names of those that :meth:`refusing` makes, which are not in the table.
+    """
+
+    def __init__(
+        self,
+        *,
+        success: int,
+        codes: Mapping[Fault, int],
+        explain: Callable[[Error], tuple[str, str]],
+        report: Callable[[Failure], None],
+        late: Callable[[str], int],
+    ) -> None:
+        self._success = success
+        self._codes = codes
+        self._explain = explain
+        self._report = report
+        self._late = late
+        self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
+        self._table: dict[str, Declared] = {}
+        self._parameters: dict[str, _Parameters] = {}
+        self.refused: dict[str, Iterable[str]] = {}
+
+    def functions(self, module: str) -> Mapping[str, Callable[..., Any]]:
+        """Return the declared calls of one of the vendor's modules, by their names there."""
+        return MappingProxyType(self._modules.get(module, {}))
+
+    def names(self, module: str, *others: str) -> Callable[[], list[str]]:
+        """Return the ``__dir__`` of one of the vendor's modules: its calls, and ``others``."""
+        return lambda: sorted({*self.functions(module), *others})
+
+    def missing(self, module: str) -> Callable[[str], NoReturn]:
+        """Return the ``__getattr__`` of one of the vendor's modules: AttributeError with names that are close."""
+
+        def __getattr__(name: str) -> NoReturn:
+            raise no_attribute(module, name, self.functions(module))
+
+        return __getattr__
+
+    @property
+    def table(self) -> Mapping[str, Declared]:
+        """The declared calls by name, in their order."""
+        return MappingProxyType(self._table)
+
+    def call(
+        self,
+        name: str,
+        *,
+        out: int = 0,
+        blank: tuple[object, ...] | Callable[..., tuple[object, ...]] | None = None,
+    ) -> Callable[[_Body], Callable[..., Any]]:
+        """Declare a call of the vendor.
+
+        Parameters
+        ----------
+        name : str
+            With its module: ``"acl.rt.malloc"``.
+        out : int
+            Outputs, which come before the code.  The body returns none, one, or a tuple of them.
+        blank : tuple or callable, optional
+            The outputs of a call that failed; zeros by default.  What a program may change is made anew for each
+            failure, by a function of the arguments.
+        """
+        made = blank if callable(blank) else None
+        blanks = (0,) * out if blank is None or callable(blank) else blank
+
+        def declare(body: _Body) -> Callable[..., Any]:
+            parameters = self._parameters[name] = _Parameters.of(name, body)
+            self._table[name] = Declared.of(name, body, len(blanks))
+
+            def wrapper(*args: object) -> Any:
+                values: Sequence[Any] = args
+                try:
+                    values = parameters.parse(args)
+                    result = body(*values)
+                except (Refusal, Error) as error:
+                    code = self._fail(parameters, error, values)
+                    if made is not None:
+                        return (*made(*values), code)
+                    return (*blanks, code) if blanks else code
+                if not blanks:
+                    return self._success
+                return (*result, self._success) if len(blanks) > 1 else (result, self._success)
+
+            return self.serve(name, wrapper, body)
+
+        return declare
+
+    def value(
+        self, name: str, *, failed: Callable[[int], object] | None = None
+    ) -> Callable[[_Body], Callable[..., Any]]:
+        """Declare a call that answers with a bare value, without a code.
+
+        ``failed`` makes the answer of one that failed, of its code; by default failures are exceptions.
+        """
+
+        def declare(body: _Body) -> Callable[..., Any]:
+            parameters = _Parameters.of(name, body)
+            self._table[name] = Declared.of(name, body, None)
+
+            def wrapper(*args: object) -> Any:
+                values = parameters.parse(args)
+                try:
+                    return body(*values)
+                except (Refusal, Error) as error:
+                    if failed is not None:
+                        return failed(self._fail(parameters, error, values))
+                    raise ValueError(f"{name}: {error}") from None
+
+            return self.serve(name, wrapper, body)
+
+        return declare
+
+    def refusing(
+        self, name: str, refusal: Refusal, answer: Callable[[int], object] = lambda code: code
+    ) -> Callable[..., Any]:
+        """Return a call that takes anything and refuses; it is not in the table.
+
+        ``answer`` makes what it returns, of the code.
+        """
+
+        def wrapper(*args: object) -> object:
+            given = tuple((f"argument {number}", value, None) for number, value in enumerate(args, 1))
+            self._report(Failure(name, refusal.code, str(refusal), refusal.remedy, given))
+            return answer(refusal.code)
+
+        wrapper.__doc__ = str(refusal)
+        wrapper.__name__ = wrapper.__qualname__ = name.rpartition(".")[2]
+        return wrapper
+
+    def serve(
+        self, name: str, function: Callable[..., Any], body: Callable[..., Any] | None = None
+    ) -> Callable[..., Any]:
+        """Put ``function`` in the table as ``name``, instead of what is there, documented as ``body``."""
+        module, _, short = name.rpartition(".")
+        if body is not None:
+            functools.update_wrapper(function, body)
+            del function.__wrapped__  # type: ignore[attr-defined]  # inspect would show the body's keywords
+            function.__annotations__ = {}
+            function.__signature__ = _positional(body)  # type: ignore[attr-defined]
+        function.__name__ = function.__qualname__ = short
+        self._modules.setdefault(module, {})[short] = function
+        return function
+
+    def failed(self, name: str, error: Error, values: Sequence[object]) -> int:
+        """Report what a call of this name failed with that was made beside its body; return the code."""
+        return self._fail(self._parameters[name], error, values)
+
+    def _fail(self, parameters: _Parameters, error: Refusal | Error, values: Sequence[object]) -> int:
+        if isinstance(error, Error) and error.fault is Fault.PROCESS_ENDING:
+            return self._late(parameters.call)
+        if isinstance(error, Refusal):
+            code, cause, remedy = error.code, str(error), error.remedy
+        else:
+            code, (cause, remedy) = int(self._codes[error.fault]), self._explain(error)
+        self._report(Failure(parameters.call, code, cause, remedy, parameters.pair(values)))
+        return code

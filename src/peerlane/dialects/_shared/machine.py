@@ -1,0 +1,511 @@
+"""What every dialect needs of the machine: current device per thread, address to buffer, messages.
+
+All state here belongs to one node: when the process leaves it and enters another, a dialect starts afresh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+import peerlane
+from peerlane import Buffer, Device, Host, Stream
+from peerlane.backends.virtual.describe_address import Pointee, look
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import call_site, live_objects
+from peerlane.errors import Error, Fault, InvalidValue
+from peerlane.memory import raw
+
+_REMEMBERED = 64
+_ENDED = 4096
+_FIRST_HANDLE = 1 << 62
+_HANDLE_STEP = 64
+_Kind = TypeVar("_Kind", bound="Thing")
+_Ended: TypeAlias = "tuple[str, Device | None, call_site.Site | None, str, call_site.Place | None]"
+
+
+class Thing:
+    """What a program holds by a number, which is no address and never given twice.
+
+    Attributes
+    ----------
+    name : str
+        What a message calls it.
+    needs_device : bool
+        Whether a message names its device.
+    is_counted : bool
+        Whether a device's limit counts it.
+    is_given : bool
+        Whether the program was given it, and has to give it back.
+    has_addresses : bool
+        Whether work may use it by its addresses: it ends after the streams of its context.
+    made_at : Site or None
+        Where the program got its number.
+    """
+
+    __slots__ = ("context", "handle", "made_at")
+
+    name: ClassVar[str]
+    needs_device: ClassVar[bool] = True
+    is_counted: ClassVar[bool] = True
+    is_given: ClassVar[bool] = True
+    has_addresses: ClassVar[bool] = False
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.handle = 0
+        self.made_at: call_site.Site | None = None
+
+    def __str__(self) -> str:
+        made = f", made at {self.made_at}" if self.made_at else ""
+        return f"{self.title}{made}"
+
+    @property
+    def title(self) -> str:
+        """Its name and number, with its device if it needs one."""
+        device = f" of device {self.context.number}" if self.needs_device else ""
+        return f"{self.name} {self.handle:#x}{device}"
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it stands for."""
+        return 0
+
+    def end(self) -> None:
+        """End it with its context, having waited for its work; raises Error for what failed."""
+
+    def abandon(self) -> None:
+        """End it without waiting."""
+
+
+class Context(Thing):
+    """What a thread works in: a use of a device by this process, with streams and events of its own.
+
+    Its number is given out when a program asks for it.
+
+    Attributes
+    ----------
+    device : Device
+    number : int
+        What the program calls the device.
+    is_primary : bool
+        Made by selecting the device, and shared by all threads that do; it ends with the last reference.
+    references : int
+        How often it was selected and not yet released.
+    node : object
+        ``node.is_closed``: it has ended, or the process left the device's node.
+    default_stream : object
+        What the dialect made for it; None before it is needed.
+    """
+
+    __slots__ = ("default_stream", "device", "is_primary", "node", "number", "references")
+
+    name = "context"
+
+    def __init__(self, device: Device, *, is_primary: bool = True, number: int | None = None) -> None:
+        super().__init__(self)
+        self.device = device
+        self.number = device.ordinal if number is None else number
+        self.is_primary = is_primary
+        self.node: Any = device.backend  # asked directly: device.is_closed costs as much as a small copy
+        self.references = 0
+        self.default_stream: Any = None
+
+    @property
+    def is_live(self) -> bool:
+        """Never true again once it was false: a later selection makes another context."""
+        return not self.node.is_closed
+
+
+def with_article(name: str) -> str:
+    """Return ``a stream``, ``an event``."""
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+class _Left:
+    __slots__ = ()
+    is_closed = True
+
+
+class _NoContext:
+    __slots__ = ()
+    node = _Left()
+    default_stream: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Allocation:
+    buffer: Buffer
+    device: Device | None  # None: the host
+    for_peers: bool
+
+
+class Here(threading.local):
+    """What is current in this thread."""
+
+    context: Context | _NoContext = _NoContext()
+
+
+class Machine:
+    """A dialect's view of the node: which device each thread uses, and whose every address is.
+
+    Attributes
+    ----------
+    here : Here
+        What is current in the calling thread; replaced as a whole when the node is.
+    lock : RLock
+        Held while a table changes in more than one step.
+    things : dict
+        By number: streams, events and what else a dialect gives out.
+    allocations : dict
+        By address.
+    """
+
+    def __init__(self) -> None:
+        self._begin_process()
+        os.register_at_fork(after_in_child=self._begin_process)
+        self._node: tuple[Device, ...] = ()
+        self._last_handle = _FIRST_HANDLE
+        self.forget()
+        live_objects.add_source(self.living)
+
+    def _begin_process(self) -> None:
+        # A thread that held the lock during a fork does not exist in the child, which would wait for ever.
+        self.lock = threading.RLock()
+        self._is_checked = False
+
+    def check_fork(self) -> None:
+        """Raise Closed (``FORKED``) in a forked child of a process that had used devices; enters no node."""
+        if not self._is_checked:
+            raw.copy(0, 0, 0)
+            self._is_checked = True
+
+    def forget(self) -> None:
+        """Drop all that belongs to the node."""
+        self.here = Here()
+        self._primary: dict[int, Context] = {}
+        self._counts: Counter[tuple[Device, type]] = Counter()
+        self.allocations: dict[int, _Allocation] = {}
+        self.things: dict[int, Thing] = {}
+        self._ended: OrderedDict[int, _Ended] = OrderedDict()
+
+    def begin_anew(self) -> None:
+        """Be as in a new process, which has not asked for devices yet."""
+        with self.lock:
+            self._node = ()
+            self.forget()
+
+    def devices(self) -> tuple[Device, ...]:
+        """Return the devices of this process's node, having forgotten another one's state."""
+        self.check_fork()
+        present = peerlane.devices()
+        if present is not self._node:
+            with self.lock:
+                if present is not self._node:
+                    self.forget()
+                    self._node = present
+        return present
+
+    def device(self, ordinal: int) -> Device:
+        """Return a device by number; ``INVALID_DEVICE`` with the valid ones."""
+        present = self.devices()
+        if not 0 <= ordinal < len(present):
+            raise InvalidValue(
+                f"there is no device {ordinal}; this node has {len(present)}, numbered 0 to {len(present) - 1}",
+                fault=Fault.INVALID_DEVICE,
+            )
+        return present[ordinal]
+
+    def number_of(self, device: Device) -> int:
+        """Return what the program calls a device."""
+        return device.ordinal
+
+    def _used(self, ordinal: int) -> Device:
+        """Return a device of which this process will have a context: no forked child has it."""
+        device = self.device(ordinal)
+        device.backend.number(device.ordinal)
+        return device
+
+    def select(self, ordinal: int, *, share: bool = False) -> Context:
+        """Make a device's primary context current in this thread, with one more reference (``share``: only if it
+        has none).
+        """
+        device = self._used(ordinal)
+        with self.lock:
+            made = Context(device, number=self.number_of(device))
+            context = self._primary.setdefault(device.ordinal, made)
+            if not (share and context.references):
+                context.references += 1
+            self.here.context = context
+        return context
+
+    def create_context(self, ordinal: int) -> Context:
+        """Make a context of its own on a device, and make it current in this thread."""
+        device = self._used(ordinal)
+        context = Context(device, is_primary=False, number=self.number_of(device))
+        self.keep(context)
+        self.here.context = context
+        return context
+
+    def release(self, ordinal: int, *, all_references: bool = False) -> bool:
+        """Drop one reference to a device's primary context, or all; without any it ends.  False: there was none.
+
+        Raises
+        ------
+        Error
+            The first failure of its things; the context has ended all the same.
+        """
+        device = self.device(ordinal)
+        with self.lock:
+            context = self._primary.get(device.ordinal)
+            if context is None:
+                return False
+            context.references = 0 if all_references else context.references - 1
+            if context.references:
+                return True
+        return self.end_context(context, f"the last reset of device {ordinal}")
+
+    def end_context(self, context: Context, by: str) -> bool:
+        """End a context with its things, and with the last one of a device free the memory there.
+
+        False if somebody else ended it.  Raises as :meth:`release`.
+        """
+        device = context.device
+        with self.lock:
+            if not context.is_live:
+                return False
+            context.node = _Left()
+            if context.is_primary:
+                del self._primary[device.ordinal]
+            things = [thing for thing in self.things.values() if thing.context is context]
+            for thing in things:
+                self.drop(thing, by)
+        try:
+            _end(things)
+        finally:
+            with self.lock:
+                lost = [] if self._is_used(device) else self._allocated_on(device)
+                buffers = [self.allocations.pop(address).buffer for address in lost]
+            for buffer in buffers:
+                close_for(buffer, f"the last reset of {device.name}")
+        return True
+
+    def _is_used(self, device: Device) -> bool:
+        return device.ordinal in self._primary or any(
+            isinstance(thing, Context) and thing.device is device for thing in self.things.values()
+        )
+
+    def _allocated_on(self, device: Device) -> list[int]:
+        return [address for address, made in self.allocations.items() if made.device is device]
+
+    def keep(self, thing: Thing) -> bool:
+        """Give a thing out by its number; False if its context was released meanwhile."""
+        thing.made_at = call_site.call_site()
+        with self.lock:
+            if not thing.context.is_live:
+                return False
+            self._last_handle += _HANDLE_STEP
+            thing.handle = self._last_handle
+            self.things[thing.handle] = thing
+            self._counts[thing.context.device, type(thing)] += thing.is_counted
+        return True
+
+    def drop(self, thing: Thing, by: str) -> bool:
+        """Take a thing back, and note who did; False if somebody else has."""
+        device = thing.context.device if thing.needs_device else None
+        ended = (thing.name, device, thing.made_at, by, call_site.place())
+        with self.lock:
+            if self.things.pop(thing.handle, None) is None:
+                return False
+            self._ended[thing.handle] = ended
+            if len(self._ended) > _ENDED:
+                self._ended.popitem(last=False)
+            self._counts[thing.context.device, type(thing)] -= thing.is_counted
+        return True
+
+    def living(self) -> list[live_objects.Living]:
+        """Return what a program was given and has to give back: no primary context and no default stream."""
+        with self.lock:
+            held = [] if self._node and self._node[0].is_closed else list(self.things.values())
+        return [
+            live_objects.Living(
+                thing.name,
+                thing.title + (f", {thing.nbytes:,} bytes" if thing.nbytes else ""),
+                thing.nbytes,
+                thing.context.device.name if thing.needs_device else "",
+                thing.made_at,
+            )
+            for thing in held
+            if thing.is_given
+            and thing is not thing.context.default_stream
+            and not getattr(thing, "is_primary", False)
+        ]
+
+    def count(self, device: Device, kind: type[Thing]) -> int:
+        """Return how many things of a kind this process has on a device, of those that count."""
+        return self._counts[device, kind]
+
+    def things_on(self, device: Device, kind: type[_Kind]) -> list[_Kind]:
+        """Return what the contexts of a device have of a kind, oldest first."""
+        with self.lock:
+            return [
+                each
+                for each in self.things.values()
+                if each.context.device is device and isinstance(each, kind)
+            ]
+
+    def ended(self, handle: int) -> str:
+        """Say what a number meant that means nothing any more, and who ended it where; empty if that is not known."""
+        found = self._ended.get(handle)
+        if found is None:
+            return ""
+        name, device, made_at, by, place = found
+        at = call_site.at(place)
+        made = f"made at {made_at} and " if made_at else ""
+        of = f" of device {self.number_of(device)}" if device is not None else ""
+        return f"{with_article(name)}{of}, {made}ended by {by}{f' at {at}' if at else ''}"
+
+    def was_given(self, handle: int) -> bool:
+        """Tell whether a number was given out, now or earlier."""
+        return _FIRST_HANDLE < handle <= self._last_handle and not handle % _HANDLE_STEP
+
+    def current(self) -> Context | None:
+        """Return the context of this thread, None if it has none or it was released."""
+        context = self.here.context
+        if self._is_checked and isinstance(context, Context) and context.is_live:
+            return context  # so its node is this process's still
+        self.devices()
+        context = self.here.context
+        return context if isinstance(context, Context) and context.is_live else None
+
+    def allocate(self, context: Context, nbytes: int, *, peer: bool) -> int | None:
+        """Allocate device memory and return its address; None if the context was released meanwhile."""
+        return self.enter(context, context.device.allocate(nbytes, peer=peer), peer=peer)
+
+    def enter(self, context: Context, buffer: Buffer, *, peer: bool) -> int | None:
+        """Give out a buffer by its address; None, and it is closed, if the context was released meanwhile."""
+        with self.lock:
+            if context.is_live:
+                self.allocations[buffer.address] = _Allocation(buffer, context.device, peer)
+                return buffer.address
+        close_for(buffer, f"the last reset of {context.device.name}")
+        return None
+
+    def allocate_host(self, nbytes: int) -> int:
+        """Allocate pinned host memory and return its address."""
+        self.devices()  # or the next call would forget what belongs to another node
+        buffer = Host().allocate(nbytes)
+        with self.lock:
+            self.allocations[buffer.address] = _Allocation(buffer, None, True)
+        return buffer.address
+
+    def owned(self, address: int, *, host: bool) -> Buffer | None:
+        """Return the buffer that this dialect allocated at exactly this address."""
+        self.devices()
+        made = self.allocations.get(address)
+        return made.buffer if made is not None and host == (made.device is None) else None
+
+    def is_for_peers(self, address: int) -> bool:
+        """Tell whether the memory that starts here may be allocated for peer access; True if it is not ours."""
+        made = self.allocations.get(address)
+        return made is None or made.for_peers
+
+    def free(self, address: int, *, host: bool, call: str, stream: Stream | None = None) -> bool:
+        """Free what was allocated at exactly this address, in the order of a stream if there is one.
+
+        False if this dialect allocated nothing there.
+        """
+        buffer = self.take(address, host=host)
+        if buffer is not None:
+            close_for(buffer, call, stream)
+        return buffer is not None
+
+    def take(self, address: int, *, host: bool) -> Buffer | None:
+        """Take back what was allocated at exactly this address; None if this dialect allocated nothing there."""
+        with self.lock:
+            found = self.owned(address, host=host)
+            if found is not None:
+                del self.allocations[address]
+            return found
+
+    def describe(self, address: int) -> str:
+        """Say in words what an address points at."""
+        return str(self.look(address))
+
+    def look(self, address: int) -> Pointee:
+        """Return what an address points at now, the words for it to be made later."""
+        try:
+            self.check_fork()
+        except Error:
+            return Pointee(address, "" if address else "NULL")
+        return look(address)
+
+
+class Messages:
+    """The latest texts of failures: kept per thread, or for all threads together when ``shared``.
+
+    What is kept has its text made when it is read: programs that ask whether something fails do not pay for it.
+    """
+
+    def __init__(self) -> None:
+        self.shared = False
+        self._begin_process()
+        os.register_at_fork(after_in_child=self._begin_process)
+
+    def _begin_process(self) -> None:
+        self._local = threading.local()
+        self._common: deque[object] = deque(maxlen=_REMEMBERED)
+
+    def add(self, text: object) -> None:
+        """Put a text before the others, unless it repeats the newest: a loop that fails keeps what came before."""
+        kept = self._kept()
+        if next(iter(kept), None) != text:
+            kept.appendleft(text)
+
+    def forget(self) -> None:
+        """Forget the texts of all threads, and keep them per thread."""
+        self.shared = False
+        self._begin_process()
+
+    def take(self) -> Iterable[str]:
+        """Return the texts, newest first, and forget them."""
+        kept, taken = self._kept(), []
+        with contextlib.suppress(IndexError):  # another thread may take the last one
+            while True:
+                taken.append(str(kept.popleft()))
+        return taken
+
+    def _kept(self) -> deque[object]:
+        if self.shared:
+            return self._common
+        try:
+            kept: deque[object] = self._local.kept
+        except AttributeError:
+            kept = self._local.kept = deque(maxlen=_REMEMBERED)
+        return kept
+
+
+def _end(things: Sequence[Thing]) -> None:
+    first: Error | None = None
+    try:
+        for thing in sorted(things, key=lambda each: each.has_addresses):
+            try:
+                thing.end()
+            except Error as error:
+                first = first or error
+    finally:
+        for thing in things:  # those that were not reached, after Ctrl-C
+            thing.abandon()
+    if first is not None:
+        raise first
+
+
+def close_for(buffer: Buffer, freed_by: str, stream: Stream | None = None) -> None:
+    """Close what a call, or something else, frees, in the order of a stream if there is one, and note that."""
+    memory_messages.forget(buffer.id, freed_by)
+    buffer.close(stream=stream)

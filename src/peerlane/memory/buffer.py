@@ -1,0 +1,451 @@
+"""Buffers: an address, a size, and the proof that both are valid."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from peerlane import _core
+from peerlane.backend.interface import Block, HandleKind
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.devices.device import Device, Host, devices
+from peerlane.diagnostics import live_objects, observers
+from peerlane.errors import BadAddress, Busy, Closed, Fault, InvalidValue, Unsupported
+from peerlane.memory import host_objects
+from peerlane.sharing.handle import Handle, checked_rights, open_offer
+from peerlane.streams.stream import Stream, checked_stream
+from peerlane.support import dtypes
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from peerlane.memory.address_range import AddressRange
+    from peerlane.sharing.handle import Allow
+
+_HOST = Host()
+_DLPACK_CPU = (1, 0)
+_NUMPY_KNOWS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+_SLOWER = ("local", "peer", "staged")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a copy between two buffers goes: ``kind`` is local, peer, staged or host; ``reason`` is in words."""
+
+    kind: str
+    reason: str
+
+
+class Buffer(_core.Memory):
+    """Memory on a device or on the host.
+
+    Made by :meth:`Device.allocate`, :meth:`Host.allocate`, slicing, or :func:`as_buffer`.  It exports its
+    bytes to the host through the buffer protocol and DLPack (as CPU memory); such a view never waits for what is
+    queued, and keeps the bytes alive even after :meth:`close`.  In the child of a fork device memory is not mapped:
+    touching a view of it there ends the child with SIGSEGV.
+
+    Attributes
+    ----------
+    address : int
+        Where it starts.  A device address cannot be dereferenced by the host.  Raises Closed.
+    size : int
+        Bytes.
+    device : Device or Host
+        Where it lives; of a part of an address range: the range's, whatever is mapped there.
+    """
+
+    __slots__ = ("_imported", "_owner", "_owns", "_stream", "device", "__weakref__")
+
+    _imported: AddressRange | None
+    _owner: object
+    _owns: bool
+    _stream: Stream | None
+    device: Device | Host
+
+    def __init__(self, *_: object) -> None:
+        raise TypeError("a Buffer is made by Device.allocate, Host.allocate, slicing or as_buffer")
+
+    @classmethod
+    def _make(cls, owner: object, device: Device | Host, *memory: Any, owns: bool = False) -> Buffer:
+        made = cls.__new__(cls)
+        _core.Memory.__init__(made, *memory)
+        made._owner, made._owns, made.device, made._stream, made._imported = owner, owns, device, None, None
+        return made
+
+    @staticmethod
+    def _own(block: Block, device: Device | Host, stream: Stream | None = None) -> Buffer:
+        made = _Owner._make(block, device, block, 0, block.size, owns=True)
+        made._stream = stream
+        if observers.active:
+            observers.tell("create", made)
+        memory_messages.remember(made, device.name)
+        if live_objects.active:
+            live_objects.buffer_made(made)
+        return made
+
+    def close(self, *, stream: Stream | None = None) -> None:
+        """Free the memory; idempotent.  Copies that run or are queued and live views keep the bytes until they end.
+
+        Memory that was allocated with a ``stream`` is freed in the order of that stream: what was submitted
+        there before may still name it by address.  ``stream`` chooses another one, also for memory that was
+        allocated without; one that was closed is as none.
+
+        Closing a part, or a buffer made by :func:`as_buffer`, frees nothing: the host object is kept until
+        the buffer, its views and its parts are gone.  In the child of a fork nothing happens.
+        """
+        owner, owns = self._owner, self._owns
+        if stream is not None:
+            self._stream = checked_stream("Buffer.close", stream)
+        if owns and observers.active:
+            observers.tell("destroy", self)
+        super().close()
+        if self._imported is not None:
+            memory_messages.forget(self.id, "Buffer.close()")
+            self._imported.close()
+        self._owns = False
+        if owns:
+            assert isinstance(owner, _core.Memory)
+            memory_messages.forget(self.id, "Buffer.close()")
+            self._free(owner)
+
+    def _free(self, owner: _core.Memory) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None and not stream.is_closed:
+            with contextlib.suppress(Closed):  # closed by another thread meanwhile
+                stream._free(owner)
+        owner.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the memory was freed, here or by the buffer this is a part of, or its node was left."""
+        return not self.is_live
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether another process made it."""
+        return self._imported is not None
+
+    @classmethod
+    def open(
+        cls, handle: Handle | bytes | str | int, *, device: Device | None = None, timeout: float | None = 5.0
+    ) -> Buffer:
+        """Have the buffer that another process exported: the same bytes at an address of this process, no copy.
+
+        Parameters and errors are those of :meth:`Physical.open`.  :meth:`close` ends the hold on it.
+        """
+        from peerlane.memory.address_range import AddressRange
+        from peerlane.memory.physical import Physical
+
+        offer, home = open_offer("Buffer.open", handle, HandleKind.BUFFER, device, timeout)
+        start, nbytes = offer.part
+        with Physical._adopt(offer, home, device) as physical:
+            imported = AddressRange(home, physical.size)
+            try:
+                imported._map(physical, 0, "r" if physical.is_read_only else "rw", max(start + nbytes, 1))
+                return imported._lend(start, nbytes)
+            except BaseException:
+                imported.close()
+                raise
+
+    def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
+        """Return a handle by which other processes can have exactly these bytes.
+
+        A buffer of less than 2 MiB first moves into memory of its own, at the same address, so that no neighbour's
+        bytes travel; what is queued runs before.  The memory lives as long as the buffer or a process that has
+        opened it.
+
+        Parameters
+        ----------
+        allow, rights
+            As for :meth:`Physical.export`.
+
+        Raises
+        ------
+        Busy
+            It would have to move, and a host view or an operation that cannot run yet uses it.
+        Unsupported
+            It is host memory, was imported, or lies in several blocks of an address range.
+        InvalidValue, OutOfMemory, Closed
+            No handle was made.
+        """
+        call = "Buffer.export"
+        if isinstance(self.device, Host):
+            raise Unsupported(
+                f"{call}: {self!r} is host memory, and only device memory is shared; copy it to a device",
+                call=call,
+            )
+        wanted = checked_rights(call, rights)
+        try:
+            block, start = _core.share(self)
+        except Busy:
+            _core.drain()  # what is queued may use it
+            block, start = _core.share(self)
+        with contextlib.closing(block):
+            backend, part = self.device.backend, (start, self.size)
+            return Handle._make(
+                self, allow, lambda all_: backend.offer(HandleKind.BUFFER, block, part, wanted, all_)
+            )
+
+    def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:
+        """Copy all of ``src`` here; see :func:`peerlane.copy`."""
+        copy.copy(self, src, stream=stream)
+
+    def copy_to(self, dst: Any, *, stream: Stream | None = None) -> None:
+        """Copy all of this buffer to ``dst``; see :func:`peerlane.copy`."""
+        copy.copy(dst, self, stream=stream)
+
+    def fill(self, value: int | bytes, *, stream: Stream | None = None) -> None:
+        """Fill the buffer with a repeated value; complete on return, or queued on a stream.
+
+        Parameters
+        ----------
+        value : int or bytes
+            An int of 0..255 is one byte; bytes of length 1, 2 or 4 are the repeated pattern.  The size must
+            be a multiple of the pattern's length.
+        stream : Stream, optional
+            Where it is queued.
+        """
+        copy.fill(self, value, stream=stream)
+
+    def view(
+        self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
+    ) -> npt.NDArray[Any]:
+        """Return a NumPy array on these bytes: no copy, writes are seen by the device.
+
+        It never waits: synchronize the streams that write here before you look.  The array shows later writes, too.
+
+        Do not touch the array in the child of a fork: device memory is not mapped there, and the child ends with
+        SIGSEGV.
+
+        Parameters
+        ----------
+        dtype : dtype
+            Element type: what ``numpy.dtype()`` takes.  The types of the package ml_dtypes also go by their names
+            (``"bfloat16"``, ``"float8_e4m3fn"``), and types of torch are taken for those of NumPy and ml_dtypes; that
+            package is imported only for them.
+        shape : int or sequence of int, optional
+            One dimension over the whole buffer by default; one entry may be -1.
+
+        Raises
+        ------
+        InvalidValue
+            When dtype and shape do not cover exactly ``size`` bytes.
+        Unsupported
+            When the type is one of ml_dtypes, which is not installed.
+        TypeError
+            When there is no such type.
+        Closed
+            When the buffer is closed.
+        """
+        try:
+            element = np.dtype(dtype)
+        except TypeError:
+            element = dtypes.extension("Buffer.view", dtype)
+        if element.hasobject or element.itemsize == 0:
+            raise InvalidValue(f"Buffer.view: {element} is not a type of plain bytes", call="Buffer.view")
+        if self.size % element.itemsize:
+            raise InvalidValue(
+                f"Buffer.view: {self.size:,} bytes are not a whole number of {element} ({element.itemsize} bytes "
+                f"each); {self.size % element.itemsize} are left over, slice the buffer first",
+                call="Buffer.view",
+            )
+        flat: npt.NDArray[Any] = np.frombuffer(memoryview(self), dtype=element)
+        if live_objects.active:
+            live_objects.viewed(flat, self)
+        if shape is None:
+            return flat
+        try:
+            return flat.reshape(shape)
+        except ValueError:
+            raise InvalidValue(
+                f"Buffer.view: shape {shape} does not hold {flat.size:,} elements of {element} "
+                f"({self.size:,} bytes)",
+                call="Buffer.view",
+            ) from None
+
+    def route_to(self, dst: Buffer) -> Route:
+        """Tell how a copy from here to ``dst`` would go, and why.
+
+        What counts is where the bytes are: of an address range, each block that is mapped there.  A copy is staged as
+        a whole if that is needed between any two blocks of the two ends.
+
+        Raises
+        ------
+        InvalidValue
+            ``WRONG_DEVICE``: it is of another node.
+        Closed, BadAddress
+            As for the copy: an end was closed, or nothing is mapped there.
+        """
+        if not isinstance(dst, Buffer):
+            raise TypeError(f"Buffer.route_to: the destination must be a Buffer, not {type(dst).__name__}")
+        if isinstance(self.device, Host) or isinstance(dst.device, Host):
+            return Route("host", "one end is host memory")
+        self.device._checked(dst.device, "Buffer.route_to")
+        routes = {_route(*home, *end) for home in self._homes() for end in dst._homes()}
+        return max(routes, key=lambda route: (_SLOWER.index(route.kind), route.reason))
+
+    def _homes(self) -> list[tuple[Device, bool]]:
+        """Return the device of each block that the bytes lie in, and whether it is for access from other devices."""
+        assert isinstance(self.device, Device)
+        if not self.size:
+            return [(self.device, True)]
+        numbered = {device._native_number(): device for device in devices()}
+        return [(numbered[number], is_peer) for number, is_peer in self.homes]
+
+    def __getitem__(self, index: slice) -> Buffer:
+        """Return a part, ``buffer[start:stop]``, without a copy.  Unlike a list it is not clipped."""
+        first, last = checked_part("Buffer", index, self.size, self.device)
+        self.address  # noqa: B018 - raises the text that names who closed it
+        return Buffer._make(self, self.device, self, first, last - first)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> Buffer:
+        self.address  # noqa: B018 - raises the text that names who closed it
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return (1, 0): to the host, device memory of a virtual device is CPU memory."""
+        return _DLPACK_CPU
+
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """Export the bytes as a flat uint8 array in CPU memory, without a copy unless ``copy`` is True.
+
+        Parameters
+        ----------
+        stream : None
+            CPU memory has no stream.
+        max_version : tuple of int, optional
+            The newest version of DLPack that the caller reads.
+        dl_device : tuple of int, optional
+            (1, 0), or what :meth:`__dlpack_device__` returns.
+        copy : bool, optional
+            Whether to export a copy.
+
+        Raises
+        ------
+        BufferError
+            Another device or a stream is wanted, or the memory is read-only and ``max_version`` is below (1, 0),
+            which cannot say so.
+        Closed
+            When the buffer is closed.
+        """
+        if stream is not None or (dl_device is not None and tuple(dl_device) != _DLPACK_CPU):
+            raise BufferError(
+                f"Buffer.__dlpack__: stream is {stream!r} and dl_device {dl_device!r}; valid are None, and None or "
+                f"{_DLPACK_CPU}, for this is CPU memory to the host"
+            )
+        array = self.view()
+        if _NUMPY_KNOWS_VERSIONS:
+            return array.__dlpack__(max_version=max_version, copy=copy)
+        return (array.copy() if copy else array).__dlpack__()
+
+    def __repr__(self) -> str:
+        state = " closed" if self.is_closed else ""
+        return f"<Buffer {self.size:,} bytes at {self.last_address:#x} on {self.device.name}{state}>"
+
+
+class _Owner(Buffer):
+    """A buffer that frees its memory.  Others have no ``__del__``: Python loses a Ctrl-C that comes in one."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        # The native owner frees the memory; this only keeps the list of the living true.
+        if getattr(self, "_owns", False) and memory_messages is not None:
+            if observers.active:
+                observers.tell("destroy", self)
+            memory_messages.forget(self.id, "garbage collection")
+            if self._stream is not None and isinstance(self._owner, _core.Memory):
+                self._free(self._owner)
+
+
+_Owner.__name__ = _Owner.__qualname__ = Buffer.__name__  # as texts say it
+
+
+def _route(a: Device, a_is_peer: bool, b: Device, b_is_peer: bool, /) -> Route:
+    if a is b:
+        return Route("local", f"both ends are on {a.name}")
+    if b not in a.peers and a not in b.peers:
+        hint = a.why_not(b) or f"enable it with {a.name}.peers.add({b.name})"
+        return Route("staged", f"no peer access between {a.name} and {b.name}: {hint}")
+    if a.info.routes_peer_memory_only and not (a_is_peer and b_is_peer):
+        return Route("staged", "this profile routes only memory allocated with peer=True")
+    return Route("peer", f"peer access between {a.name} and {b.name} is enabled")
+
+
+def checked_part(what: str, index: object, size: int, device: Device | Host) -> tuple[int, int]:
+    """Return the first byte of a slice and the one after its last; refuse what is not inside."""
+    if not isinstance(index, slice):
+        raise TypeError(f"{what}: take a part with [start:stop], not with {type(index).__name__}")
+    if index.step not in (None, 1):
+        raise InvalidValue(f"{what}: a part must be contiguous; step is {index.step}", call=f"{what}[]")
+    start = 0 if index.start is None else operator.index(index.start)
+    stop = size if index.stop is None else operator.index(index.stop)
+    first = start + size if start < 0 else start
+    last = stop + size if stop < 0 else stop
+    if not 0 <= first <= last <= size:
+        raise BadAddress(
+            f"part [{start}:{stop}] is not inside the {what.lower()}'s {size:,} bytes"
+            + (f": it ends {last - size:,} bytes beyond" if last > size else ""),
+            fault=Fault.OUT_OF_BOUNDS,
+            call=f"{what}[]",
+            device=device.name,
+        )
+    return first, last
+
+
+def as_buffer(obj: Any) -> Buffer:
+    """Return a Buffer on the bytes of a host object, without a copy.
+
+    Parameters
+    ----------
+    obj : object
+        In this order: a Buffer (returned as it is); an exporter of the buffer protocol (bytes, bytearray,
+        memoryview, array, NumPy array, any ctypes object); a tensor in host memory, of any library that lends it by
+        DLPack (PyTorch, JAX, ...).  It must be contiguous.  It is kept alive by the result.  The elements' type does
+        not matter: of bfloat16, float8, packed float4, wide characters, bit fields or C pointers (device addresses,
+        say) the bytes are taken as they are.
+
+    Raises
+    ------
+    TypeError
+        For anything else, for references to Python objects, and for a tensor that lives on a device.
+    InvalidValue
+        For memory that is not contiguous (the text says what to call first), or is not given: an mmap that was
+        closed, a tensor that requires grad (write ``parameter.detach()``), a sparse one.
+
+    Notes
+    -----
+    A file that was mapped to be read makes a read-only Buffer (``AccessDenied``, ``READ_ONLY``, as a destination).
+    One that is cut while it is mapped is ``BadAddress`` (``HOST_FAULT``) when a copy touches the missing pages.
+    """
+    if isinstance(obj, Buffer):
+        return obj
+    kept, address, size, read_only = host_objects.bytes_of(obj)
+    return Buffer._make(kept, _HOST, address, size, read_only, True)
+
+
+from peerlane.memory import copy  # noqa: E402 - copies needs Buffer

@@ -1,0 +1,209 @@
+"""Copies, fills and reductions of buffers.  Without a stream complete on return; a stream makes them asynchronous."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy.typing as npt
+
+from peerlane import _core
+from peerlane.errors import InvalidValue
+from peerlane.memory import buffer as buffers
+from peerlane.memory import raw
+from peerlane.streams.stream import Stream, checked_stream
+from peerlane.support import reductions
+
+_copy_memory = _core.copy_memory
+_submit_copy = _core.submit_copy
+_reduce_memory = _core.reduce_memory
+_submit_reduce = _core.submit_reduce
+
+
+def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
+    """Copy all of ``src`` to ``dst``; complete on return, or queued on a stream.
+
+    Parameters
+    ----------
+    dst, src : Buffer or host object
+        Anything :func:`as_buffer` takes, of any type of elements; both of the same size in bytes.  Overlapping parts
+        of one buffer behave as ``memmove``.  Between devices without peer access the bytes are staged through the
+        host; ``src.route_to(dst)`` says so.
+    stream : Stream, optional
+        Where it is queued.  Both ends are kept until it is over; host memory must not be changed before.
+
+    Raises
+    ------
+    InvalidValue
+        The sizes differ.  Nothing was written.
+    Closed, AccessDenied, BadAddress
+        An end, or the stream, is closed, read-only, or no longer there.  Nothing was written or queued.
+    KeyboardInterrupt
+        Ctrl-C during a long copy (seen within 0.1 s): the destination's bytes are unspecified.
+    """
+    if stream is None:
+        if not _copy_memory(dst, src):
+            _copy_memory(buffers.as_buffer(dst), buffers.as_buffer(src))
+        return
+    try:
+        if not _submit_copy(stream, dst, src):
+            _submit_copy(stream, buffers.as_buffer(dst), buffers.as_buffer(src))
+    except TypeError:
+        checked_stream("copy", stream)
+        raise
+
+
+def reduce(
+    dst: Any, src: Any, *, dtype: npt.DTypeLike, op: str = "sum", stream: Stream | None = None
+) -> None:
+    """Combine all of ``src`` into ``dst``, element by element: ``dst[i] = dst[i] OP src[i]``.
+
+    Parameters
+    ----------
+    dst, src : Buffer or host object
+        Anything :func:`as_buffer` takes; both of the same size in bytes, a whole number of elements, and at addresses
+        that are multiples of an element's size.  They may be the same place, and must not overlap otherwise.
+    dtype : str, numpy dtype or torch dtype
+        Of the elements: ``"int8"`` to ``"int64"``, ``"uint8"`` to ``"uint64"``, ``"float16"``, ``"bfloat16"``,
+        ``"float32"`` or ``"float64"``, what ``numpy.dtype()`` makes one of these, or the type of torch of that name.
+    op : {"sum", "prod", "max", "min"}
+        Integers wrap.  float16 and bfloat16 are computed in float32 and rounded once, to the nearest even.  Maxima
+        and minima of what is no number are no number, as those of ``numpy.maximum``.  Where both are none, that of
+        ``dst`` counts.
+    stream : Stream, optional
+        Where it is queued; without one it is complete on return.  Both ends are kept until it is over; host memory
+        must not be changed before.
+
+    Raises
+    ------
+    InvalidValue
+        The sizes differ or are no whole number of elements, an address is misaligned, the ends overlap in part;
+        an unknown type or operation.  Nothing was written or queued.
+    Closed, AccessDenied, BadAddress
+        As :func:`copy`.
+    KeyboardInterrupt
+        Ctrl-C during a long one (seen within 0.1 s): some elements have been combined, others not.
+
+    Notes
+    -----
+    Reductions of one process into the same elements, from whatever threads and streams, take turns: none is lost, in
+    an order that only streams and events determine.  Those of several processes do not.
+    """
+    number = reductions.number_of("reduce", dtype, op)
+    if stream is None:
+        if not _reduce_memory(dst, src, number):
+            _reduce_memory(buffers.as_buffer(dst), buffers.as_buffer(src), number)
+        return
+    try:
+        if not _submit_reduce(stream, dst, src, number):
+            _submit_reduce(stream, buffers.as_buffer(dst), buffers.as_buffer(src), number)
+    except TypeError:
+        checked_stream("reduce", stream)
+        raise
+
+
+def copy_batch(dsts: Iterable[Any], srcs: Iterable[Any], *, stream: Stream | None = None) -> None:
+    """Copy each source to the destination of the same place, as one operation.
+
+    Parameters
+    ----------
+    dsts, srcs : iterable of Buffer or host object
+        As many of one as of the other; each pair of the same size in bytes.  Pairs run in any order and must
+        not overlap one another.
+    stream : Stream, optional
+        Where it is queued; without one it is complete on return.
+
+    Raises
+    ------
+    InvalidValue
+        The numbers, or the sizes of a pair, differ.
+    Closed, AccessDenied, BadAddress
+        As :func:`copy`; the text names the pair.  Nothing was written or queued.
+    """
+    checked_stream("copy_batch", stream)
+    targets, sources = list(dsts), list(srcs)
+    if len(targets) != len(sources):
+        raise InvalidValue(
+            f"copy_batch: {len(targets):,} destinations and {len(sources):,} sources; give as many of each",
+            call="copy_batch",
+        )
+    try:
+        _core.copy_batch(stream, targets, sources)
+    except TypeError:
+        targets, sources = [list(map(buffers.as_buffer, ends)) for ends in (targets, sources)]
+        _core.copy_batch(stream, targets, sources)
+
+
+def copy_2d(
+    dst: Any,
+    dst_pitch: int,
+    src: Any,
+    src_pitch: int,
+    width: int,
+    height: int,
+    *,
+    stream: Stream | None = None,
+) -> None:
+    """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart.
+
+    Parameters
+    ----------
+    dst, src : Buffer or host object
+        Each must hold ``(height - 1) * pitch + width`` bytes.
+    dst_pitch, src_pitch, width, height : int
+        Bytes, bytes, bytes, rows.  A pitch is at least ``width``.  No rows or no bytes: nothing happens.
+        Rows of rectangles that overlap with different pitches are unspecified.
+    stream : Stream, optional
+        Where it is queued; without one it is complete on return.
+
+    Raises
+    ------
+    InvalidValue, BadAddress, Closed, AccessDenied
+        Nothing was written or queued.
+    """
+    checked_stream("copy_2d", stream)
+    dst, src = buffers.as_buffer(dst), buffers.as_buffer(src)
+    width, height = raw._checked("copy_2d", width=width, height=height)
+    pitches = {"destination": raw._checked_pitch("destination", dst_pitch, width)}
+    pitches["source"] = raw._checked_pitch("source", src_pitch, width)
+    for (name, pitch), end in zip(pitches.items(), (dst, src), strict=True):
+        need = (height - 1) * pitch + width if width and height else 0
+        if need > end.size:
+            raise InvalidValue(
+                f"copy_2d: {height:,} rows of {width:,} bytes with pitch {pitch:,} need {need:,} bytes; the {name} "
+                f"has {end.size:,}",
+                call="copy_2d",
+            )
+    rectangle = (dst, pitches["destination"], src, pitches["source"], width, height)
+    if stream is None:
+        _core.copy_memory_2d(*rectangle)
+    else:
+        _core.submit_copy_2d(stream, *rectangle)
+
+
+def fill(dst: Any, value: int | bytes, *, stream: Stream | None = None) -> None:
+    """Fill all of ``dst`` with a repeated value; see :meth:`Buffer.fill`."""
+    checked_stream("fill", stream)
+    dst = buffers.as_buffer(dst)
+    if isinstance(value, bytes):
+        width, number = len(value), int.from_bytes(value, "little")
+        if width not in (1, 2, 4):
+            raise InvalidValue(f"fill: the pattern has {width} bytes; valid are 1, 2 and 4", call="fill")
+    elif isinstance(value, int):
+        width, number = 1, value
+        if not 0 <= value <= 255:
+            raise InvalidValue(
+                f"fill: {value} is not a byte (0..255); give wider patterns as bytes", call="fill"
+            )
+    else:
+        raise TypeError(f"fill: the value must be an int of 0..255 or bytes, not {type(value).__name__}")
+    if dst.size % width:
+        raise InvalidValue(
+            f"fill: {dst.size:,} bytes are not a whole number of {width}-byte patterns; {dst.size % width} are left "
+            "over",
+            call="fill",
+        )
+    if stream is None:
+        _core.fill_memory(dst, number, width)
+    else:
+        _core.submit_fill(stream, dst, number, width)

@@ -1,0 +1,92 @@
+"""Objects of the host whose bytes are copied: arrays, what has the buffer protocol, tensors."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from peerlane import _core
+from peerlane.errors import InvalidValue
+from peerlane.memory import dlpack
+
+_FIELD_NAME = re.compile(":[^:]*:")
+
+
+def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
+    """Return what keeps an object's bytes, their address, how many they are, and whether they may only be read.
+
+    Raises
+    ------
+    TypeError, InvalidValue
+        As :func:`peerlane.as_buffer`.
+    """
+    if isinstance(obj, np.ndarray):
+        _check_plain(obj, obj, objects=obj.dtype.hasobject, contiguous=obj.flags.c_contiguous)
+        return obj, *_exported(obj)
+    try:
+        view = memoryview(obj)
+    except TypeError as error:
+        if not dlpack.is_producer(obj):
+            raise TypeError(
+                f"as_buffer: {type(obj).__name__} has neither the buffer protocol nor DLPack; pass a Buffer, bytes, "
+                "bytearray, memoryview, an array, a tensor, or raw addresses to peerlane.raw"
+            ) from error
+        return _lent(obj)
+    except (ValueError, BufferError) as error:
+        if dlpack.is_producer(obj):  # the buffer protocol has no letter for the type of its elements
+            kept, address, size, read_only = _lent(obj)
+            # JAX's arrays never change, and a capsule of before version 1 cannot say so.
+            return kept, address, size, read_only or kept[1].version < (1, 0)
+        raise InvalidValue(
+            f"as_buffer: the {type(obj).__name__} does not give its bytes: {error}; if it was closed or "
+            "released, take it anew",
+            call="as_buffer",
+        ) from error
+    if type(obj) is not bytearray and type(obj) is not bytes:
+        _check_plain(obj, view, objects=_holds_objects(view), contiguous=view.c_contiguous)
+    return view, *_exported(view)
+
+
+def _exported(obj: memoryview | npt.NDArray[Any]) -> tuple[int, int, bool]:
+    found = _core.buffer_of(obj)  # of any type of elements, for it asks for no format
+    assert found is not None
+    return found
+
+
+def _lent(obj: object) -> tuple[tuple[object, _core.LentTensor], int, int, bool]:
+    tensor = dlpack.borrow(obj)
+    return (obj, tensor), tensor.address, tensor.size, tensor.is_read_only
+
+
+def _check_plain(
+    obj: Any, exporter: memoryview | npt.NDArray[Any], *, objects: bool, contiguous: bool
+) -> None:
+    if objects:
+        raise TypeError(
+            f"as_buffer: the {type(obj).__name__} holds Python objects: its bytes are references to them, which a "
+            "copy would not count; pass their contents instead"
+        )
+    if not contiguous:
+        raise InvalidValue(
+            f"as_buffer: the {type(obj).__name__} is not contiguous in C order (shape {exporter.shape}, strides "
+            f"{exporter.strides}); copy it first, for instance with numpy.ascontiguousarray",
+            call="as_buffer",
+        )
+
+
+def _holds_objects(view: memoryview) -> bool:
+    # The format of a ctypes union or packed structure is "B", whatever it holds.
+    return "O" in _FIELD_NAME.sub("", view.format) or _has_object_fields(type(view.obj))
+
+
+def _has_object_fields(kind: Any) -> bool:
+    if issubclass(kind, ctypes.Array):
+        return _has_object_fields(kind._type_)
+    if issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        fields = (field for base in kind.__mro__ for field in vars(base).get("_fields_", ()))
+        return any(_has_object_fields(field[1]) for field in fields)
+    return issubclass(kind, ctypes.py_object)

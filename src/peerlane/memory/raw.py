@@ -1,0 +1,388 @@
+"""Operations on bare addresses: what dialects stand on.
+
+An address in a device window is device memory and must lie in a live allocation; any other address is
+host memory and is touched under a fault guard, so that a wild pointer is ``BadAddress`` and not a crash.
+Everything here is complete on return, or queued on a ``stream``: device and pinned memory is kept until the
+operation is over, pageable host memory is the caller's to keep.  With a stream, NULL and device addresses are
+checked at the call; any other host address is first touched when the operation runs, so that a wild one is
+``BadAddress`` at the synchronization.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from typing import TYPE_CHECKING
+
+import numpy.typing as npt
+
+from peerlane import _core
+from peerlane.backend import registry
+from peerlane.backend.interface import Kind, Location
+from peerlane.errors import BadAddress, Fault, InvalidValue
+from peerlane.streams.stream import Stream, checked_stream
+from peerlane.support import reductions
+from peerlane.support.timeouts import in_nanoseconds
+
+if TYPE_CHECKING:
+    from peerlane.devices.device import Device
+
+buffer_of = (
+    _core.buffer_of
+)  #: (address, bytes, read-only) of an object's contiguous buffer, None where it has none
+Exporter = _core.Exporter  #: base of classes that export the buffer of what their ``_exported()`` returns
+
+#: A quicker locate: (the device's number in native code, base, bytes, allocation), None for pageable memory.
+find = _core.locate
+
+_copy = _core.copy
+_submit_copy = _core.submit_copy_at
+_WORD = 1 << 64
+_LIST_HEADER = struct.Struct("<8sIIQQ")
+_COMPARES = ("geq", "eq", "and", "nor", "since")
+
+
+def _checked(call: str, **values: object) -> list[int]:
+    """Return the values as ints of 64 bits.
+
+    Raises
+    ------
+    TypeError, InvalidValue
+        A value is no integer, negative, or beyond 64 bits; the text names it.
+    """
+    found = []
+    for name, value in values.items():
+        if not hasattr(type(value), "__index__"):
+            raise TypeError(f"{call}: {name} must be an int, not {type(value).__name__}")
+        number = operator.index(value)  # type: ignore[arg-type]  # it has __index__
+        if not 0 <= number < _WORD:
+            raise InvalidValue(f"{call}: {name} is {number}; valid are 0 to 2**64 - 1", call=call)
+        found.append(number)
+    return found
+
+
+def _checked_pitch(name: str, pitch: int, width: int) -> int:
+    """Return the pitch of a rectangle's ``name``; InvalidValue when it is less than the width."""
+    (number,) = _checked("copy_2d", **{f"{name} pitch": pitch})
+    if number < width:
+        raise InvalidValue(
+            f"copy_2d: {name} pitch is {number:,} bytes, less than the width of {width:,}", call="copy_2d"
+        )
+    return number
+
+
+def copy(dst: int, src: int, nbytes: int, *, stream: Stream | None = None, direct: bool = False) -> None:
+    """Copy ``nbytes`` from address ``src`` to address ``dst``.
+
+    Parameters
+    ----------
+    dst, src : int
+        Device addresses, pinned or pageable host addresses.
+    nbytes : int
+        0 is a no-op.  Overlapping ranges behave as ``memmove``.
+    stream : Stream, optional
+        Where it is queued.
+    direct : bool
+        Refuse instead of staging through the host when two devices have no open route.
+
+    Raises
+    ------
+    BadAddress
+        ``NULL_ADDRESS``, ``UNKNOWN_ADDRESS``, ``FREED_ADDRESS``, ``OUT_OF_BOUNDS``: nothing was written.
+        ``HOST_FAULT``: host memory faulted half-way; the destination's bytes are unspecified.  On a stream it
+        is raised by the synchronization.
+    AccessDenied
+        ``PEER_NOT_ENABLED``, with ``direct`` only; nothing was written.  On a stream it is decided when the
+        copy starts, and raised by the synchronization.
+    Closed
+        The stream is closed.
+    InvalidValue, TypeError
+        An argument is negative, beyond 64 bits, or no int.
+    """
+    try:
+        if stream is None:
+            _copy(dst, src, nbytes, direct)
+        else:
+            _submit_copy(stream, dst, src, nbytes, direct)
+    except TypeError:
+        checked_stream("raw.copy", stream)
+        to, source, size = _checked("raw.copy", dst=dst, src=src, nbytes=nbytes)
+        copy(to, source, size, stream=stream, direct=bool(direct))
+
+
+def copy_2d(
+    dst: int,
+    dst_pitch: int,
+    src: int,
+    src_pitch: int,
+    width: int,
+    height: int,
+    *,
+    stream: Stream | None = None,
+    direct: bool = False,
+) -> None:
+    """Copy ``height`` rows of ``width`` bytes; arguments and errors as :func:`copy` and ``copy_2d``."""
+    checked_stream("raw.copy_2d", stream)
+    dst, src, width, height = _checked("raw.copy_2d", dst=dst, src=src, width=width, height=height)
+    to_pitch = _checked_pitch("destination", dst_pitch, width)
+    from_pitch = _checked_pitch("source", src_pitch, width)
+    rectangle = (dst, to_pitch, src, from_pitch, width, height, bool(direct))
+    if stream is None:
+        _core.copy_2d(*rectangle)
+    else:
+        _core.submit_copy_2d_at(stream, *rectangle)
+
+
+def fill(address: int, value: int, *, count: int, width: int = 1, stream: Stream | None = None) -> None:
+    """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``; errors as :func:`copy`."""
+    checked_stream("raw.fill", stream)
+    address, value, count, width = _checked(
+        "raw.fill", address=address, value=value, count=count, width=width
+    )
+    if width not in (1, 2, 4):
+        raise InvalidValue(f"raw.fill: width is {width}; valid are 1, 2 and 4 bytes", call="raw.fill")
+    if value >> 8 * width:
+        raise InvalidValue(f"raw.fill: value {value} does not fit {width} bytes", call="raw.fill")
+    if stream is None:
+        _core.fill(address, value, width, count)
+    else:
+        _core.submit_fill_at(stream, address, value, width, count)
+
+
+def reduce(
+    dst: int,
+    src: int,
+    count: int,
+    *,
+    dtype: npt.DTypeLike,
+    op: str = "sum",
+    stream: Stream | None = None,
+    direct: bool = False,
+) -> None:
+    """Combine ``count`` elements at address ``src`` into those at ``dst``; see :func:`peerlane.reduce`.
+
+    Parameters
+    ----------
+    dst, src : int
+        Device addresses, pinned or pageable host addresses; multiples of an element's size, the same or apart.
+    count : int
+        Elements, not bytes; 0 is a no-op.
+    dtype, op
+        As :func:`peerlane.reduce`.
+    stream, direct
+        As :func:`copy`.
+
+    Raises
+    ------
+    BadAddress, AccessDenied, Closed, InvalidValue, TypeError
+        As :func:`copy` and :func:`peerlane.reduce`.  After a fault half-way some elements have been combined, others
+        not.
+    """
+    number = reductions.number_of("raw.reduce", dtype, op)
+    try:
+        if stream is None:
+            _core.reduce(dst, src, count, number, direct)
+        else:
+            _core.submit_reduce_at(stream, dst, src, count, number, direct)
+    except TypeError:
+        checked_stream("raw.reduce", stream)
+        to, source, n = _checked("raw.reduce", dst=dst, src=src, count=count)
+        reduce(to, source, n, dtype=dtype, op=op, stream=stream, direct=bool(direct))
+
+
+def write_value(address: int, value: int, *, stream: Stream, width: int = 8) -> None:
+    """Store a word when everything submitted before is done; whoever sees it sees the bytes before it too.
+
+    Parameters
+    ----------
+    address : int
+        A multiple of ``width``.
+    value : int
+        Of ``width`` bytes.
+    stream : Stream
+        Where it is queued.
+    width : int
+        4 or 8 bytes.
+
+    Raises
+    ------
+    BadAddress, Closed, InvalidValue, TypeError
+        As :func:`copy`; a width, value or address that does not fit.  Nothing was queued, but for
+        ``HOST_FAULT``, which surfaces at the synchronization.
+    """
+    address, value, width = _checked_word("raw.write_value", stream, address, value, width)
+    _core.submit_write_value(stream, address, value, width)
+
+
+def wait_value(
+    address: int,
+    value: int,
+    *,
+    stream: Stream,
+    compare: str = "geq",
+    mask: int | None = None,
+    width: int = 8,
+    timeout: float | None = None,
+    pageable: bool = False,
+) -> None:
+    """Let what is submitted from now on wait until a word of memory holds what is wanted.
+
+    The word is looked at every 20 us to 8 ms, so an event or a notify is quicker.
+
+    Parameters
+    ----------
+    address : int
+        Of device or pinned memory, a multiple of ``width``; with ``pageable`` also of other host memory.
+    value, mask : int
+        Of ``width`` bytes; by default all bits count.
+    stream : Stream
+        Where it is queued.
+    compare : str
+        With ``w = word & mask``: ``"geq"`` w >= value; ``"eq"`` w == value; ``"and"`` w & value != 0; ``"nor"`` a
+        bit of the mask is neither in w nor in value; ``"since"`` w - value, as a signed number of ``width`` bytes, is
+        not negative, so that counters may wrap (``spec`` hip 3.7, acl 2.7).
+    width : int
+        4 or 8 bytes.
+    timeout : float, optional
+        Seconds from when the stream comes to it; beyond it the wait fails with ``WaitTimeout``, at the next
+        synchronization.
+    pageable : bool
+        The caller keeps the word until the wait is over: it may lie in pageable host memory.
+
+    Raises
+    ------
+    BadAddress, Closed, InvalidValue, TypeError
+        As :func:`write_value`; pageable host memory without ``pageable``.  Nothing was queued.  A word of pageable
+        memory that cannot be read is ``HOST_FAULT`` at the synchronization.
+    """
+    address, value, width = _checked_word("raw.wait_value", stream, address, value, width)
+    bits = (1 << 8 * width) - 1
+    (chosen,) = _checked("raw.wait_value", mask=bits if mask is None else mask)
+    if compare not in _COMPARES:
+        raise InvalidValue(
+            f"raw.wait_value: compare is {compare!r}; valid are {', '.join(_COMPARES)}", call="raw.wait_value"
+        )
+    deadline = in_nanoseconds("raw.wait_value", timeout)
+    try:
+        _core.submit_wait_value(
+            stream, address, value, chosen & bits, _COMPARES.index(compare), width, deadline, pageable
+        )
+    except BadAddress as error:
+        if error.fault is Fault.NULL_ADDRESS or _core.locate(address) is not None:
+            raise
+        raise BadAddress(
+            f"raw.wait_value: {address:#x} is pageable host memory, which no stream keeps; allocate the word "
+            "with Host().allocate or on a device, or pass pageable=True and keep it until the wait is over",
+            fault=Fault.UNKNOWN_ADDRESS,
+            call="raw.wait_value",
+        ) from None
+
+
+def _checked_word(call: str, stream: Stream, address: int, value: int, width: int) -> list[int]:
+    if not isinstance(stream, Stream):
+        raise TypeError(f"{call}: stream must be a Stream, not {type(stream).__name__}")
+    address, value, width = _checked(call, address=address, value=value, width=width)
+    if width not in (4, 8):
+        raise InvalidValue(f"{call}: width is {width}; valid are 4 and 8 bytes", call=call)
+    if value >> 8 * width:
+        raise InvalidValue(f"{call}: value {value} does not fit {width} bytes", call=call)
+    if address % width:
+        raise InvalidValue(f"{call}: address {address:#x} is no multiple of {width}", call=call)
+    return [address, value, width]
+
+
+def launch_descriptor(
+    table: int,
+    nbytes: int,
+    *,
+    stream: Stream | None = None,
+    direct: bool = False,
+    device: Device | None = None,
+) -> None:
+    """Run the copy list that lies at an address; see :class:`peerlane.CopyDescriptor`.
+
+    Parameters
+    ----------
+    table, nbytes : int
+        Where the list lies, and the bytes it may have there.
+    stream : Stream, optional
+        Where it is queued.
+    direct : bool
+        Refuse entries between devices without an open route instead of staging them.
+    device : Device, optional
+        Refuse entries with an end that is not on this device.
+
+    Raises
+    ------
+    BadAddress, Closed, InvalidValue, TypeError
+        The table is no memory, the stream is closed, an argument is negative; what is wrong with the list, or a
+        table in host memory that cannot be read, is raised here without a stream, else by the synchronization.
+        No byte was copied.
+    """
+    checked_stream("raw.launch_descriptor", stream)
+    table, nbytes = _checked("raw.launch_descriptor", table=table, nbytes=nbytes)
+    if nbytes < _LIST_HEADER.size:
+        raise InvalidValue(
+            f"raw.launch_descriptor: {nbytes} bytes cannot hold a list, whose header has {_LIST_HEADER.size}",
+            call="raw.launch_descriptor",
+        )
+    only = 0 if device is None else device._native_number()
+    _core.launch_descriptor(stream, table, nbytes, bool(direct), only)
+
+
+def _streams_copy(dst: int, src: int) -> bool:
+    """Tell whether no end is pageable and one at least is device memory; errors as :func:`locate`."""
+    to, source = _core.locate(dst), _core.locate(src)
+    return to is not None and source is not None and bool(to[0] or source[0])  # 0 is the host
+
+
+def locate(address: int) -> Location:
+    """Tell what an address points at: its kind, device and allocation.
+
+    Raises
+    ------
+    BadAddress
+        A device-window address where nothing lives; the text names the nearest allocation, or who freed it.
+    """
+    backend = registry.current()
+    try:
+        return backend.locate(address)
+    except TypeError:
+        (number,) = _checked("raw.locate", address=address)
+    return backend.locate(number)
+
+
+def view(address: int, nbytes: int) -> memoryview:
+    """Return the bytes at an address of a device or of pinned memory: no copy, writes are seen by the device.
+
+    It never waits for what is queued, and keeps the bytes while it lives, as a view of a :class:`peerlane.Buffer`
+    does; a range may lie in several mappings of one :class:`peerlane.AddressRange`.
+
+    Parameters
+    ----------
+    address, nbytes : int
+        Inside one allocation or address range.
+
+    Returns
+    -------
+    memoryview
+        Of unsigned bytes; read-only where the memory is.
+
+    Raises
+    ------
+    BadAddress
+        As :func:`copy`; ``UNKNOWN_ADDRESS`` also for pageable host memory, which nothing here could keep.
+    AccessDenied, Busy, Closed
+        As for a view of a Buffer: no right to read, a free that is under way.
+    InvalidValue, TypeError
+        An argument is negative, beyond 64 bits, or no int.
+    """
+    address, nbytes = _checked("raw.view", address=address, nbytes=nbytes)
+    if locate(address).kind is Kind.PAGEABLE:
+        raise BadAddress(
+            f"raw.view: {address:#x} is pageable host memory, which a view could not keep alive; take a "
+            "memoryview of the object that it belongs to",
+            fault=Fault.UNKNOWN_ADDRESS if address else Fault.NULL_ADDRESS,
+            call="raw.view",
+        )
+    return memoryview(_core.memory_at(address, nbytes))

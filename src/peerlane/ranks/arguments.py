@@ -1,0 +1,94 @@
+"""What a group refuses before anything is made."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from peerlane.devices.device import Host
+from peerlane.errors import Fault, InvalidValue
+from peerlane.memory.buffer import Buffer
+from peerlane.ranks.wire import MOST_NOTIFIES, Hello
+
+LONGEST_NAME = 64
+
+
+def of_each(call: str, what: str, value: Any, count: int) -> Sequence[Any]:
+    """Return what is given for all, or of each, as a value of each."""
+    if isinstance(value, (int, str)) or not isinstance(value, Sequence):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidValue(f"{call}: {what} has {len(value)} values for {count} channels", call=call)
+    return value
+
+
+def as_number(call: str, what: str, given: Any) -> int:
+    """Return what is a whole number; TypeError says what it is of anything else, bools included."""
+    if not isinstance(given, (bool, np.bool_)):
+        with contextlib.suppress(TypeError):
+            return operator.index(given)
+    raise TypeError(f"{call}: {what}, an int, not {type(given).__name__}")
+
+
+def checked_rank(call: str, peer: object, size: int) -> int:
+    """Return a rank that there is."""
+    found = as_number(call, "a peer is a rank", peer)
+    if not 0 <= found < size:
+        raise InvalidValue(f"{call}: {found} is no rank of {size}", call=call)
+    return found
+
+
+def checked_count(call: str, notifies: object) -> int:
+    """Return a number of notifies that a channel can have."""
+    found = as_number(call, "notifies is a number", notifies)
+    if not 0 <= found <= MOST_NOTIFIES:
+        raise InvalidValue(f"{call}: notifies is {found}; valid are 0 to {MOST_NOTIFIES:,}", call=call)
+    return found
+
+
+def checked_name(call: str, name: object) -> str:
+    """Return a name that a channel can have."""
+    if not isinstance(name, str) or len(name) > LONGEST_NAME or not (name.isprintable() and name.isascii()):
+        raise InvalidValue(
+            f"{call}: name is {name!r}; valid are up to {LONGEST_NAME} printable ASCII characters", call=call
+        )
+    return name
+
+
+def check_texts(call: str, **given: object) -> None:
+    """Refuse what is no str."""
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise TypeError(f"{call}: {name} must be a str, not {type(value).__name__}")
+
+
+def check_memory(call: str, buffer: object) -> None:
+    """Refuse what is no device memory, or closed."""
+    if not isinstance(buffer, Buffer):
+        raise TypeError(f"{call}: needs a Buffer, not {type(buffer).__name__}")
+    if isinstance(buffer.device, Host):
+        raise InvalidValue(
+            f"{call}: {buffer!r} is host memory, and peers reach device memory only", call=call
+        )
+    buffer.address  # noqa: B018 - raises the text that names who closed it
+
+
+def check_agree(mine: int, hello: Hello, rank: int, said: Hello) -> None:
+    """Refuse a rank that says something else than this one, ``mine``."""
+    if said.node != hello.node:
+        raise InvalidValue(
+            f"Group: rank {rank} is in node {said.node}, rank {mine} in node {hello.node}; give all ranks the same "
+            "PEERLANE_NODE",
+            fault=Fault.NODE_MISMATCH,
+            call="Group",
+        )
+    if said.mode != hello.mode:
+        raise InvalidValue(
+            f"Group: rank {rank} has notifies={said.mode!r}, rank {mine} {hello.mode!r}; they must be the same",
+            fault=Fault.BAD_CONFIG,
+            call="Group",
+        )

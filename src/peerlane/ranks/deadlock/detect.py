@@ -1,0 +1,217 @@
+"""Ranks of a group that all wait for one another: found, told to all of them, and said with who waits for whom.
+
+A rank says of itself, on the group's board, since when and until when nothing of its process could run: every thread
+waits in peerlane, and no stream has anything to do.  When there is a time that is in the spells of a rank, of those
+that it waits for, of those that they wait for, and so on, then nothing can be under way between them, and none will
+ever go on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from peerlane import _core
+from peerlane.backends.virtual.messages import streams as stream_messages
+from peerlane.errors import Busy, Error, Fault, PeerLost, WaitTimeout
+from peerlane.ranks.deadlock import wait_state
+
+if TYPE_CHECKING:
+    from peerlane.ranks.group import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A deadlock that this rank is in.
+
+    Attributes
+    ----------
+    since_ns : int
+        When it learnt of it.
+    ranks : sequence of int
+        Those that wait in vain.
+    graph : str
+        Who waits for whom.
+    name : str
+        The same for all of these ranks.
+    """
+
+    since_ns: int
+    ranks: Sequence[int]
+    graph: str
+    name: str
+
+
+OVERLAP_NS = 500_000_000  # for so long all must have been stuck at a time
+
+_KEPT = 64  # texts, by number
+_MOST_SHOWN = 16  # ranks of a text
+_MOST_WAITS = 8  # of a rank
+_LONGEST = 400  # characters of a line that a rank says
+_PATIENCE_NS = 800_000_000  # until all know, or one of them has died
+
+_numbers = itertools.count(1)
+_groups: weakref.WeakSet[Group] = weakref.WeakSet()
+_looking = threading.Lock()
+_tokens: weakref.WeakKeyDictionary[Group, int] = weakref.WeakKeyDictionary()  # of what each has on its board
+_known: weakref.WeakKeyDictionary[Group, Known] = weakref.WeakKeyDictionary()
+
+
+def watch(group: Group) -> None:
+    """Look from now on, whenever threads wait for long, whether the group can still go on."""
+    _groups.add(group)
+    _core.set_wait_hook(_look)
+    from peerlane.rendezvous import client
+
+    client.while_waiting = _look_from_rendezvous
+
+
+@contextmanager
+def waiting_for(group: Group, call: str, peer: int, deadline: float) -> Iterator[None]:
+    """Note that this thread waits for a peer at the rendezvous; a deadlock is told, not what follows from it."""
+    with wait_state.waiting_for(group, call, peer, deadline) as coming:
+        try:
+            yield
+        except (PeerLost, WaitTimeout):
+            known = _known.get(group)
+            graph = coming.verdict or (known.graph if known else None)
+            if graph is None:
+                raise
+            raise _deadlock(call, graph) from None
+
+
+def _deadlock(call: str, graph: str) -> Busy:
+    return Busy(f"{call}: {graph}", fault=Fault.DEADLOCK, call=call)
+
+
+def _look_from_rendezvous() -> None:
+    """Look, and end the wait of this thread if it is in vain: hook of the client, to which nothing has come yet."""
+    coming = wait_state.coming.get(threading.get_ident())
+    if coming is None:
+        return
+    coming.has_waited()
+    _look()
+    if coming.verdict is not None:
+        raise _deadlock(coming.call, coming.verdict)
+
+
+def _look() -> None:
+    """Say whether this process is stuck, and end its waits if all are: native code's hook, in a thread that waits."""
+    if not _looking.acquire(blocking=False):
+        return
+    try:
+        groups = [each for each in list(_groups) if not each._is_closed and each._pid == os.getpid()]
+        if groups:
+            _look_at(groups)
+        else:
+            _core.set_wait_hook(None)
+    finally:
+        _looking.release()
+
+
+def _look_at(groups: list[Group]) -> None:
+    waits = wait_state.Waits.now()
+    for group in groups:
+        if waits is None:
+            _withdraw(group)
+        elif (known := _say(group, waits)) is not None:
+            _end(group, known, waits)
+            return
+
+
+def _withdraw(group: Group) -> None:
+    _known.pop(group, None)
+    if _tokens.pop(group, None) is not None and group._departures is not None:
+        group._departures.board.withdraw()
+
+
+def _say(group: Group, waits: wait_state.Waits) -> Known | None:
+    """Say on a group's board that this process is stuck; return the deadlock if its waits are to end now."""
+    if group._departures is None:
+        return None
+    board, peers = group._departures.board, waits.peers(group)
+    if peers is None:
+        _withdraw(group)
+        return None
+    if _tokens.get(group) != waits.token:
+        said = waits.of(group).encode(errors="replace")
+        _tokens[group] = waits.token
+        _known.pop(group, None)
+        board.begin(time.monotonic_ns(), peers, said)  # only what is behind the look is sure
+        return None
+    board.renew(waits.sure_ns)
+    if not board.is_condemned and board.circle(OVERLAP_NS):
+        board.condemn(board.in_vain())
+    if not board.is_condemned:
+        return None
+    # Who is told first may end, and the others would be told only of that: all must know.
+    now, known = time.monotonic_ns(), _known.get(group)
+    if known is None:
+        known = _known[group] = _learn(group, board, now)
+        _core.put_off_losses()
+        board.acknowledge()
+    is_time = board.have_acknowledged(known.ranks) or now > known.since_ns + _PATIENCE_NS
+    return known if is_time else None
+
+
+def _learn(group: Group, board: _core.WaitBoard, now: int) -> Known:
+    """Return what is on the board, before others leave."""
+    ranks = sorted({*board.in_vain(), *board.reached()})
+    name = f"{group._key[:100]}.{ranks[0]}.{board.spell(ranks[0])}"
+    return Known(now, ranks, _graph(group, board, ranks), name)
+
+
+def _end(group: Group, known: Known, waits: wait_state.Waits) -> None:
+    assert group._departures is not None
+    graph, number = known.graph, next(_numbers)
+    if _is_launched(group) and _report(group, known):
+        own = "\n".join(_lines(group, group._departures.board, group.rank))
+        graph = f"{graph.partition(chr(10))[0]} `peerlane launch` shows who waits for whom; this rank:\n{own}"
+    stream_messages.deadlocks[number] = graph
+    stream_messages.deadlocks.pop(number - _KEPT, None)
+    waits.end(number)
+
+
+def _is_launched(group: Group) -> bool:
+    from peerlane.rendezvous.reports import LAUNCHED
+
+    return os.environ.get(LAUNCHED) == group._meeting.line.address
+
+
+def _report(group: Group, known: Known) -> bool:
+    """Let the launcher show it, once whatever the number of ranks that report it; return whether it does."""
+    from peerlane.rendezvous.reports import SHOWN_KEY
+
+    try:
+        group._meeting.line.put(SHOWN_KEY + known.name, known.graph.encode(errors="replace"))
+    except Error:  # it has ended, or does not answer
+        return False
+    return True
+
+
+def _graph(group: Group, board: _core.WaitBoard, ranks: Sequence[int]) -> str:
+    shown, more = [str(rank) for rank in ranks[:_MOST_SHOWN]], len(ranks) - _MOST_SHOWN
+    last = f"{more:,} more" if more > 0 else shown.pop()
+    who = f"ranks {', '.join(shown)} and {last}" if shown else f"rank {last}"
+    of = "" if group.name == "world" else f" of group {group.name!r}"
+    lines = [f"a deadlock: {who}{of} wait{'' if shown else 's'} in vain, and nothing there can run."]
+    for rank in ranks[:_MOST_SHOWN]:
+        lines += _lines(group, board, rank)
+    return "\n".join(lines)
+
+
+def _lines(group: Group, board: _core.WaitBoard, rank: int) -> list[str]:
+    """Return what a rank says of itself, which may be anybody's bytes."""
+    said = board.text(rank).decode(errors="replace").split("\n")
+    shown = [
+        "".join(c if c.isprintable() else "?" for c in line[:_LONGEST]) for line in said[: _MOST_WAITS + 1]
+    ]
+    name = f"rank {rank} (process {group.members[rank].pid})"
+    return [f"  {name}: {line}" for line in shown if line] or [f"  {name}"]

@@ -1,0 +1,244 @@
+"""Memory that is lent to other ranks: what they do with it is refused once its owner has ended that.
+
+A lease is a word that owner and borrowers share.  The owner's process ends it when the memory is freed, by whatever
+call; the owner ends it when it takes the memory back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from peerlane import _core
+from peerlane.backend.interface import HandleKind
+from peerlane.backends.virtual.messages import sharing as sharing_messages
+from peerlane.backends.virtual.messages.sharing import Lent
+from peerlane.backends.virtual.node.handles import TEXT_LENGTH
+from peerlane.devices.device import Device, before_leaving
+from peerlane.errors import BadHandle, Fault
+from peerlane.memory.buffer import Buffer
+from peerlane.sharing.handle import EVERYONE, Handle, open_offer
+
+if TYPE_CHECKING:
+    from peerlane.sharing.handle import Allow
+
+_LINES = 1024  # of a bank
+_MOST_NUMBERS = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a borrower needs to see whether a lease has ended: a bank's handle, a line of it, and whose turn it is."""
+
+    bank: str
+    line: int
+    number: int
+
+    def encode(self) -> list[Any]:
+        return [self.bank, self.line, self.number]
+
+    @classmethod
+    def decode(cls, said: object) -> Terms | None:
+        """Return what was said, None if it cannot be."""
+        match said:
+            case [str(bank), int(line), int(number)] if (
+                not isinstance(line, bool)
+                and not isinstance(number, bool)
+                and bank.isascii()
+                and len(bank) <= TEXT_LENGTH
+                and 0 <= line < _LINES
+                and 0 < number < _MOST_NUMBERS
+            ):
+                return cls(bank, line, number)
+        return None
+
+
+class _Bank:
+    """Words of leases in memory that other processes open."""
+
+    def __init__(self, device: Device, allow: Allow) -> None:
+        self.signal = _core.Signal(device.backend.ledger, _LINES)
+        self.free = deque(
+            range(_LINES)
+        )  # the one that was free longest is used next: its reason stays that long
+        self._numbers = itertools.count(1)
+
+        def offer(everyone: bool) -> Any:
+            kind = HandleKind.NOTIFIES
+            return device.backend.offer_signal(kind, self.signal, device.ordinal, _LINES, everyone)
+
+        self.handle = Handle._make(self, allow, offer, told=())
+
+    def lease(self) -> tuple[_core.Lease, Terms]:
+        line, number = self.free.popleft(), next(self._numbers)
+        made = _core.Lease(self.signal, line, number)
+        made.begin()
+        return made, Terms(bytes(self.handle).decode(), line, number)
+
+
+_lock = threading.Lock()
+_banks: dict[bool, list[_Bank]] = {}  # by whether every process of the user may open them
+
+
+def _forget() -> None:
+    with _lock:
+        banks = [bank for some in _banks.values() for bank in some]
+        _banks.clear()
+    for bank in banks:
+        bank.handle.close()
+
+
+before_leaving.append(_forget)
+
+
+def _bank(device: Device, everyone: bool) -> _Bank:
+    with _lock:
+        for bank in _banks.setdefault(everyone, []):
+            if bank.free:
+                return bank
+        made = _Bank(device, EVERYONE if everyone else ())
+        _banks[everyone].append(made)
+        return made
+
+
+class Loan:
+    """Memory of this process that other ranks may use until it is freed or taken back.
+
+    Parameters
+    ----------
+    buffer : Buffer
+        Device memory.
+    ends : bool
+        Whether uses are refused after that; else they find the bytes as long as the borrower holds them.
+    is_fixed : bool
+        It is only freed, never taken back: borrowers of this process use the buffer itself, which is quicker.
+
+    Attributes
+    ----------
+    buffer : Buffer
+    """
+
+    def __init__(self, buffer: Buffer, *, ends: bool = True, is_fixed: bool = False) -> None:
+        self.buffer, self._ends, self._is_fixed = buffer, ends, is_fixed
+        self._handle: Handle | None = None
+        self._terms: Terms | None = None
+        self._bank: _Bank | None = None
+        self._leases: list[_core.Lease] = []
+        self._part: Buffer | None = None
+
+    def here(self, name: Lent) -> Buffer:
+        """Return it for a borrower of this process, which knows it by that name."""
+        return self.buffer if self._is_fixed else self.part(name)
+
+    def part(self, name: Lent) -> Buffer:
+        """Return it for whoever of this process uses it for a borrower, which knows it by that name."""
+        if not self._ends:
+            return self.buffer
+        if self._part is None:
+            part, lease = self.buffer[:], _core.Lease()
+            lease.begin()
+            lease.end_with(self.buffer)
+            lease.lend(part, False)
+            _name(lease, part, name)
+            self._leases.append(lease)
+            self._part = part
+        return self._part
+
+    def offer(self, allow: Allow) -> tuple[Handle, Terms | None]:
+        """Return what borrowers in these processes need, besides those to whom it was offered before."""
+        if self._handle is None:
+            handle = self.buffer.export(allow=EVERYONE if allow == EVERYONE else ())
+            if self._ends:
+                try:
+                    self._begin(allow == EVERYONE)
+                except BaseException:
+                    handle.close()
+                    raise
+            self._handle = handle
+        if not isinstance(allow, str):
+            for pid in allow:
+                self._handle.allow.add(pid)
+                if self._bank is not None:
+                    self._bank.handle.allow.add(pid)
+        return self._handle, self._terms
+
+    def _begin(self, everyone: bool) -> None:
+        assert isinstance(self.buffer.device, Device)
+        bank = _bank(self.buffer.device, everyone)
+        lease, terms = bank.lease()
+        weakref.finalize(self, bank.free.append, terms.line).atexit = False
+        lease.end_with(self.buffer)
+        self._leases.append(lease)
+        self._bank, self._terms = bank, terms
+
+    def take_back(self) -> None:
+        """Let nobody use it any more; idempotent."""
+        for lease in self._leases:
+            lease.take_back()
+        self.withdraw()
+
+    def withdraw(self) -> None:
+        """Let nobody else borrow it; who has it keeps it."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.close()
+
+
+def borrow(
+    call: str,
+    buffer: Buffer,
+    terms: Terms,
+    seconds: float,
+    *,
+    name: Lent,
+    banks: dict[str, _core.Signal] | None = None,
+) -> None:
+    """Use another process's memory, which was just opened, on the terms of its owner.
+
+    Parameters
+    ----------
+    call : str
+    buffer : Buffer
+        Closed if this fails.
+    terms : Terms
+    seconds : float
+        For the owner's answer.
+    name : Lent
+        For the text of a refusal.
+    banks : dict, optional
+        Those that were opened, by the texts of their handles.
+    """
+    known = {} if banks is None else banks
+    try:
+        if terms.bank not in known:
+            known[terms.bank] = _open(call, buffer, terms.bank, seconds, name.whose)
+        lease = _core.Lease(known[terms.bank], terms.line, terms.number)
+        lease.lend(buffer, True)
+    except BaseException:
+        buffer.close()
+        raise
+    _name(lease, buffer, name)
+
+
+def _open(call: str, buffer: Buffer, text: str, seconds: float, whose: str) -> _core.Signal:
+    assert isinstance(buffer.device, Device)
+    offer, _ = open_offer(call, text, HandleKind.NOTIFIES, None, seconds, reaches=False)
+    with contextlib.closing(offer):
+        if offer.detail != _LINES:
+            raise BadHandle(
+                f"{call}: what {whose} said cannot be: its leases have {offer.detail:,} lines, not {_LINES:,}",
+                fault=Fault.FALSE_CLAIM,
+                call=call,
+            )
+        return offer.signal(buffer.device.backend.ledger, _LINES)
+
+
+def _name(lease: _core.Lease, buffer: Buffer, name: Lent) -> None:
+    names = sharing_messages.lent
+    names[lease.id] = name._replace(what=f"{name.what} ({buffer.size:,} bytes)")
+    weakref.finalize(buffer, names.pop, lease.id, None).atexit = False

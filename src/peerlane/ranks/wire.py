@@ -1,0 +1,178 @@
+"""What ranks tell one another when a group and its channels are made: plain words and numbers, checked whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from peerlane.backends.virtual.node.handles import TEXT_LENGTH
+from peerlane.errors import BadHandle, Fault
+from peerlane.ranks.lending import Terms
+
+PROTOCOL = 2
+MOST_NOTIFIES = 1024
+MAX_TAG = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A rank's words to all others.
+
+    Attributes
+    ----------
+    protocol : int
+        The version of this conversation.
+    node : str
+        Its node's hash, in hexadecimal.
+    pid, start, device : int
+        Its process, with the start time in clock ticks, and the ordinal of its device.
+    mode : str
+        The kind of the group's notifies.
+    """
+
+    protocol: int
+    node: str
+    pid: int
+    start: int
+    device: int
+    mode: str
+
+    def encode(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, call: str, rank: int, content: bytes) -> Hello:
+        """Return what a rank said.
+
+        Raises
+        ------
+        BadHandle
+            ``HANDLE_VERSION``: it speaks another version.  ``FALSE_CLAIM``: these are no such words.
+        """
+        found = _object(call, rank, content)
+        protocol = found.get("protocol")
+        if protocol != PROTOCOL:
+            raise BadHandle(
+                f"{call}: rank {rank} speaks version {protocol!r} of the protocol, this one {PROTOCOL}; use one "
+                "version of peerlane in all ranks",
+                fault=Fault.HANDLE_VERSION,
+                call=call,
+            )
+        return cls(
+            PROTOCOL,
+            _text(call, rank, found, "node", 64),
+            _number(call, rank, found, "pid", 1, 1 << 31),
+            _number(call, rank, found, "start", 0, 1 << 63),
+            _number(call, rank, found, "device", 0, 1 << 20),
+            _text(call, rank, found, "mode", 16),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Memory that a rank lets its peer reach: the text of its handle, its size in bytes, and until when."""
+
+    handle: str
+    size: int
+    terms: Terms | None
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A rank's words to its peer at the other end of a channel.
+
+    Attributes
+    ----------
+    notifies : int
+        How many it can wait for.
+    bank : str
+        The text of the handle of their lines; empty if there are none, or both ends are of one process.
+    memories : mapping of str to Shared
+        By tag.
+    token : int
+        Both ends in one process: where the objects themselves are.
+    held : str
+        The text of the handle of what it holds back; empty if it holds nothing back.
+    """
+
+    notifies: int
+    bank: str
+    memories: Mapping[str, Shared]
+    token: int = 0
+    held: str = ""
+
+    def encode(self) -> bytes:
+        memories = {
+            tag: [each.handle, each.size, each.terms and each.terms.encode()]
+            for tag, each in self.memories.items()
+        }
+        return json.dumps({**asdict(self), "memories": memories}).encode()
+
+    @classmethod
+    def decode(cls, call: str, rank: int, content: bytes) -> Invitation:
+        """Return what a rank said.
+
+        Raises
+        ------
+        BadHandle
+            ``FALSE_CLAIM``: these are no such words.
+        """
+        found = _object(call, rank, content)
+        listed = found.get("memories")
+        if not isinstance(listed, dict) or not all(len(tag) <= MAX_TAG for tag in listed):
+            raise _no_words(call, rank, "memories")
+        memories = {}
+        for tag, each in listed.items():
+            if not isinstance(each, list) or len(each) != 3:
+                raise _no_words(call, rank, "memories")
+            entry = {"handle": each[0], "size": each[1]}
+            terms = Terms.decode(each[2])
+            if terms is None and each[2] is not None:
+                raise _no_words(call, rank, "memories")
+            memories[tag] = Shared(
+                _text(call, rank, entry, "handle", TEXT_LENGTH),
+                _number(call, rank, entry, "size", 0, 1 << 62),
+                terms,
+            )
+        return cls(
+            _number(call, rank, found, "notifies", 0, MOST_NOTIFIES + 1),
+            _text(call, rank, found, "bank", TEXT_LENGTH),
+            memories,
+            _number(call, rank, found, "token", 0, 1 << 62),
+            _text(call, rank, found, "held", TEXT_LENGTH),
+        )
+
+
+def _object(call: str, rank: int, content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content.decode())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _no_words(call, rank, "all of it")
+    return found
+
+
+def _number(call: str, rank: int, found: Mapping[str, Any], name: str, least: int, end: int) -> int:
+    value = found.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < end:
+        raise _no_words(call, rank, name)
+    return value
+
+
+def _text(call: str, rank: int, found: Mapping[str, Any], name: str, longest: int) -> str:
+    value = found.get(name)
+    if not isinstance(value, str) or len(value) > longest or not value.isascii():
+        raise _no_words(call, rank, name)
+    return value
+
+
+def _no_words(call: str, rank: int, name: str) -> BadHandle:
+    return BadHandle(
+        f"{call}: what rank {rank} said is not what a rank says ({name}); it may be broken or hostile, or another "
+        "version of peerlane",
+        fault=Fault.FALSE_CLAIM,
+        call=call,
+    )

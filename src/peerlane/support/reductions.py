@@ -1,0 +1,98 @@
+"""What reductions combine and how, by the names that programs use; and the texts of what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from peerlane.errors import InvalidValue
+from peerlane.support import dtypes
+
+# In the order of native code.
+_TYPES = (
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "bfloat16", "float32", "float64"),
+)
+_WIDTHS = (1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8)
+_OPERATIONS = ("sum", "prod", "max", "min")
+_NUMBERS = {
+    (dtype, op): number
+    for number, (dtype, op) in enumerate((dtype, op) for dtype in _TYPES for op in _OPERATIONS)
+}
+
+
+def number_of(call: str, dtype: npt.DTypeLike, op: str) -> int:
+    """Return the number by which native code knows a reduction.
+
+    Raises
+    ------
+    InvalidValue
+        There is no such type or operation.
+    TypeError
+        ``dtype`` is neither what ``numpy.dtype()`` takes nor a type of torch, or None; ``op`` is no str.
+    """
+    try:
+        return _NUMBERS[dtype, op]  # type: ignore[index]  # what is no pair of names is not there
+    except (KeyError, TypeError):
+        pass
+    if not isinstance(op, str):
+        raise TypeError(f"{call}: op must be a str, not {type(op).__name__}")
+    if op not in _OPERATIONS:
+        raise InvalidValue(f"{call}: op is {op!r}; valid are {', '.join(_OPERATIONS)}", call=call)
+    return _NUMBERS[_name(call, dtype), op]
+
+
+def names_of(number: int) -> tuple[str, str]:
+    """Return the names of the type and the operation of what :func:`number_of` returned."""
+    return _TYPES[number // len(_OPERATIONS)], _OPERATIONS[number % len(_OPERATIONS)]
+
+
+def width_of(number: int) -> int:
+    """Return the bytes of an element of the reduction that :func:`number_of` returned."""
+    return _WIDTHS[number // len(_OPERATIONS)]
+
+
+def _name(call: str, dtype: Any) -> str:
+    if isinstance(dtype, str) and dtype in _TYPES:
+        return dtype
+    if dtype is None:  # NumPy's float64, which nobody means
+        raise TypeError(f"{call}: dtype must be the name of a type or a NumPy dtype, not None")
+    try:
+        found = np.dtype(dtype)
+    except (TypeError, ValueError, SyntaxError) as error:
+        name = dtype if isinstance(dtype, str) else dtypes.name_of(dtype)
+        if name is None:
+            raise TypeError(f"{call}: dtype must be the name of a type or a NumPy dtype: {error}") from error
+        if name not in _TYPES:
+            raise _no_type(call, name) from None
+        return name
+    if not found.isnative or found.name not in _TYPES:
+        raise _no_type(call, found.str if not found.isnative else found.name)
+    return str(found.name)
+
+
+def _no_type(call: str, dtype: str) -> InvalidValue:
+    return InvalidValue(
+        f"{call}: dtype is {dtype!r}; valid are {', '.join(_TYPES)}, in this machine's byte order", call=call
+    )
+
+
+REFUSALS = frozenset(("misaligned", "partly_overlapping", "no_whole_elements"))
+
+
+def explain(why: str, role: str, address: int, size: int, base: int, width: int) -> InvalidValue:
+    """Return the exception of a native refusal of a reduction."""
+    match why:
+        case "misaligned":
+            end = "destination" if role == "dst" else "source"
+            text = f"the {end} address {address:#x} is no multiple of {size}, the bytes of an element"
+        case "partly_overlapping":
+            text = (
+                f"{size:,} bytes at {address:#x} and as many at {base:#x} overlap and are not the same; take the "
+                "very same place twice, or copy one of them away first"
+            )
+        case _:
+            text = f"{size:,} bytes are no whole number of elements of {width}; {size % width} are left over"
+    return InvalidValue(f"reduce: {text}", call="reduce")

@@ -1,0 +1,143 @@
+"""A state machine over the neutral API against a trivial model: one bytearray per buffer."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+
+import peerlane as pl
+from helpers.reductions import OPERATIONS, TYPES, combined, special
+from peerlane.backends.virtual.messages import memory as memory_messages
+
+_runs = itertools.count()
+SIZES = st.one_of(st.integers(1, 600), st.sampled_from([4096, 70_000, (2 << 20) - 1, 2 << 20, (4 << 20) + 5]))
+
+
+class NeutralApi(RuleBasedStateMachine):
+    buffers: Bundle[int] = Bundle("buffers")
+
+    @initialize()
+    def enter(self) -> None:
+        self.devices = pl.enter_node(f"name=stateful-{os.getpid()}-{next(_runs)},devices=2,memory=64MiB")
+        self.live: dict[int, tuple[pl.Buffer, bytearray]] = {}
+        self.dead: dict[int, pl.Buffer] = {}
+        self.numbers = itertools.count()
+
+    @rule(
+        target=buffers,
+        where=st.sampled_from(["0", "1", "host"]),
+        nbytes=SIZES,
+        seed=st.integers(0, 2**32 - 1),
+    )
+    def allocate(self, where: str, nbytes: int, seed: int) -> Any:
+        owner = pl.Host() if where == "host" else self.devices[int(where)]
+        try:
+            buffer = owner.allocate(nbytes)
+        except pl.OutOfMemory:
+            held = sum(len(model) for buffer, model in self.live.values() if buffer.device == owner)
+            assert held + nbytes > 24 << 20, "refused although there is room"
+            return multiple()
+        data = np.random.default_rng(seed).integers(0, 256, nbytes, dtype=np.uint8).tobytes()
+        pl.copy(buffer, data)
+        number = next(self.numbers)
+        self.live[number] = (buffer, bytearray(data))
+        return number
+
+    @rule(to=buffers, source=buffers, data=st.data())
+    def copy(self, to: int, source: int, data: st.DataObject) -> None:
+        if to not in self.live or source not in self.live:
+            return
+        (a, model_a), (b, model_b) = self.live[to], self.live[source]
+        n = data.draw(st.integers(0, min(a.size, b.size)))
+        at, start = data.draw(st.integers(0, a.size - n)), data.draw(st.integers(0, b.size - n))
+        pl.copy(a[at : at + n], b[start : start + n])
+        model_a[at : at + n] = bytes(model_b[start : start + n])
+
+    @rule(
+        to=buffers,
+        source=buffers,
+        dtype=st.sampled_from(TYPES),
+        op=st.sampled_from(OPERATIONS),
+        data=st.data(),
+    )
+    def reduce(self, to: int, source: int, dtype: str, op: str, data: st.DataObject) -> None:
+        if to not in self.live or source not in self.live:
+            return
+        (a, model_a), (b, model_b) = self.live[to], self.live[source]
+        width = special(dtype).itemsize
+        n = data.draw(st.integers(0, min(a.size, b.size) // width)) * width
+        at, start = (width * data.draw(st.integers(0, (each.size - n) // width)) for each in (a, b))
+        if to == source and 0 < abs(at - start) < n:
+            with pytest.raises(pl.InvalidValue, match="overlap"):
+                pl.reduce(a[at : at + n], b[start : start + n], dtype=dtype, op=op)
+            return
+        pl.reduce(a[at : at + n], b[start : start + n], dtype=dtype, op=op)
+        model_a[at : at + n] = combined(dtype, op, model_a[at : at + n], model_b[start : start + n])
+
+    @rule(to=buffers, value=st.integers(0, 255), data=st.data())
+    def fill(self, to: int, value: int, data: st.DataObject) -> None:
+        if to not in self.live:
+            return
+        buffer, model = self.live[to]
+        start = data.draw(st.integers(0, buffer.size))
+        stop = data.draw(st.integers(start, buffer.size))
+        buffer[start:stop].fill(value)
+        model[start:stop] = bytes([value]) * (stop - start)
+
+    @rule(to=buffers, value=st.integers(0, 255))
+    def write_through_a_view(self, to: int, value: int) -> None:
+        if to in self.live:
+            buffer, model = self.live[to]
+            buffer.view()[-1] = value
+            model[-1] = value
+
+    @rule(which=consumes(buffers))
+    def close(self, which: int) -> None:
+        if which in self.live:
+            buffer, _ = self.live.pop(which)
+            buffer.close()
+            self.dead[which] = buffer
+
+    @rule(toggle=st.booleans())
+    def peers(self, toggle: bool) -> None:
+        (self.devices[0].peers.add if toggle else self.devices[0].peers.discard)(self.devices[1])
+
+    @rule(which=buffers)
+    def check(self, which: int) -> None:
+        if which in self.live:
+            buffer, model = self.live[which]
+            out = bytearray(buffer.size)
+            pl.copy(out, buffer)
+            assert out == model
+
+    @invariant()
+    def the_dead_stay_dead(self) -> None:
+        for buffer in list(getattr(self, "dead", {}).values())[-3:]:
+            with pytest.raises(pl.Closed):
+                buffer.fill(1)
+
+    def teardown(self) -> None:
+        for buffer, model in self.live.values():
+            assert bytes(buffer.view()) == model
+            buffer.close()
+        assert all(device.free_bytes == device.total_bytes for device in self.devices)
+        pl.leave_node()
+        assert memory_messages.live_records() == ()
+
+
+NeutralApi.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=30,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+# What a signal raises Hypothesis takes for a failure of the program, and runs it again.
+TestNeutralApi = pytest.mark.timeout(120, method="thread")(NeutralApi.TestCase)

@@ -1,0 +1,106 @@
+"""Who reaches whom, by which link, and the reason when not."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from peerlane.backends.virtual.node import LinkKind, NodeConfig, Topology
+from peerlane.errors import Fault, InvalidValue
+
+ISLANDS = NodeConfig({"profile": "two-islands"}).topology
+
+
+def test_devices_of_one_switch_reach_each_other() -> None:
+    for a in range(8):
+        for b in range(8):
+            assert ISLANDS.reachable(a, b) == (a != b and a // 4 == b // 4)
+            assert (ISLANDS.reason(a, b) == "") == ISLANDS.reachable(a, b)
+
+
+def test_reasons_in_words() -> None:
+    assert ISLANDS.reason(0, 5) == (
+        "virtual:0 is on switch 0, virtual:5 on switch 1; peer access needs one switch"
+    )
+    assert "the device itself" in ISLANDS.reason(3, 3)
+    closed = NodeConfig({"p2p": [[0, 1], [0, 0]]}).topology
+    assert "p2p[1][0], from virtual:1 to virtual:0, is 0" in closed.reason(1, 0)
+    incapable = Topology(devices=2, switch_of=(0, 0), peer_access=False)
+    assert not incapable.reachable(0, 1)
+    assert incapable.reason(0, 1) == "this chip has no peer access"
+
+
+def test_matrix_overrides_switches_in_each_direction() -> None:
+    node = NodeConfig({"devices": 2, "switch": 1, "p2p": [[0, 1], [0, 0]]}).topology
+    assert node.reachable(0, 1)
+    assert not node.reachable(1, 0)
+    assert not node.reachable(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("profile", "inside"),
+    [
+        ("default", LinkKind.PIX),
+        ("mi300x", LinkKind.XGMI),
+        ("ascend-a2", LinkKind.HCCS),
+        ("ascend-950", LinkKind.UB),
+        ("hgx", LinkKind.NV),
+    ],
+)
+def test_links_follow_profile_and_switch(profile: str, inside: LinkKind) -> None:
+    node = NodeConfig({"profile": profile, "devices": 3, "switch": 2}).topology
+    assert node.link(0, 0) is LinkKind.SELF
+    assert node.link(0, 1) is node.link(1, 0) is inside
+    assert node.link(0, 2) is LinkKind.SYS
+    assert [node.switch(i) for i in range(3)] == [0, 0, 1]
+
+
+def test_named_links_change_the_name_and_not_the_reach() -> None:
+    node = NodeConfig({"devices": 4, "switch": 2, "link": [{"a": 2, "b": 1, "kind": "NV"}]}).topology
+    assert node.link(1, 2) is node.link(2, 1) is LinkKind.NV
+    assert not node.reachable(1, 2)
+
+
+@pytest.mark.parametrize("device", [-1, 8])
+def test_no_such_device(device: int) -> None:
+    for query in (ISLANDS.reachable, ISLANDS.link, ISLANDS.reason):
+        for pair in ((0, device), (device, 0)):
+            with pytest.raises(InvalidValue, match=f"device {device} does not exist.* 0 to 7") as caught:
+                query(*pair)
+            assert caught.value.fault is Fault.INVALID_DEVICE
+    with pytest.raises(InvalidValue):
+        ISLANDS.switch(device)
+
+
+def test_a_thousand_devices_cost_no_table() -> None:
+    node = NodeConfig({"devices": 1024, "switch": 8})
+    assert len(node.topology.links) == 0
+    assert node.topology.p2p is None
+
+    def seconds(topology: Topology) -> float:
+        rounds = []
+        for _ in range(7):
+            start = time.perf_counter()
+            for a in range(500):
+                topology.reachable(a % topology.devices, 1)
+            rounds.append(time.perf_counter() - start)
+        return min(rounds)
+
+    assert seconds(node.topology) < 10 * seconds(NodeConfig().topology)
+
+
+def test_kinds_have_their_printed_name_as_value_and_a_legend() -> None:
+    assert [kind.value for kind in LinkKind] == [
+        "X",
+        "SYS",
+        "NODE",
+        "PHB",
+        "PXB",
+        "PIX",
+        "NV",
+        "XGMI",
+        "HCCS",
+        "UB",
+    ]
+    assert len({kind.legend for kind in LinkKind}) == len(LinkKind)

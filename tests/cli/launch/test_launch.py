@@ -1,0 +1,247 @@
+"""``peerlane launch``: ranks, their output, their ends, and nothing left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from helpers.launched import Run, Start
+from peerlane.testing.procs import run_python
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def sorted_lines(text: str) -> list[str]:
+    return sorted(text.splitlines())
+
+
+SHOW = "import os, sys; print(*(os.environ[n] for n in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK')), sys.argv[1:], __name__)"
+
+
+@pytest.mark.parametrize("form", ["script", "-m", "-c", "dash"])
+def test_each_rank_knows_who_it_is(form: str, here: Path, run: Run) -> None:
+    for name in ("show.py", "-show.py"):
+        (here / name).write_text(SHOW)
+    words = {"script": ["show.py"], "-m": ["-m", "show"], "-c": ["-c", SHOW], "dash": ["--", "-show.py"]}
+    done = run("-n", "3", *words[form], "-n", "7", "--grace")
+    assert (done.returncode, done.stderr) == (0, "")
+    args = "['-n', '7', '--grace'] __main__"
+    assert sorted_lines(done.stdout) == [f"[{rank}] {rank} 3 {rank} {args}" for rank in range(3)]
+
+
+PLACE = ("MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+SHOW_PLACE = f"import os; print(*(os.environ.get(n) for n in {PLACE}))"
+MEET_OVER_TCP = """
+import os, socket
+import peerlane as pl
+place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+with socket.create_server(place) if rank == 0 else socket.socket() as own:  # held to the end, as torch does
+    with pl.Group() as group:  # rank 0 listens by now or never
+        group.barrier()
+        with pl.Group(rank, name="only the rank is told") as again:
+            again.barrier()
+        if rank == 0:
+            for _ in range(size - 1):
+                with own.accept()[0] as line: line.sendall(b"hello")
+        else:
+            own.connect(place); print(own.recv(5))
+        group.barrier()
+"""
+
+
+def test_ranks_meet_where_torchrun_would_let_them(run: Run, env: dict[str, str]) -> None:
+    done = run("-n", "3", "-c", MEET_OVER_TCP)
+    assert (done.returncode, sorted_lines(done.stdout)) == (0, ["[1] b'hello'", "[2] b'hello'"]), done.stderr
+
+
+def test_each_launch_has_a_port_of_its_own(run: Run, env: dict[str, str]) -> None:
+    inner = f"import subprocess, sys; {SHOW_PLACE}; "
+    words = ["-m", "peerlane", "launch", "-n", "1", "-c", SHOW_PLACE]
+    inner += f"sys.stdout.flush(); sys.exit(subprocess.call([sys.executable, *{words}]))"
+    done = run("-n", "1", "-c", inner)
+    assert done.returncode == 0, done.stderr
+    outer, nested = (line.split()[-5:] for line in done.stdout.splitlines())
+    assert outer[0] == nested[0] == "127.0.0.1"
+    assert 1024 <= int(outer[1]) != int(nested[1]) >= 1024
+    assert outer[2:] == nested[2:] == ["1", "0", "1"]
+
+
+def test_a_place_that_the_user_sets_stays(run: Run, env: dict[str, str]) -> None:
+    done = run("-n", "2", "-c", SHOW_PLACE, env={**env, "MASTER_ADDR": "::1", "MASTER_PORT": "7"})
+    assert sorted_lines(done.stdout) == ["[0] ::1 7 2 0 1", "[1] ::1 7 2 0 1"]
+
+
+def test_ranks_share_the_node_and_import_the_vendors_module(run: Run) -> None:
+    program = "import acl, os; print(acl.rt.get_device_count(), os.environ['PEERLANE_NODE'])"
+    done = run("-n", "2", "--devices", "6", "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert all(line.split("] ")[1].startswith("(6, 0) ") for line in done.stdout.splitlines())
+    assert len({line.split()[-1] for line in done.stdout.splitlines()}) == 1
+
+
+def test_ranks_meet(run: Run) -> None:
+    program = (
+        "from peerlane.rendezvous import Rendezvous\n"
+        "with Rendezvous.from_environment() as r:\n"
+        "    r.put(f'of {r.rank}', bytes([r.rank]) * 3)\n"
+        "    print(r.get(f'of {(r.rank + 1) % r.size}'), r.gather('all', bytes([r.rank])))\n"
+        "    r.barrier()\n"
+    )
+    done = run("-n", "3", "-c", program)
+    all_of_them = [bytes([rank]) for rank in range(3)]
+    expected = [f"[{rank}] {bytes([(rank + 1) % 3]) * 3!r} {all_of_them}" for rank in range(3)]
+    assert sorted_lines(done.stdout) == expected, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-n", "0", "s.py"], "valid are 1 to 4096"),
+        (["-n", "two", "s.py"], "valid are 1 to 4096"),
+        (["s.py"], "-n"),
+        (["-n", "2"], "SCRIPT"),
+        (["-n", "2", "--grace", "-1", "s.py"], "valid are seconds"),
+        (["-n", "2", "--grace", "nan", "s.py"], "valid are seconds"),
+        (["-n", "2", "--devices", "0", "s.py"], "peerlane launch: "),
+        (["-n", "2", "nothing.py"], "can't open file"),
+    ],
+)
+def test_what_cannot_start_is_refused_with_2(words: list[str], said: str, run: Run) -> None:
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_lines_keep_their_stream_and_their_bytes(here: Path, start: Start) -> None:
+    junk = bytes(range(256)).replace(b"\n", b"") + b"\xff\xfe\0"
+    program = (
+        "import os\n"
+        f"os.write(1, {junk!r} + b'\\n\\r\\n\\n')\n"
+        "os.write(2, b'to the other\\nno end')\n"
+        "os.write(1, b'half '); os.write(1, b'whole\\nno end either')\n"
+    )
+    with (here / "out").open("wb") as out:
+        done = start("-n", "1", "-c", program, stdout=out.fileno()).end()
+    expected = b"[0] " + junk + b"\n[0] \r\n[0] \n[0] half whole\n[0] no end either\n"
+    assert (here / "out").read_bytes() == expected
+    assert (done.returncode, done.stderr) == (0, "[0] to the other\n[0] no end\n")
+
+
+BIG = """\
+import os, sys
+rank = os.environ["RANK"]
+for number in range(40_000):
+    line = f"{rank} {number} " + "x" * (number % 150)
+    sys.stdout.write(line + "\\n")
+    if number % 4 == 0:
+        sys.stderr.write(line + "\\n")
+"""
+
+
+def test_big_outputs_lose_no_line_and_keep_each_ranks_order(run: Run) -> None:
+    done = run("-n", "3", "-c", BIG)
+    assert done.returncode == 0
+    for text, step in ((done.stdout, 1), (done.stderr, 4)):
+        for rank in range(3):
+            mine = [line for line in text.splitlines() if line.startswith(f"[{rank}] ")]
+            assert mine == [f"[{rank}] {rank} {n} " + "x" * (n % 150) for n in range(0, 40_000, step)]
+        assert len(text.splitlines()) == 3 * 40_000 // step
+
+
+def test_a_line_without_an_end_is_cut_not_kept(here: Path, start: Start) -> None:
+    program = "import os\nfor _ in range(48): os.write(1, b'y' * (1 << 16))\nos.write(1, b'\\nshort')"
+    done = start("-n", "1", "-c", program).end()
+    lines = done.stdout.splitlines()
+    assert "".join(line.removeprefix("[0] ") for line in lines[:-1]) == "y" * (3 << 20)
+    assert lines[-1] == "[0] short"
+    assert max(map(len, lines)) < (1 << 20) + (1 << 17)
+
+
+def test_a_slow_reader_loses_nothing(start: Start) -> None:
+    program = (
+        "import os, sys\n"
+        "data = b''.join(b'%d %s\\n' % (n, b'z' * 1000) for n in range(16_000))\n"
+        "print('begin', flush=True); sys.stdout.buffer.write(data)"
+    )
+    launched = start("-n", "2", "-c", program)
+    launched.expect("begin")
+    assert launched.process.stdout is not None
+    digests = {rank: hashlib.sha256() for rank in (b"[0] ", b"[1] ")}
+    for line in launched.process.stdout:
+        if not line.endswith(b"begin\n"):
+            digests[line[:4]].update(line[4:])
+    expected = hashlib.sha256(b"".join(b"%d %s\n" % (n, b"z" * 1000) for n in range(16_000)))
+    assert {digest.hexdigest() for digest in digests.values()} == {expected.hexdigest()}
+    assert launched.end().returncode == 0
+
+
+def test_output_comes_while_the_program_runs(start: Start) -> None:
+    launched = start("-n", "1", "-c", "import sys; print('early'); sys.stdin.read()", stdin=subprocess.PIPE)
+    launched.expect("early")
+    assert launched.process.poll() is None
+    assert launched.end().returncode == 0
+
+
+def test_the_first_rank_has_the_standard_input(here: Path, start: Start) -> None:
+    (here / "in").write_bytes(b"some words")
+    with (here / "in").open("rb") as file:
+        done = start("-n", "2", "-c", "import sys; print(repr(sys.stdin.read()))", stdin=file.fileno()).end()
+    assert sorted_lines(done.stdout) == ["[0] 'some words'", "[1] ''"]
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_colours_are_for_terminals(no_color: bool, env: dict[str, str], start: Start) -> None:
+    ours, theirs = os.openpty()
+    more = {"TERM": "xterm", "NO_COLOR": "1" if no_color else ""}
+    launched = start("-n", "1", "-c", "print('seen')", stdout=theirs, env={**env, **more})
+    done = launched.end()
+    os.close(theirs)
+    seen = os.read(ours, 1000)
+    os.close(ours)
+    assert done.returncode == 0
+    assert seen == (b"[0] seen\r\n" if no_color else b"\x1b[36m[0]\x1b[0m seen\r\n")
+
+
+def test_a_full_disk_ends_the_ranks_with_2(start: Start) -> None:
+    with Path("/dev/full").open("wb") as full:
+        program = "import time; print('x', flush=True); time.sleep(60)"
+        done = start("-n", "2", "-c", program, stdout=full.fileno()).end()
+    assert done.returncode == 2
+    assert "peerlane launch: standard output cannot be written: No space left on device" in done.stderr
+    assert done.seconds < 50
+
+
+def test_a_reader_that_has_gone_ends_the_ranks_quietly(start: Start) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    program = "import time; print('x', flush=True); time.sleep(60)"
+    done = start("-n", "2", "-c", program, stdout=write_end).end()
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, "")
+    assert done.seconds < 50
+
+
+def test_a_closed_standard_output_is_said(start: Start) -> None:
+    done = start("-n", "1", "-c", "print(1)", wrapper=["sh", "-c", 'exec "$@" >&-', "sh"]).end()
+    assert done.returncode == 2
+    assert "standard output cannot be written: it is closed" in done.stderr
+
+
+GUIDE = (Path(__file__).parents[3] / "docs" / "guides" / "running-programs.md").read_text()
+
+
+def test_the_guides_examples(here: Path, run: Run, env: dict[str, str]) -> None:
+    meet, spawn = re.findall(r"```python\n# (?:meet|spawn)\.py(.*?)```", GUIDE, re.DOTALL)
+    (here / "meet.py").write_text(meet.partition("\n")[2])
+    done = run("-n", "2", "meet.py")
+    shown = re.search(r"```\n(\[0\].*?)```", GUIDE, re.DOTALL)
+    assert shown is not None
+    assert sorted_lines(done.stdout) == sorted_lines(shown[1])
+    (here / "spawn.py").write_text(spawn)
+    assert run_python(["spawn.py"], timeout=40, cwd=here, env=env).stdout == "[0, 0]\n"

@@ -1,0 +1,421 @@
+"""How a ``peerlane launch`` ends: failures, signals, kills at any moment, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from helpers.launched import Launched, Run, Start, state, until
+from helpers.peers import peer
+from peerlane.backends.virtual.node.census import take_census
+
+pytestmark = pytest.mark.timeout(180)
+
+READY = """\
+import os, signal, subprocess, sys, time
+from peerlane.rendezvous import Rendezvous
+r = Rendezvous.from_environment()
+def ready():
+    r.barrier("ready")
+    if r.rank == 0:
+        print("ready", flush=True)
+def rest():  # in slices: a signal just before a sleep begins is handled only after it
+    for _ in range(2000): time.sleep(0.05)
+"""
+STUBBORN = (
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
+)
+PROMISED_SECONDS = 0.5
+ASSERTED = 5 * PROMISED_SECONDS
+
+
+def sockets(env: dict[str, str]) -> list[Path]:
+    return list(Path(env["PEERLANE_RUNTIME_DIR"]).glob("*.sock"))
+
+
+def test_the_culprit_ends_the_others_and_is_shown(env: dict[str, str], run: Run) -> None:
+    program = READY + (
+        "ready()\n"
+        "if r.rank == 1: print('first words', file=sys.stderr); raise ValueError('the last words')\n"
+        "rest()"
+    )
+    done = run("-n", "3", "-c", program)
+    assert done.returncode == 1
+    assert re.search(r"peerlane launch: rank 1 \(pid \d+\) exited with 1; ending the others", done.stderr)
+    last = done.stderr.split("last words:\n")[1].splitlines()
+    assert (last[0], last[-1]) == ("  first words", "  ValueError: the last words")
+    assert done.seconds < 50
+    assert sockets(env) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "fate"),
+    [
+        ("os._exit(7)", 7, "exited with 7"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 137, "was killed by SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 143, "was killed by SIGTERM"),
+        ("os.abort()", 134, "was killed by SIGABRT"),
+    ],
+)
+def test_the_exit_code_is_the_culprits(end: str, code: int, fate: str, run: Run) -> None:
+    done = run("-n", "2", "-c", READY + f"ready()\nif r.rank == 1: {end}\nrest()")
+    assert done.returncode == code
+    assert re.search(rf"rank 1 \(pid \d+\) {fate}; it wrote nothing to standard error", done.stderr)
+
+
+def test_whoever_waits_for_a_dead_rank_is_told_in_time(run: Run) -> None:
+    program = READY + (
+        "import peerlane as pl\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "t = r.gather('time', str(time.monotonic()).encode())\n"
+        "if r.rank == 1:\n"
+        "    time.sleep(0.2); r.put('died', str(time.monotonic()).encode()); os.kill(os.getpid(), signal.SIGKILL)\n"
+        "try: r.barrier() if r.rank else r.get('never')\n"
+        "except pl.PeerLost as e: print(time.monotonic() - float(r.get('died')), e)\n"
+    )
+    done = run("-n", "3", "-c", program)
+    assert done.returncode == 137
+    said = re.findall(r"^\[([02])\] ([\d.]+) .*rank 1 \(pid \d+\) was killed by SIGKILL", done.stdout, re.M)
+    assert {rank for rank, _ in said} == {"0", "2"}, done.stdout + done.stderr
+    worst = max(float(seconds) for _, seconds in said)
+    print(f"told after {worst:.4f} s (promised: {PROMISED_SECONDS} s)")
+    assert worst < ASSERTED
+
+
+def test_a_rank_that_ended_well_is_missed_only_by_who_waits_for_it(run: Run) -> None:
+    program = READY + (
+        "import peerlane as pl\n"
+        "r.barrier()\n"
+        "if r.rank == 1: sys.exit()\n"
+        "if r.rank == 2: print(r.get('late'))\n"
+        "else:\n"
+        "    try: r.barrier('with 1')\n"
+        "    except pl.PeerLost as e: print(e); r.put('late', b'came')\n"
+    )
+    done = run("-n", "3", "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert "[2] b'came'" in done.stdout
+    assert re.search(r"\[0\] .*rank 1 \(pid \d+\) exited with 0", done.stdout)
+
+
+def test_who_ignores_sigterm_is_killed_after_the_grace_time(run: Run) -> None:
+    program = READY + (
+        "if r.rank == 0: signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "ready()\nif r.rank == 1: sys.exit(9)\nrest()"
+    )
+    done = run("-n", "2", "--grace", "0.3", "-c", program)
+    assert done.returncode == 9
+    assert "SIGKILL after 0.3 s" in done.stderr and "still there after 0.3 s, and killed" in done.stderr
+
+
+HIDES = {
+    "a child": "subprocess.Popen([sys.executable, '-c', deaf], stdout=pipe)",
+    "in a session": "subprocess.Popen([sys.executable, '-c', deaf], stdout=pipe, start_new_session=True)",
+    "a daemon": (
+        "subprocess.run([sys.executable, '-c', 'import subprocess, sys; '"
+        "'subprocess.Popen([sys.executable, \"-c\", sys.argv[1]], start_new_session=True)', deaf], stdout=pipe)"
+    ),
+}
+WITH_CHILD = READY + f"deaf = {STUBBORN!r}\nread, pipe = os.pipe()\n{{}}\nos.read(read, 1)\n"
+
+
+@pytest.mark.parametrize("how", HIDES)
+def test_grandchildren_end_with_a_culprit(how: str, run: Run) -> None:
+    program = WITH_CHILD.format(HIDES[how]) + "ready()\nif r.rank == 1: sys.exit(4)\nrest()"
+    done = run("-n", "2", "--grace", "0.3", "-c", program)
+    assert done.returncode == 4
+
+
+@pytest.mark.parametrize("how", HIDES)
+def test_what_finished_ranks_leave_is_ended_and_named(how: str, run: Run) -> None:
+    done = run("-n", "2", "--grace", "0.3", "-c", WITH_CHILD.format(HIDES[how]))
+    assert done.returncode == 0
+    assert "the ranks left processes behind, which are ended: " in done.stderr
+    assert "-c import signal; " in done.stderr and "still there after 0.3 s, and killed" in done.stderr
+
+
+def test_workers_of_multiprocessing_are_no_leftovers(here: Path, run: Run) -> None:
+    (here / "pool.py").write_text(
+        "import multiprocessing as m\n"
+        "from multiprocessing.shared_memory import SharedMemory\n"
+        "if __name__ == '__main__':\n"
+        "    memory = SharedMemory(create=True, size=64)\n"
+        "    with m.get_context('spawn').Pool(1) as pool: print(pool.apply(abs, (-3,)))\n"
+        "    memory.close(); memory.unlink()\n"
+    )
+    done = run("-n", "2", "pool.py")
+    assert (done.returncode, sorted(done.stdout.splitlines()), done.stderr) == (0, ["[0] 3", "[1] 3"], "")
+
+
+HANDLES = READY + (
+    "def handle(number, frame): print(f'got {signal.Signals(number).name}'); sys.exit(r.rank * 5)\n"
+    "for n in ('HUP', 'INT', 'QUIT', 'TERM', 'USR1', 'USR2'):\n"
+    "    signal.signal(getattr(signal, 'SIG' + n), handle)\n"
+    "ready()\nrest()"
+)
+
+
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"])
+def test_signals_reach_every_rank(name: str, start: Start) -> None:
+    launched = start("-n", "2", "-c", HANDLES)
+    launched.expect("ready")
+    launched.send(signal.Signals[name])
+    done = launched.end()
+    # The first to end as a culprit gets the other a SIGTERM besides.
+    assert f"[1] got {name}" in done.stdout and "[0] got SIG" in done.stdout
+    assert done.returncode == 5
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
+def test_an_end_by_a_passed_signal_is_128_and_blames_nobody(name: str, start: Start) -> None:
+    launched = start("-n", "3", "-c", READY + "ready()\nrest()")
+    launched.expect("ready")
+    launched.send(signal.Signals[name])
+    done = launched.end()
+    assert done.returncode == 128 + signal.Signals[name]
+    assert "peerlane launch" not in done.stderr
+
+
+def test_sigterm_kills_who_ignores_it_and_what_it_started(start: Start) -> None:
+    program = WITH_CHILD.format(HIDES["a daemon"]) + (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\nrest()"
+    )
+    launched = start("-n", "2", "--grace", "0.3", "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGTERM)
+    done = launched.end()
+    assert done.returncode == 137
+    assert "still there after 0.3 s, and killed" in done.stderr
+
+
+def test_an_interrupt_reaches_the_groups_as_from_a_terminal(start: Start) -> None:
+    program = READY + (
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import signal;"
+        "signal.signal(signal.SIGINT, signal.SIG_DFL); print(1, flush=True); signal.pause()'], stdout=-1)\n"
+        "child.stdout.readline(); ready(); print(child.wait())"
+    )
+    launched = start("-n", "2", "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGINT)
+    done = launched.end()
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines())[-2:] == ["[0] ready", "[1] -2"]
+    assert "[0] -2" in done.stdout
+
+
+def test_an_interrupted_rank_may_tidy_up(start: Start) -> None:
+    program = READY + (
+        "try:\n"  # the signal may come as soon as one has said so
+        "    ready()\n"
+        "    rest()\n"
+        "except KeyboardInterrupt:\n"
+        "    if r.rank == 1: sys.exit(130)\n"
+        "    try: r.barrier()\n"  # until the other has ended
+        "    except ConnectionError: time.sleep(0.3); print('tidied up')\n"
+    )
+    launched = start("-n", "2", "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGINT)
+    done = launched.end()
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (130, "[0] tidied up")
+
+
+def test_stop_and_continue(start: Start) -> None:
+    program = READY + "print('pid', os.getpid(), flush=True)\nready()\nsys.stdout.flush()\nr.get('on')"
+    launched = start("-n", "2", "-c", program)
+    first = launched.expect("pid")
+    lines = first + launched.expect("ready")
+    pids = [int(pid) for pid in re.findall(r"pid (\d+)", launched.seen.decode())]
+    assert len(pids) == 2, lines
+    launched.send(signal.SIGTSTP)
+    os.waitid(os.P_PID, launched.process.pid, os.WSTOPPED | os.WNOWAIT)
+    until(lambda: all(state(pid) == "T" for pid in pids))
+    launched.send(signal.SIGCONT)
+    until(lambda: all(state(pid) == "S" for pid in pids))
+    launched.send(signal.SIGTERM)
+    assert launched.end().returncode == 143
+
+
+def test_ranks_that_are_stopped_end_all_the_same(start: Start) -> None:
+    launched = start("-n", "2", "-c", READY + "ready()\nrest()")
+    launched.expect("ready")
+    launched.send(signal.SIGTSTP)
+    os.waitid(os.P_PID, launched.process.pid, os.WSTOPPED | os.WNOWAIT)
+    launched.send(signal.SIGTERM)
+    launched.send(signal.SIGCONT)
+    assert launched.end().returncode == 143
+
+
+def test_an_ignored_hangup_stays_ignored(start: Start) -> None:
+    program = READY + "ready()\nprint(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)\nsys.stdin.read()"
+    launched = start("-n", "1", "-c", program, wrapper=["nohup"], stdin=-1)
+    launched.expect("True")
+    launched.send(signal.SIGHUP)
+    assert launched.end().returncode == 0
+
+
+def supervisor_of(launched: Launched) -> int:
+    children = Path(f"/proc/{launched.process.pid}/task/{launched.process.pid}/children").read_text().split()
+    assert len(children) == 1
+    return int(children[0])
+
+
+@pytest.mark.parametrize("how", HIDES)
+def test_a_killed_launch_leaves_nothing(how: str, env: dict[str, str], start: Start) -> None:
+    program = WITH_CHILD.format(HIDES[how]) + (
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\nrest()"
+    )
+    launched = start("-n", "2", "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGKILL)
+    done = launched.end()
+    assert done.returncode == -9
+    assert "its first process has ended, so that these are killed: " in done.stderr
+    assert "still there" not in done.stderr
+    until(lambda: sockets(env) == [])
+
+
+def test_a_killed_launch_whose_output_nobody_reads_leaves_nothing(start: Start) -> None:
+    program = READY + "ready()\nwhile True: print('x' * 60000)"
+    launched = start("-n", "2", "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGKILL)
+    launched.process.wait(20)
+    assert launched.left_after(10.0) == {}
+
+
+def test_sigterm_does_not_wait_for_a_reader(start: Start) -> None:
+    launched = start("-n", "2", "--grace", "0.3", "-c", READY + "ready()\nwhile True: print('x' * 60000)")
+    launched.expect("ready")
+    launched.send(signal.SIGTERM)
+    assert launched.process.wait(20) == 143
+    assert launched.left_after(5.0) == {}
+
+
+TIDIES_UP = READY + (
+    "try: ready(); rest()\n"
+    "except KeyboardInterrupt: {}\n"
+    "os._exit(0)"  # no buffer is emptied: a pipe that nobody reads may be full
+)
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_an_interrupt_does_not_wait_for_a_reader(start: Start, interrupts: int) -> None:
+    grace = 2.0 if interrupts == 1 else 100.0
+    program = TIDIES_UP.format("os.write(1, b'x' * 200_000 + b'\\n')")
+    launched = start("-n", "2", "--grace", str(grace), "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGINT)
+    until(
+        lambda: len(launched.members()) == 2
+    )  # the ranks have ended, and the front and the supervisor are stuck
+    if interrupts == 2:
+        launched.send(signal.SIGINT)
+    assert launched.process.wait(20) == 0
+    assert launched.left_after(5.0) == {}
+
+
+def test_an_interrupt_ends_ranks_that_wait_for_a_reader(start: Start) -> None:
+    program = TIDIES_UP.format("os.write(1, b'x' * 20_000_000)")
+    launched = start("-n", "2", "--grace", "0.5", "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGINT)
+    assert launched.process.wait(20) == 143
+    assert launched.left_after(5.0) == {}
+
+
+def test_a_reader_that_is_slow_gets_all_after_an_interrupt(start: Start) -> None:
+    program = TIDIES_UP.format("os.write(1, (b'x' * 999 + b'\\n') * 1000)")
+    launched = start("-n", "1", "--grace", "1", "-c", program)
+    launched.expect("ready")
+    launched.send(signal.SIGINT)
+    until(lambda: len(launched.members()) == 2)
+    assert launched.process.stdout is not None
+    count, began = 0, time.monotonic()
+    for line in launched.process.stdout:
+        count += len(line) == 1004
+        if count % 250 == 1:
+            time.sleep(0.6)
+    assert (count, launched.process.wait(20)) == (1000, 0)
+    assert time.monotonic() - began > 2
+
+
+def test_a_killed_supervisor_is_said_and_leaves_nothing(start: Start) -> None:
+    launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["a daemon"]) + "ready()\nrest()")
+    launched.expect("ready")
+    os.kill(supervisor_of(launched), signal.SIGKILL)
+    done = launched.end()
+    assert done.returncode == 137
+    assert "its supervisor was killed by SIGKILL; all ranks were killed" in done.stderr
+
+
+@pytest.mark.parametrize("killed", ["a rank", "launch", "its supervisor"])
+def test_killed_ranks_leave_no_place_and_no_socket_in_their_node(
+    killed: str, env: dict[str, str], start: Start
+) -> None:
+    spec = "name=tidied,devices=1"
+    program = READY + (
+        "import peerlane as pl\n"
+        "kept = pl.Physical(pl.devices()[0], 2 << 20); kept.export(allow='user')\n"
+        "ready(); print('pid', os.getpid(), flush=True); rest()"
+    )
+    directory = Path(env["PEERLANE_RUNTIME_DIR"])
+    with peer(spec, **env) as other:  # another program on that node, which lives on
+        other.run("kept = devices[0].allocate(G); shown = pl.Physical(devices[0], G).export(allow='user')")
+        alone = sorted(directory.glob("tidied*"))
+        assert len(alone) == 2
+        launched = start("-n", "2", "--node", spec, "-c", program)
+        rank = int(launched.expect("pid ").split()[-1])
+        assert len(list(directory.glob("tidied.*.sock"))) == 3
+        pid = {"a rank": rank, "launch": launched.process.pid, "its supervisor": supervisor_of(launched)}[
+            killed
+        ]
+        os.kill(pid, signal.SIGKILL)
+        launched.end()
+        assert sorted(directory.glob("tidied*")) == alone
+        assert [holder.pid for holder in take_census(directory, "tidied").holders] == [other.pid]
+        assert other.run("result = shown.importers + devices[0].free_bytes - devices[0].total_bytes") == -(
+            4 << 20
+        )
+
+
+def test_both_processes_of_launch_killed_at_once_take_the_ranks_along(start: Start) -> None:
+    launched = start("-n", "2", "-c", READY + "ready()\nrest()")
+    launched.expect("ready")
+    supervisor = supervisor_of(launched)
+    os.kill(supervisor, signal.SIGSTOP)  # it cannot act meanwhile
+    launched.send(signal.SIGKILL)
+    launched.process.wait(20)
+    os.kill(supervisor, signal.SIGKILL)
+    assert launched.left_after(10.0) == {}
+
+
+def kill_at_random_moments(start: Start, rounds: int) -> None:
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    for _ in range(rounds):
+        launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["in a session"]) + "rest()")
+        with pytest.raises(subprocess.TimeoutExpired):  # it runs, and is hit at another moment each time
+            launched.process.wait(moments.uniform(0, 0.9))
+        launched.send(signal.SIGKILL)
+        launched.process.wait(20)
+        assert launched.left_after(10.0) == {}
+
+
+def test_kills_at_random_moments(start: Start) -> None:
+    kill_at_random_moments(start, 8)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_kills_at_random_moments_for_long(start: Start) -> None:
+    kill_at_random_moments(start, 300)

@@ -1,0 +1,424 @@
+"""``peerlane run``: the program cannot tell it from ``python``; it and its children can ``import acl``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import peerlane.dialects
+from peerlane.testing.procs import Completed, run_python
+
+TIMEOUT = 60.0
+Run = Callable[..., Completed]
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """Return an environment without peerlane's variables, but for a runtime directory of its own."""
+    clean = {name: value for name, value in os.environ.items() if "PEERLANE" not in name}
+    return {**clean, "PEERLANE_RUNTIME_DIR": str(tmp_path / "runtime")}
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """Return the folder in which programs run."""
+    folder = tmp_path / "here"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def run(env: dict[str, str], here: Path) -> Run:
+    """Return ``peerlane run``."""
+
+    def call(*args: str, **variables: str) -> Completed:
+        command = ["-m", "peerlane", "run", *args]
+        return run_python(command, timeout=TIMEOUT, env={**env, **variables}, cwd=here)
+
+    return call
+
+
+@pytest.fixture
+def alike(env: dict[str, str], here: Path, run: Run) -> Run:
+    """Return a check that ``python ARGS`` and ``peerlane run ARGS`` end, and write, the same."""
+
+    def call(*args: str) -> Completed:
+        expected = run_python(args, timeout=TIMEOUT, env=env, cwd=here)
+        done = run(*args)
+        assert (done.returncode, done.stdout, done.stderr) == (
+            expected.returncode,
+            expected.stdout,
+            expected.stderr,
+        )
+        return done
+
+    return call
+
+
+def with_path(env: dict[str, str], *folders: Path) -> dict[str, str]:
+    path = [str(folder) for folder in folders]
+    if "PYTHONPATH" in env:
+        path.append(env["PYTHONPATH"])
+    return {**env, "PYTHONPATH": os.pathsep.join(path)}
+
+
+SHOW = """\
+import sys
+print(__name__, __file__, __package__, __spec__ and __spec__.name, __loader__ and type(__loader__).__name__)
+print(sys.argv, sys.path[0], sys.modules["__main__"].__dict__ is globals())
+"""
+
+
+@pytest.mark.parametrize("how", ["show.py", "./show.py", "../here/show.py", "a b/show it.py", "link.py"])
+def test_a_script_sees_what_python_shows_it(how: str, here: Path, alike: Run) -> None:
+    (here / "a b").mkdir()
+    for name in ("show.py", "a b/show it.py"):
+        (here / name).write_text(SHOW)
+    (here / "link.py").symlink_to("a b/show it.py")
+    assert "__main__" in alike(how, "x").stdout
+
+
+def test_a_module_a_folder_and_an_archive_do_too(here: Path, alike: Run) -> None:
+    (here / "pack").mkdir()
+    for name in ("show.py", "pack/__init__.py", "pack/__main__.py", "pack/part.py"):
+        (here / name).write_text(SHOW)
+    with zipfile.ZipFile(here / "app.zip", "w") as archive:
+        archive.writestr("__main__.py", SHOW)
+    for args in (["-m", "show"], ["-m", "pack"], ["-m", "pack.part"], ["pack"], ["app.zip"]):
+        assert alike(*args, "-x", "--", "--devices", "5").stdout
+
+
+def test_source_text_does_too(alike: Run) -> None:
+    alike("-c", "import sys; print(sys.argv, sys.path[0], __name__, __spec__, __loader__)", "x", "--", "-c")
+
+
+def test_what_looks_like_our_options_is_the_programs(here: Path, run: Run) -> None:
+    (here / "s.py").write_text("import sys; print(sys.argv[1:])")
+    words = ["--devices", "3", "--d", "-h", "-m", "x", "--", "-c", "--node=y", "-"]
+    for program in (["s.py"], ["-m", "s"], ["-c", "import sys; print(sys.argv[1:])"], ["--", "s.py"]):
+        assert run("--shadow-real", *program, *words).stdout == f"{words}\n"
+
+
+def test_the_program_is_required(run: Run) -> None:
+    done = run("--shadow-real")
+    assert done.returncode == 2 and "SCRIPT" in done.stderr
+
+
+CHAINED = """\
+def fail():
+    try:
+        {}["key"]
+    except KeyError:
+        raise ValueError("no") from RuntimeError("cause")
+fail()
+"""
+
+ENDINGS = {
+    "falls off its end": "print('done')",
+    "exits with nothing": "raise SystemExit",
+    "exits with a code": "import sys; sys.exit(7)",
+    "exits with a text": "import sys; sys.exit('because')",
+    "fails": "1/0",
+    "fails in a chain": CHAINED,
+    "is no Python": "def (:\n",
+    "ends too early": "print(",
+    "fails to compile late": "return 1",
+    "raises a base of its own": "class E(BaseException): pass\nraise E('x')",
+    "raises our error": "from peerlane.errors import Busy\nraise Busy('mine')",
+    "has its own excepthook": "import sys\n"
+    "sys.excepthook = lambda kind, error, trace: print(kind, error, trace.tb_lineno)\n1/0",
+    "is interrupted": "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()",
+    "is terminated": "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nsignal.pause()",
+    "leaves a thread": "import threading\n"
+    "threading.Thread(target=lambda: (threading.main_thread().join(), print('thread'))).start()\n"
+    "import atexit\natexit.register(print, 'exit')\nprint('main')",
+    "is interrupted with things to do at its end": "import atexit, os, signal, threading\n"
+    "threading.Thread(target=lambda: (threading.main_thread().join(), print('thread'))).start()\n"
+    "atexit.register(print, 'exit')\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()",
+    "fails in a thread": "import threading\nt = threading.Thread(target=lambda: 1/0)\nt.start()\nt.join()",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_program_ends_as_under_python(ending: str, here: Path, alike: Run) -> None:
+    (here / "s.py").write_text(ENDINGS[ending])
+    alike("s.py")
+    alike("-c", ENDINGS[ending])
+
+
+def test_an_interrupt_ends_by_the_signal(run: Run) -> None:
+    assert run("-c", ENDINGS["is interrupted"]).returncode == -2
+
+
+def test_a_module_that_fails_shows_its_own_frames_only(here: Path, run: Run) -> None:
+    (here / "bad.py").write_text("def f():\n    1/0\nf()\n")
+    done = run("-m", "bad")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1] == f'  File "{here}/bad.py", line 3, in <module>'
+    assert "runpy" not in done.stderr and "peerlane" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        ("nothing.py", 2),
+        ("loop.py", 2),
+        ("empty", 1),
+        ("-m nothing", 1),
+        ("-m nothing.more", 1),
+        ("-m empty", 1),
+    ],
+)
+def test_a_program_that_cannot_start_is_refused_as_by_python(
+    program: str, code: int, here: Path, alike: Run
+) -> None:
+    (here / "empty").mkdir()
+    (here / "loop.py").symlink_to("loop.py")
+    assert alike(*program.split()).returncode == code
+
+
+IMPORTS = """\
+import acl, acl.rt
+from acl import rt as acl_rt
+from acl.rt import memcpy
+assert acl.rt is acl_rt and acl_rt.__name__ == "peerlane.dialects.acl.rt"
+print(*acl.rt.get_device_count(), memcpy(0, 0, 0, 0, 3))
+"""
+
+
+def test_a_program_imports_the_vendors_module(run: Run) -> None:
+    assert run("-c", IMPORTS).stdout == COUNTED
+
+
+COUNTED = "2 0 0\n"
+
+WORKERS = """\
+import multiprocessing, sys
+class Point:
+    def __init__(self, x): self.x = x
+def work(point):
+    import acl.rt
+    return Point(point.x + 1), acl.rt.get_device_count(), __name__
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(1) as pool:
+        point, count, name = pool.apply(work, (Point(1),))
+        pool.close()
+        pool.join()
+    print(type(point) is Point, point.x, count, name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [("fork", "__main__"), ("spawn", "__mp_main__"), ("forkserver", "__mp_main__")]
+)
+def test_workers_have_the_dialect_and_the_programs_classes(
+    method: str, name: str, here: Path, run: Run
+) -> None:
+    (here / "workers.py").write_text(WORKERS)
+    for program in (["workers.py"], ["-m", "workers"]):
+        done = run(*program, method)
+        assert done.stdout == f"True 2 (2, 0) {name}\n", done.stderr
+
+
+@pytest.mark.parametrize("form", ["script.py", "-m script", "-c IMPORTS", "-m peerlane run script.py"])
+def test_python_children_have_the_dialect(form: str, here: Path, run: Run) -> None:
+    (here / "script.py").write_text(IMPORTS)
+    args = [IMPORTS if word == "IMPORTS" else word for word in form.split()]
+    program = f"import subprocess, sys; sys.exit(subprocess.run([sys.executable, *{args!r}]).returncode)"
+    done = run("-c", program)
+    assert (done.returncode, done.stdout) == (0, COUNTED), done.stderr
+
+
+def child_of(run: Run, program: str) -> Completed:
+    return run("-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {program!r}])")
+
+
+def test_a_child_imports_nothing_of_peerlane_before_it_must(here: Path) -> None:
+    clean = {name: value for name, value in os.environ.items() if "PEERLANE" not in name}
+    program = "import sys; print(*[m for m in sys.modules if m.startswith(('peerlane', 'numpy'))])"
+
+    def plain(*args: str) -> Completed:
+        return run_python(["-m", "peerlane", "run", *args], timeout=TIMEOUT, env=clean, cwd=here)
+
+    assert child_of(plain, program).stdout == "peerlane.dialects._shared.hook\n"
+
+
+def test_a_child_and_its_parent_share_one_hook(run: Run) -> None:
+    program = "import sys, peerlane.dialects as d; print(d.installed()); d.uninstall('acl'); import acl"
+    done = child_of(run, program)
+    assert done.stdout == "('acl', 'hip', 'hcomm')\n"
+    assert "No module named 'acl'" in done.stderr
+
+
+def test_each_sitecustomize_runs_once_and_the_last_is_the_module(
+    env: dict[str, str], tmp_path: Path, run: Run
+) -> None:
+    first = tmp_path / "first"
+    first.mkdir()
+    (first / "sitecustomize.py").write_text("print('first'); LAST = 'first'\n")
+    path = with_path(env, first)["PYTHONPATH"]
+    done = child_of(lambda *args: run(*args, PYTHONPATH=path), "import sitecustomize as s; print(s.LAST)")
+    assert done.stdout == "first\nfirst\nfirst\n"
+
+
+def test_a_sitecustomize_that_fails_is_reported_and_the_hook_stays(
+    env: dict[str, str], tmp_path: Path, run: Run
+) -> None:
+    first = tmp_path / "first"
+    first.mkdir()
+    (first / "sitecustomize.py").write_text("raise ValueError('broken')\n")
+    path = with_path(env, first)["PYTHONPATH"]
+    done = child_of(
+        lambda *args: run(*args, PYTHONPATH=path), "import sys; print(type(sys.meta_path[0]).__name__)"
+    )
+    assert done.stdout == "DialectFinder\n"
+    assert "ValueError: broken" in done.stderr
+
+
+def vendor(env: dict[str, str], folder: Path, devices: int) -> str:
+    """Write a module that behaves as the vendor's, and return the PYTHONPATH that has it."""
+    folder.mkdir()
+    (folder / "acl.py").write_text(
+        "class rt:\n"
+        "    memcpy = staticmethod(lambda: 'by the vendor')\n"
+        f"    get_device_count = staticmethod(lambda: ({devices}, 0))\n"
+        "def init(): return 0\n"
+    )
+    return with_path(env, folder)["PYTHONPATH"]
+
+
+def test_a_vendor_without_devices_is_shadowed(env: dict[str, str], tmp_path: Path, run: Run) -> None:
+    path = vendor(env, tmp_path / "vendor", devices=0)
+    done = run("-c", IMPORTS, PYTHONPATH=path)
+    assert (done.stdout, done.stderr) == (COUNTED, "")
+
+
+def test_a_vendor_with_devices_is_shadowed_only_on_request(
+    env: dict[str, str], tmp_path: Path, run: Run
+) -> None:
+    path = vendor(env, tmp_path / "vendor", devices=8)
+    refused = run("-c", IMPORTS, PYTHONPATH=path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert (
+        "peerlane run: cannot install dialect 'acl'" in refused.stderr and "--shadow-real" in refused.stderr
+    )
+    assert run("--shadow-real", "-c", IMPORTS, PYTHONPATH=path).stdout == COUNTED
+
+
+OWN = {
+    "a script of that name": ("acl.py", "acl.py"),
+    "a folder of that name": ("main.py", "acl/__init__.py"),
+    "a folder with one beside": ("pack", "pack/acl.py"),
+}
+
+
+@pytest.mark.parametrize("case", OWN)
+@pytest.mark.parametrize("on_path", ["", ".", "here"])
+def test_the_programs_own_file_of_that_name_is_not_taken_for_the_vendors(
+    case: str, on_path: str, env: dict[str, str], here: Path, run: Run
+) -> None:
+    program, own = OWN[case]
+    path = with_path(env, here if on_path == "here" else Path(on_path))["PYTHONPATH"] if on_path else ""
+    for folder in ("pack", "acl"):
+        (here / folder).mkdir()
+    (here / own).write_text("print('own', __name__)\n")
+    script = here / program / "__main__.py" if program == "pack" else here / program
+    script.write_text("print('top', __name__)\n" + IMPORTS)
+    for args in ([program], ["-c", script.read_text()]):
+        done = run(*args, **({"PYTHONPATH": path} if path else {}))
+        assert (done.stdout, done.stderr) == ("top __main__\n" + COUNTED, "")
+
+
+def test_a_vendor_behind_the_programs_own_file_is_asked(
+    env: dict[str, str], tmp_path: Path, here: Path, run: Run
+) -> None:
+    path = vendor(env, tmp_path / "vendor", devices=8)
+    (here / "acl.py").write_text(IMPORTS)
+    refused = run("acl.py", PYTHONPATH=path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"{tmp_path / 'vendor' / 'acl.py'}) is there and finds a device" in refused.stderr
+
+
+def test_the_dialect_can_be_chosen(run: Run) -> None:
+    assert run("--dialect", "acl", "-c", IMPORTS).stdout == COUNTED
+    wrong = run("--dialect", "cuda", "-c", IMPORTS)
+    assert wrong.returncode == 2 and "'acl'" in wrong.stderr
+
+
+def test_node_flags_reach_the_program_and_its_children(run: Run) -> None:
+    program = "import os; print(os.environ.get('PEERLANE_NODE'))"
+    assert "devices=8" in child_of(lambda *args: run("--devices", "8", *args), program).stdout
+    assert run("-c", program).stdout == "None\n"
+    assert run("-c", program, PEERLANE_NODE="devices=3").stdout == "devices=3\n"
+    assert "devices=3" in run("--switch", "1", "-c", program, PEERLANE_NODE="devices=3").stdout
+
+
+def test_a_wrong_node_is_refused_before_the_program_starts(run: Run) -> None:
+    done = run("--devices", "0", "-c", "print('started')")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("peerlane run: ")
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> str:
+    """Return a Python that has no peerlane."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "stranger")], check=True)
+    return str(tmp_path / "stranger" / "bin" / "python")
+
+
+def in_stranger(stranger: str, root: Path, program: str, *more: Path) -> Completed:
+    site = root / "peerlane" / "dialects" / "_site"
+    if not site.exists():
+        shutil.copytree(Path(peerlane.dialects.__file__).parent, site.parent)
+    path = os.pathsep.join([str(site), *map(str, more)])
+    environment = {
+        "PYTHONPATH": path,
+        "PEERLANE_DIALECTS": "acl",
+        "PEERLANE_RUNTIME_DIR": str(root / "runtime"),
+    }
+    command = f"import subprocess; subprocess.run({[stranger, '-c', program]!r}, env={environment!r})"
+    return run_python(["-c", command], timeout=TIMEOUT)
+
+
+def test_a_python_without_peerlane_says_so_and_goes_on(stranger: str, tmp_path: Path) -> None:
+    done = in_stranger(stranger, tmp_path / "root", "print('alive')")
+    assert done.stdout == "alive\n"
+    assert done.stderr.count("\n") == 1 and "PEERLANE_DIALECTS=acl has no effect" in done.stderr
+
+
+def test_a_child_needs_numpy_and_a_package_with_its_native_part(stranger: str, tmp_path: Path) -> None:
+    import numpy
+
+    from peerlane import _core
+
+    root, site = tmp_path / "root", tmp_path / "site"
+    shutil.copytree(Path(peerlane.dialects.__file__).parents[1], root / "peerlane")
+    shutil.copy(_core.__file__, root / "peerlane")
+    without = in_stranger(stranger, root, "import acl")
+    assert re.search("No module named '(numpy|tomli)'", without.stderr)  # tomli: before Python 3.11
+    site.mkdir()
+    for name in ("numpy*", "tomli*"):
+        for folder in Path(numpy.__file__).parents[1].glob(name):
+            (site / folder.name).symlink_to(folder)
+    done = in_stranger(stranger, root, "import acl; print(acl.rt.get_device_count())", site)
+    assert (done.stdout, done.stderr) == ("(2, 0)\n", "")
+
+
+def test_peerlane_is_found_where_the_parent_had_it(stranger: str, tmp_path: Path) -> None:
+    package = tmp_path / "root" / "peerlane"
+    package.mkdir(parents=True)
+    for name in ("__init__.py", "_core.py"):  # a native part that this Python can load
+        (package / name).write_text("")
+    program = "import sys, peerlane; print(peerlane.__file__); print(sys.path)"
+    done = in_stranger(stranger, tmp_path / "root", program)
+    file, path = done.stdout.splitlines()
+    assert (file, done.stderr) == (str(package / "__init__.py"), "")
+    assert f"'{tmp_path / 'root'}'" not in path

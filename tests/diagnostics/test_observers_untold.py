@@ -1,0 +1,73 @@
+"""What cannot be told to an observer has happened all the same."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node, parked
+from peerlane import _core
+from peerlane.diagnostics.observers import Recorder
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_an_observer_that_goes_while_it_would_be_told_is_not_missed(node: Node) -> None:
+    """Making what is told may collect garbage, and what its end runs takes the observer away."""
+    d0, _ = node()
+    a, b, s = d0.allocate(64), d0.allocate(64), d0.create_stream()
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            pl.set_observer(None)
+
+    before, thresholds, began = gc.get_threshold(), range(1, 60), s.submitted
+    gc.collect()
+    gc.freeze()  # else each collection goes through what all tests have left
+    try:
+        for threshold in thresholds:
+            gc.collect()
+            pl.set_observer(Recorder())
+            Garbage()
+            gc.set_threshold(threshold)
+            pl.copy(a, b, stream=s)
+            pl.copy(a, b)
+            gc.set_threshold(100_000)
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+        gc.collect()
+        pl.set_observer(None)
+    assert s.submitted - began == len(thresholds)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_cannot_be_told_for_want_of_memory_is_submitted_all_the_same(node: Node) -> None:
+    """A call that raises has submitted nothing, and one that has submitted something does not raise."""
+    testcapi = pytest.importorskip(
+        "_testcapi", reason="this Python has no _testcapi, whose allocations can fail"
+    )
+    d0, _ = node()
+    a, b, s = d0.allocate(1 << 20), d0.allocate(1 << 20), d0.create_stream()
+    gate = parked(s)
+    assert pl.set_observer(Recorder()) is None
+    try:
+        for last in range(40):
+            before, has_raised = s.submitted, False
+            testcapi.set_nomemory(last, last + 1)
+            try:
+                _core.submit_copy(s, a, b)
+            except MemoryError:
+                has_raised = True
+            finally:
+                testcapi.remove_mem_hooks()
+            assert s.submitted - before == (0 if has_raised else 1), last
+    finally:
+        pl.set_observer(None)
+        gate.record()
+    s.sync(20)

@@ -1,0 +1,82 @@
+"""What is made from the table of calls: the reference page and the type stubs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+from mypy import api
+
+from peerlane.dialects import _reference
+from peerlane.dialects.acl import _elsewhere, media, rt, util
+from peerlane.dialects.acl._state import acl as convention
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "reference" / "acl.md").read_text()
+MODULES = ("acl", "acl.media", "acl.rt", "acl.util")
+PROGRAM = """
+import acl
+import acl.rt
+from acl.util import ptr_to_bytes
+
+pointer, ret = acl.rt.malloc(1024, 0)
+{line}
+"""
+
+
+def served() -> list[str]:
+    assert media and rt and util
+    return [f"{module}.{name}" for module in MODULES for name in convention.functions(module)]
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    assert _reference.page(PAGE, convention) == PAGE, "run `make reference`"
+
+
+def test_every_call_is_on_the_page_once() -> None:
+    works = re.findall(r"^\| `(acl[\w.]*)\(", PAGE, re.MULTILINE)
+    assert sorted(works) == sorted(served())
+
+
+def test_every_call_says_what_it_rests_on() -> None:
+    assert not [name for name, call in convention.table.items() if "Basis" not in call.facts]
+
+
+def test_the_stubs_are_what_the_table_says() -> None:
+    folder = ROOT / "src" / "acl-stubs"
+    made = {
+        folder / f"{module.rpartition('.')[2] if '.' in module else '__init__'}.pyi": text
+        for module, text in _reference.stubs(convention, _elsewhere.MODULES).items()
+    }
+    assert {path: path.read_text() for path in folder.glob("*.pyi")} == made, "run `make reference`"
+
+
+def test_a_type_checker_reads_the_stubs(tmp_path: Path) -> None:
+    (tmp_path / "acl").mkdir()
+    for module, text in _reference.stubs(convention, _elsewhere.MODULES).items():
+        (tmp_path / "acl" / f"{module.rpartition('.')[2] if '.' in module else '__init__'}.pyi").write_text(
+            text
+        )
+    cases = {
+        "acl.rt.memcpy(pointer, 8, pointer, 8, 3)": "",
+        'acl.rt.memcpy(pointer, 8, "x", 8, 3)': "arg-type",
+        "acl.rt.memcpy(dst=pointer, dest_max=8, src=pointer, count=8, kind=3)": "call-arg",
+        "taken: bytes = ptr_to_bytes(pointer, 8)": "",
+        "free, total, ret = acl.rt.get_mem_info(1)": "",
+        "taken = acl.mdl.load_from_file('model.om') + 1": "",
+        "wrong = acl.rt.MEMCPY_HOST_TO_DEVICE": "attr-defined",
+    }
+    for number, line in enumerate(cases):
+        (tmp_path / f"program{number}.py").write_text(PROGRAM.format(line=line))
+    files = [str(path) for path in sorted(tmp_path.glob("program*.py"))]
+    told, _, _ = api.run(["--strict", "--cache-dir", str(tmp_path / "cache"), "--config-file", "", *files])
+    for number, (line, wanted) in enumerate(cases.items()):
+        about = [each for each in told.splitlines() if f"program{number}.py" in each]
+        assert (wanted in "".join(about)) if wanted else not about, (line, told)
+
+
+def test_parameters_have_the_names_of_the_stubs() -> None:
+    for call in convention.table.values():
+        assert all(re.fullmatch(r"[a-z]\w*", name) for name, _, _ in call.parameters), call
+        assert inspect.getdoc(getattr(rt, call.name.rpartition(".")[2], None) or convention)

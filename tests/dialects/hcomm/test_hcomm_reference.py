@@ -1,0 +1,107 @@
+"""What is made from HCOMM's table of calls: the reference page and the type stubs."""
+
+from __future__ import annotations
+
+import enum
+import re
+import shutil
+from pathlib import Path
+
+from mypy import api
+
+from peerlane.dialects import _reference, hcomm
+from peerlane.dialects.hcomm import _page, _refused
+from peerlane.dialects.hcomm._state import hcomm as convention
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "reference" / "hcomm.md").read_text()
+PROGRAM = """
+import hcomm
+from hcomm import COMM_ENGINE_CPU_TS, HcclChannelDesc
+
+info, ret = hcomm.HcclGetRootInfo()
+comm, ret = hcomm.HcclCommInitRootInfo(2, info, 0)
+{line}
+"""
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    assert _page.refused(_reference.page(PAGE, convention)) == PAGE, "run `make reference`"
+
+
+def test_every_name_is_on_the_page_once() -> None:
+    works = re.findall(r"^\| `hcomm\.(\w+)\(", PAGE, re.MULTILINE)
+    refuses = re.findall(r"`(Hc\w+)`", PAGE[PAGE.index(_page.BEGIN) : PAGE.index(_page.END)])
+    assert sorted(works) == sorted(name.partition(".")[2] for name in convention.table)
+    assert sorted(refuses) == _refused.names()
+    assert not set(works) & set(refuses)
+    calls = {
+        name
+        for name in vars(hcomm)
+        if name.startswith(("Hccl", "Hcomm", "Comm", "Endpoint"))
+        and callable(getattr(hcomm, name))
+        and not isinstance(getattr(hcomm, name), type)
+        and not name.startswith("HcommIsSupport")
+    }
+    assert calls == {*works, *refuses}
+
+
+def test_every_call_says_what_it_rests_on() -> None:
+    for name, call in convention.table.items():
+        assert call.facts.get("Basis", "")[:1] in tuple("SDC"), name
+
+
+def test_members_stand_in_the_module() -> None:
+    for kind in [
+        each for each in vars(hcomm).values() if isinstance(each, type) and issubclass(each, enum.IntEnum)
+    ]:
+        for name, member in kind.__members__.items():
+            assert getattr(hcomm, name) is member
+    assert hcomm.COMM_PROTOCOL_UBC_CTP is hcomm.COMM_PROTOCOL_UB_CTP
+    assert hcomm.HCOMM_REDUCE_MAX == hcomm.HCCL_REDUCE_MAX == 2
+    assert hcomm.HCOMM_DATA_TYPE_BFP16 == hcomm.HcclDataType.HCCL_DATA_TYPE_BFP16 == 11
+
+
+def test_structs_are_filled_as_the_vendor_does() -> None:
+    desc = hcomm.HcclChannelDesc()
+    assert (desc.header.magicWord, desc.remoteRank) == (0, 0)
+    assert hcomm.HcclChannelDescInit([desc], 1) == 0
+    header = desc.header
+    assert (header.version, header.magicWord, header.size, header.reserved) == (1, 0x0F0F0F0F, 496, 0)
+    assert (desc.remoteRank, desc.channelProtocol, desc.notifyNum) == (0xFFFFFFFF, -1, 0)
+    assert (desc.memHandles, desc.memHandleNum) == (None, 0)
+    assert desc.raws == b"\xff" * 128 and desc.roceAttr.queueNum == 0xFFFFFFFF and desc.roceAttr.tc == 0xFF
+    assert desc.localEndpoint.protocol == desc.remoteEndpoint.loc.locType == -1
+    assert desc.localEndpoint.commAddr.raws == b"\xff" * 36
+    link = hcomm.CommLink()
+    assert hcomm.CommLinkInit([link], 1) == 0
+    assert (link.header.magicWord, link.linkAttr.linkProtocol, link.linkAttr.hop) == (0x0F0E0F0F, -1, 1)
+    assert (hcomm.CommMem().type, hcomm.HcommBatchTransferDesc().transferInfo.write.len) == (0, 0)
+
+
+def test_the_stub_is_what_the_table_says() -> None:
+    for path, text in _page.stubs().items():
+        assert (ROOT / "src" / path).read_text() == text, "run `make reference`"
+
+
+def test_a_type_checker_reads_the_stub(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "src" / "hcomm-stubs", tmp_path / "hcomm")
+    cases = {
+        "descs = [HcclChannelDesc()]; hcomm.HcclChannelDescInit(descs, 1)": "",
+        "channels, ret = hcomm.HcclChannelAcquire(comm, COMM_ENGINE_CPU_TS, [HcclChannelDesc()], 1)": "",
+        "address, size, ret = hcomm.HcclGetHcclBuffer(comm)": "",
+        "number: str = hcomm.HcclGetRankId(comm)": "assignment",
+        'hcomm.HcommWriteOnThread(1, 2, "x", 4, 5)': "arg-type",
+        "hcomm.HcommWriteOnThread(1, 2, 3, 4)": "call-arg",
+        "HcclChannelDesc().notifyNumber = 3": "attr-defined",
+        "engine: hcomm.CommEngine = hcomm.COMM_ENGINE_CPU": "",
+        "hcomm.HcommIsSupportHcclThreadAcquire()": "",
+    }
+    for number, line in enumerate(cases):
+        (tmp_path / f"program{number}.py").write_text(PROGRAM.format(line=line))
+    files = [str(path) for path in sorted(tmp_path.glob("program*.py"))]
+    told, _, _ = api.run(["--strict", "--cache-dir", str(tmp_path / "cache"), "--config-file", "", *files])
+    assert "pyi:" not in told, told
+    for number, (line, wanted) in enumerate(cases.items()):
+        about = [each for each in told.splitlines() if f"program{number}.py" in each]
+        assert (wanted in "".join(about)) if wanted else not about, (line, told)

@@ -1,0 +1,107 @@
+"""What is made from HIP's table of calls: the reference page and the type stubs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from mypy import api
+
+from peerlane.dialects import _reference
+from peerlane.dialects._shared.hook import MODULES
+from peerlane.dialects.hip import _page, _stubs, hip
+from peerlane.dialects.hip._policy import Policy
+from peerlane.dialects.hip._state import calls
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "reference" / "hip.md").read_text()
+PROGRAM = """
+from hip import hip
+from rocm.bindings import hip as other
+
+error, array = hip.hipMalloc(1024)
+{line}
+"""
+
+
+def test_the_page_is_what_the_table_says() -> None:
+    assert _page.refused(_reference.page(PAGE, calls)) == PAGE, "run `make reference`"
+
+
+def test_every_function_is_on_the_page_once() -> None:
+    works = re.findall(r"^\| `(?:hip|hiprtc)\.(hip\w*)\(", PAGE, re.MULTILINE)
+    refuses = re.findall(r"`(hip\w+)`", PAGE[PAGE.index(_page.BEGIN) :])
+    assert sorted(works) == sorted(calls.table)
+    assert sorted(refuses) == _page.names_refused()
+    assert not set(works) & set(refuses)
+    assert {
+        name for name in dir(hip) if callable(getattr(hip, name)) and name[:3] == "hip" and name[3].isupper()
+    } <= {
+        *works,
+        *refuses,
+        *(name for name in dir(hip) if isinstance(getattr(hip, name), type)),
+    }
+
+
+def test_every_call_says_what_it_rests_on() -> None:
+    assert not [name for name, call in calls.table.items() if "Basis" not in call.facts]
+    assert not [name for name, call in calls.table.items() if call.facts["Basis"][0] not in "SDC"]
+
+
+def test_every_policy_is_on_the_page() -> None:
+    for name, values in Policy.CHOICES.items():
+        assert f"| `{name}` | {', '.join(f'`{value}`' for value in values)} |" in PAGE
+
+
+def test_the_stubs_are_what_the_table_says() -> None:
+    made = _stubs.stubs()
+    folders = ("hip-stubs", "rocm-stubs")
+    there = {
+        str(path.relative_to(ROOT / "src")): path.read_text()
+        for folder in folders
+        for path in (ROOT / "src" / folder).rglob("*.pyi")
+    }
+    assert there == dict(made), "run `make reference`"
+
+
+def test_every_module_has_a_stub() -> None:
+    made = set(_stubs.stubs())
+    for module in MODULES["hip"]:
+        root, _, rest = module.partition(".")
+        path = f"{root}-stubs/{rest.replace('.', '/')}".rstrip("/")
+        assert made & {f"{path}.pyi", f"{path}/__init__.pyi"}, module
+
+
+def test_a_type_checker_reads_the_stubs(tmp_path: Path) -> None:
+    for folder in ("hip", "rocm"):
+        shutil.copytree(ROOT / "src" / f"{folder}-stubs", tmp_path / folder)
+    cases = {
+        "hip.hipMemcpy(array, array, 8, hip.hipMemcpyKind.hipMemcpyDefault)": "",
+        "hip.hipMemcpy(dst=array, src=array, sizeBytes=8, kind=other.hipMemcpyKind.hipMemcpyDefault)": "",
+        "hip.hipMemcpy(array, array, 8, 4)": "arg-type",
+        "hip.hipMemcpy(array, array, 8)": "call-arg",
+        "free, total = other.hipMemGetInfo()[1:]": "",
+        "kind: hip.hipMemoryType = hip.hipPointerAttribute_t().type": "",
+        "name: bytes = hip.hipDeviceProp_t().name": "assignment",
+        "hip.hipDeviceEnablePeerAccess('1', 0)": "arg-type",
+        "error.hipSuccess, hip.hipSuccess": "attr-defined",
+        "properties = hip.hipDeviceProp_t(); hip.hipGetDeviceProperties(properties, 0)": "",
+        "properties = hip.hipDeviceProp_t(); hip.hipGetDeviceProperties(prop=properties, deviceId=0)": "",
+        "name: str = hip.hipGetDeviceProperties(0)[1].name": "",
+        "hip.hipGetDeviceProperties()": "call-overload",
+        "hip.hipMemcpyBatchAsync([array], [array], [8], 1, None, [0], 0, None, None)": "",
+        "from hip._util.types import DeviceArray; again: DeviceArray | None = array": "",
+        "from rocm.bindings.util import types; types.Pointer(array)": "",
+        "import hip as package; text: str = package.HIP_VERSION_NAME": "",
+    }
+    for number, line in enumerate(cases):
+        (tmp_path / f"program{number}.py").write_text(PROGRAM.format(line=line))
+    files = [str(path) for path in sorted(tmp_path.glob("program*.py"))]
+    cache = str(tmp_path / "cache")
+    told, _, _ = api.run(["--strict", "--cache-dir", cache, "--config-file", "", *files])
+    assert "-stubs" not in told
+    assert "pyi:" not in told, told
+    for number, (line, wanted) in enumerate(cases.items()):
+        about = [each for each in told.splitlines() if f"program{number}.py" in each]
+        assert (wanted in "".join(about)) if wanted else not about, (line, told)

@@ -1,0 +1,242 @@
+"""Ranks that all wait for one another are told so, by all of them, in less than the time of their waits."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from helpers.launched import Run
+from helpers.peers import Peer, PeerError, peer
+from helpers.rank_peers import ask_all, ranks
+from peerlane.rendezvous import RendezvousServer
+
+SECONDS = 2.0  # the promise
+LOADED = 5 * SECONDS
+PATIENCE = 60.0
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def told(peers: Sequence[Peer], code: str, *, kind: str = "Busy") -> list[str]:
+    """Let all of them run code that ends in a deadlock; return what each was told."""
+    began = time.monotonic()
+    for each in peers:
+        each.send(code)
+    texts = [deadlock(each, began, kind) for each in peers]
+    print(f"told after {time.monotonic() - began:.2f} s")
+    return texts
+
+
+def deadlock(peer: Peer, began: float, kind: str = "Busy") -> str:
+    with pytest.raises(PeerError) as found:
+        peer.receive(PATIENCE)
+    assert time.monotonic() - began < LOADED
+    assert found.value.kind == kind, str(found.value)
+    return str(found.value)
+
+
+def line_of(text: str, rank: int, peers: Sequence[Peer]) -> str:
+    """Return what a text says of a rank."""
+    (found,) = re.findall(rf"^  rank {rank} \(process {peers[rank].pid}\): (.*)$", text, re.MULTILINE)
+    return str(found)
+
+
+@pytest.mark.parametrize("timeout", ["", ", timeout=30"])
+def test_two_wait_for_one_another(timeout: str) -> None:
+    with ranks(2) as peers:
+        for text in told(peers, f"\nch[1 - grp.rank].wait(2{timeout})"):
+            assert "a deadlock: ranks 0 and 1 wait in vain, and nothing there can run." in text
+            for rank in (0, 1):
+                said = line_of(text, rank, peers)
+                assert "MainThread at peer:2 waits for notify 2 from" in said
+                assert f"from rank {1 - rank} to rank {rank}, which rank {1 - rank} should record" in said
+
+
+def test_two_wait_for_queued_records() -> None:
+    with ranks(2, options="notifies='fifo'") as peers:
+        for text in told(peers, "ch[1 - grp.rank].wait(2)"):
+            assert "waits for notify 2 from rank 1 to rank 0, which rank 1 should record" in line_of(
+                text, 0, peers
+            )
+
+
+def test_a_ring_of_three_on_streams() -> None:
+    with ranks(3) as peers:
+        code = """
+a, b = (grp.device.create_stream() for _ in range(2))
+before, after = (grp.rank - 1) % 3, (grp.rank + 1) % 3
+ch[before].wait(1, stream=a, timeout=60)
+b.wait(a)
+ch[after].notify(1, stream=b)
+b.sync()
+"""
+        for text in told(peers, code, kind="Cancelled"):  # what waits for the wait, as after a time-out
+            assert "ranks 0, 1 and 2 wait in vain" in text
+            for rank in range(3):
+                said = line_of(text, rank, peers)
+                assert re.search(
+                    r"MainThread at peer:7 waits for notify 1 .*\(stream \d+, operation \d+", said
+                )
+                assert "submitted at peer:4" in said
+                assert f"which rank {(rank - 1) % 3} should record" in said
+
+
+def test_a_collective_that_one_rank_does_not_call() -> None:
+    with ranks(3) as peers:
+        code = """
+src = grp.device.allocate(1 << 16)
+if grp.rank == 2:
+    ch[0].wait(3)
+else:
+    grp.all_reduce(src, src, dtype="float32")
+"""
+        for text in told(peers, code):
+            assert "ranks 0, 1 and 2 wait in vain" in text
+            assert "MainThread at peer:4 waits for notify 3 from rank 0" in line_of(text, 2, peers)
+            for rank in (0, 1):
+                assert re.search(r"MainThread at peer:6 waits for (notify|rank)", line_of(text, rank, peers))
+
+
+def test_others_that_compute_are_left_alone() -> None:
+    with ranks(4) as peers:
+        peers[3].send("ch[2].wait(0, timeout=30)")
+        for text in told(peers[:2], "ch[1 - grp.rank].wait(0)"):
+            assert "ranks 0 and 1 wait in vain" in text
+        assert peers[2].run("ch[3].notify(0); result = 1") == 1
+        assert peers[3].receive() is None
+
+
+def test_the_group_goes_on_after_it() -> None:
+    with ranks(2) as peers:
+        for _ in range(2):
+            told(peers, "ch[1 - grp.rank].wait(0)")
+        code = "ch[1 - grp.rank].notify(0); ch[1 - grp.rank].wait(0, timeout=30); grp.barrier(); result = 1"
+        assert ask_all(peers, code) == [1, 1]
+
+
+_JOINED = """
+import threading
+def work(other):
+    try:
+        ch[other].wait(0)
+    except pl.Error as error:
+        told.append(error)
+told = []
+threads = [threading.Thread(target=work, args=[1 - grp.rank]) for _ in range(2)]
+threads[0].start(); threads[1].start()
+for each in threads:
+    each.join(60)
+raise told[0]
+"""
+
+
+def test_who_waits_for_the_threads_that_wait() -> None:
+    with ranks(2) as peers:
+        for text in told(peers, _JOINED):
+            assert re.search(r"Thread-\d+ \(work\) at peer:5 waits for notify 0 from rank 1", text)
+
+
+_THREADS = """
+import sys, threading
+sys.path.insert(0, {tests!r})
+from helpers.threads_as_ranks import run_ranks
+def work(grp):
+    after, before = grp.channels([(grp.rank + 1) % 3, (grp.rank - 1) % 3])
+    if grp.rank != {absent}:
+        before.wait(0, timeout=60)
+    after.notify(0)
+    before.wait(0, timeout=60)
+run_ranks(3, work, ends_together=False)
+"""
+
+
+def test_ranks_that_are_threads() -> None:
+    with peer("name=deadlocks,devices=4") as one:
+        (text,) = told([one], _THREADS.format(tests=str(Path(__file__).parents[2]), absent=9))
+        assert "ranks 0, 1 and 2 of group 'ranks0' wait in vain" in text
+        for rank in range(3):
+            assert re.search(rf"rank {rank} \(process {one.pid}\): .* at peer:8 waits for notify 0", text), (
+                text
+            )
+
+
+def test_ranks_that_are_threads_of_two_processes() -> None:
+    code = """
+import threading
+from peerlane.rendezvous import Rendezvous
+told = []
+def work(rank):
+    with pl.Group(rank, 3, rendezvous=Rendezvous({address!r}, rank, 3)) as grp:
+        channel = grp.channels([(rank + 1) % 3, (rank - 1) % 3])[1]
+        try:
+            channel.wait(0)
+        except pl.Error as error:
+            told.append(error)
+        grp.barrier()
+threads = [threading.Thread(target=work, args=[rank]) for rank in {mine}]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+raise told[0]
+"""
+    node = "name=deadlocks-mixed,devices=4"
+    with RendezvousServer(3) as server, peer(node) as one, peer(node) as two:
+        began = time.monotonic()
+        one.send(code.format(address=server.address, mine=[0, 1]))
+        two.send(code.format(address=server.address, mine=[2]))
+        for text in (deadlock(one, began), deadlock(two, began)):
+            for rank, pid in ((0, one.pid), (1, one.pid), (2, two.pid)):
+                assert f"rank {rank} (process {pid}): " in text
+                assert f"waits for notify 0 from rank {(rank - 1) % 3} to rank {rank}" in text
+
+
+_PROGRAM = """
+import peerlane as pl
+with pl.Group() as group:
+    channels = group.channels([(group.rank - 1) % group.size, (group.rank + 1) % group.size])
+    channels[0].wait(0, timeout=60)
+    channels[1].notify(0)
+"""
+
+
+def test_launch_shows_it_once(run: Run, here: Path) -> None:
+    (here / "ring.py").write_text(textwrap.dedent(_PROGRAM))
+    done = run("-n", "3", "ring.py")
+    assert done.returncode == 1
+    (start,) = re.findall(
+        "^peerlane launch: a deadlock: ranks 0, 1 and 2 wait in vain.*$", done.stderr, re.MULTILINE
+    )
+    shown = done.stderr.partition(start)[2].splitlines()[1:4]
+    for rank, line in enumerate(shown):
+        assert re.match(
+            rf"  rank {rank} \(process \d+\): MainThread at ring\.py:5 waits for notify 0 from rank", line
+        )
+        # A rank tells of itself only.
+        assert done.stderr.count(line.partition("): ")[2]) <= 3
+    assert "peerlane.errors.Busy: " in done.stderr
+
+
+def test_what_ranks_say_is_not_believed() -> None:
+    with ranks(2) as (liar, told_lies):
+        code = r"""
+import time
+board = grp._departures.board
+board.begin(time.monotonic_ns(), [1], b"\x1b[31mred\xff\x00" + b"\n" * 3000)
+for _ in range(200):
+    board.renew(time.monotonic_ns()); time.sleep(0.02)
+    if board.is_condemned: board.acknowledge()
+"""
+        began = time.monotonic()
+        told_lies.send("ch[0].wait(0, timeout=60)")
+        liar.send(code)
+        text = deadlock(told_lies, began)
+        assert "?[31mred\N{REPLACEMENT CHARACTER}?" in text
+        assert "\x1b" not in text
+        assert len(text) < 4000
+        liar.receive()

@@ -1,0 +1,128 @@
+"""Programs of ranks, started as users start them: the example, and by what launchers say."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from peerlane.rendezvous import meet
+from peerlane.testing.procs import run_python
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "channel_ring.py"
+SECONDS = 60.0
+
+pytestmark = pytest.mark.timeout(120)
+
+_PROGRAM = """
+import sys
+import peerlane as pl
+with pl.Group() as group:
+    channel = group.channel(1 - group.rank)
+    channel.write(bytes([group.rank + 7]), notify=0)
+    channel.wait(0, timeout=30)
+    said = group.rank, group.size, group.device.ordinal, group.window.view()[0]
+    sys.stdout.write(" ".join(map(str, said)) + "\\n")  # at once: two ranks write to one pipe
+    channel.notify(1)
+    channel.wait(1, timeout=30)
+"""
+
+_LAUNCHED = {
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", {"TORCHELASTIC_RUN_ID": "17", "LOCAL_WORLD_SIZE": "2"}),
+    "Open MPI": ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", {}),
+    "MPICH": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", {"MPI_LOCALNRANKS": "2"}),
+    "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0"}),
+}
+
+#: As MPICH's proxy of a machine: what it sets is the same for every job of a user.
+_PROXY = f"""
+import os, subprocess, sys
+def start(rank):
+    told = dict(PMI_RANK=str(rank), PMI_SIZE="2", MPI_LOCALNRANKS="2", MPI_LOCALRANKID=str(rank), HYDI_CONTROL_FD="7")
+    words = ["sh", "-c", "$0 -c \\"$1\\"; exit $?", sys.executable, {_PROGRAM!r}]
+    return subprocess.Popen(words, env={{**os.environ, **told}})
+sys.exit(max(each.wait() for each in [start(0), start(1)]))
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_the_example(ranks: int) -> None:
+    done = run_python(["-m", "peerlane", "launch", "-n", str(ranks), str(EXAMPLE)], timeout=SECONDS)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    wanted = [f"[{rank}] rank {rank} of {ranks}: {ranks} blocks" for rank in range(ranks)]
+    assert sorted(done.stdout.splitlines()) == wanted
+
+
+@pytest.mark.parametrize("launcher", _LAUNCHED)
+def test_what_a_launcher_says(launcher: str) -> None:
+    rank, size, local, more = _LAUNCHED[launcher]
+    known = {name for names, _ in meet._LAUNCHERS for name in names} | {"PEERLANE_RENDEZVOUS"}
+    clean = {name: value for name, value in os.environ.items() if name not in known}
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**clean, **more, rank: str(number), size: "2", local: str(1 - number)},
+        )
+        for number in range(2)
+    ]
+    try:
+        printed = [child.communicate(timeout=SECONDS)[0].strip() for child in children]
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    assert printed == ["0 2 1 8", "1 2 0 7"]
+    assert [child.returncode for child in children] == [0, 0]
+
+
+def test_two_jobs_of_mpich_at_a_time() -> None:
+    known = {name for names, _ in meet._LAUNCHERS for name in names} | {"PEERLANE_RENDEZVOUS"}
+    clean = {name: value for name, value in os.environ.items() if name not in known}
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PROXY],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**clean, "PEERLANE_NODE": f"name=job{number}-{os.getpid()},devices=2"},
+            start_new_session=True,
+        )
+        for number in range(2)
+    ]
+    try:
+        printed = [sorted(job.communicate(timeout=SECONDS)[0].splitlines()) for job in jobs]
+    finally:
+        for job in jobs:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    assert printed == [["0 2 0 8", "1 2 1 7"]] * 2
+    assert [job.returncode for job in jobs] == [0, 0]
+
+
+def test_rank_0_that_is_interrupted_in_the_making_ends_at_once(tmp_path: Path) -> None:
+    program = tmp_path / "interrupted.py"
+    program.write_text(
+        """
+import os, signal, time
+import peerlane as pl
+from peerlane.ranks import group
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+group.Group._meet_members = interrupted
+print(time.monotonic(), flush=True)
+pl.Group(0, 2, rendezvous=lambda mine: [mine, mine])
+"""
+    )
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60, check=False)
+    assert "KeyboardInterrupt" in done.stderr
+    assert time.monotonic() - float(done.stdout) < 4.5, done.stderr

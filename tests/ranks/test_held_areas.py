@@ -1,0 +1,71 @@
+"""The area in which a channel holds back what it was given: places that are in use never overlap."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node
+from peerlane import _core
+from peerlane.ranks.late_delivery import Entry, HeldBack
+
+_NOTIFY = 3  # a kind that needs no memory of a peer's
+
+
+def _span(entry: Entry) -> tuple[int, int]:
+    return entry.bytes.address, entry.before.address + entry.before.size
+
+
+@pytest.mark.parametrize("largest", [100, 1 << 20, 16 << 20])
+def test_places_in_use_are_apart(node: Node, largest: int) -> None:
+    device, _ = node()
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    dice = random.Random(seed)
+    area = HeldBack(_core.Signal(device.backend.ledger, _core.HELD_LINES), [])
+    bytes_of = memoryview(area._native)
+    used: list[Entry] = []
+    refused = 0
+    for _ in range(3000):
+        if used and dice.random() < 0.45:
+            area.drop(used.pop(dice.choice((0, -1))))
+            continue
+        size, spare = dice.randrange(largest), dice.choice((0, dice.randrange(largest)))
+        made = area.take(_NOTIFY, 1, 0, size, spare)
+        if made is None:
+            refused += 1
+            assert len(used) > 1000 or largest > 100
+            for each in used:
+                area.drop(each)
+            used.clear()
+            continue
+        assert (made.bytes.size, made.before.size) == (size, spare)
+        begin, end = _span(made)
+        for other in used:
+            first, last = _span(other)
+            assert end <= first or last <= begin
+            assert other.number != made.number
+        used.append(made)
+    assert refused or largest <= 1 << 20
+    table = pl.as_buffer(bytes_of[: _core.HELD_ENTRIES * 64])
+    for each in used:
+        assert _span(each)[0] >= table.address + table.size
+        assert _span(each)[1] <= table.address + len(bytes_of)
+        area.drop(each)
+    assert area.room(16 << 20) == 16 << 20
+    assert area.room((16 << 20) + 1) == 4096
+
+
+def test_memory_that_the_peer_did_not_offer_has_no_place(node: Node) -> None:
+    device, _ = node()
+    offered, other = device.allocate(4096), device.allocate(4096)
+    area = HeldBack(_core.Signal(device.backend.ledger, _core.HELD_LINES), [offered])
+    assert area.take(0, other, 0, 16) is None
+    for target, at in ((offered, 8), (offered[8:], 0)):
+        entry = area.take(0, target, at, 16)
+        assert entry is not None
+        assert area._words[entry.number * 8 + 4] == 8
+    offered.close()
+    assert area.take(0, other, 0, 16) is None

@@ -1,0 +1,464 @@
+"""The promises of docs/errors.md on groups of ranks."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import peerlane as pl
+from helpers.launched import until
+from helpers.peers import PeerError
+from helpers.promises import Node
+from helpers.rank_peers import ask_all, ranks
+from helpers.threads_as_ranks import Exchange, run_ranks
+from peerlane.errors import Fault
+from peerlane.ranks import wire
+from peerlane.ranks.channel_setup import Begun
+from peerlane.rendezvous import Rendezvous, RendezvousServer, meet
+
+DEADLOCK_SECONDS = 2.0
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def test_wait_in_a_circle() -> None:
+    """Of two; tests/ranks/deadlock/test_deadlocks.py has all kinds."""
+    with ranks(2) as peers:
+        for code in (
+            "ch[1 - grp.rank].wait(0, timeout=60)",
+            "s = grp.device.create_stream()\nch[1 - grp.rank].wait(0, stream=s); s.sync()",
+        ):
+            began = time.monotonic()
+            for each in peers:
+                each.send(code)
+            for each in peers:
+                with pytest.raises(
+                    PeerError, match=r"(?s)rank 0 .* waits for notify 0 .*rank 1 .* waits for notify 0"
+                ) as told:
+                    each.receive()
+                assert (told.value.kind, told.value.fault) == ("Busy", "DEADLOCK")
+            assert time.monotonic() - began < 5 * DEADLOCK_SECONDS
+        assert ask_all(
+            peers, "ch[1 - grp.rank].notify(0); ch[1 - grp.rank].wait(0, timeout=20); result = 1"
+        ) == [1, 1]
+
+
+def alone(value: bytes) -> list[bytes]:
+    return [value]
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"rank": 1, "size": 1}, pl.InvalidValue),
+        ({"rank": -1, "size": 2}, pl.InvalidValue),
+        ({"rank": 0, "size": 0}, pl.InvalidValue),
+        ({"rank": 0, "size": 1025}, pl.InvalidValue),
+        ({"rank": "0", "size": 1}, TypeError),
+        ({"rank": 0, "size": True}, TypeError),
+        ({"notifies": "queue"}, pl.InvalidValue),
+        ({"notifies": 1}, TypeError),
+        ({"name": 5}, TypeError),
+        ({"name": ""}, pl.InvalidValue),
+        ({"name": "x" * 65}, pl.InvalidValue),
+        ({"name": "a\nb"}, pl.InvalidValue),
+        ({"window": -1}, pl.InvalidValue),
+        ({"window": "1M"}, TypeError),
+        ({"window": True}, TypeError),
+        ({"device": 0}, TypeError),
+        ({"timeout": -1}, pl.InvalidValue),
+        ({"timeout": "1"}, TypeError),
+        ({"rendezvous": 5}, TypeError),
+    ],
+)
+def test_group_bad_argument(node: Node, options: dict[str, Any], kind: type[Exception]) -> None:
+    node()
+    with pytest.raises(kind):
+        pl.Group(**{"rank": 0, "size": 1, "rendezvous": alone, **options})
+    with pytest.raises(pl.InvalidValue, match=r"not on .*:0, this rank's device") as refused:
+        pl.Group(0, 1, rendezvous=alone, window=pl.devices()[1].allocate(64))
+    assert refused.value.fault is Fault.WRONG_DEVICE
+    with pl.Group(0, 1, rendezvous=alone) as group:
+        assert group.members[0].device is group.device
+
+
+def test_group_who_am_i(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node()
+    for names, _ in meet._LAUNCHERS:
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+    for options in ({}, {"rank": 0}, {"size": 2}):
+        with pytest.raises(pl.InvalidValue, match="peerlane launch -n N") as refused:
+            pl.Group(**options, rendezvous=alone)  # type: ignore[arg-type]
+        assert refused.value.fault is Fault.BAD_CONFIG
+
+
+def test_group_other_rank_than_told(node: Node) -> None:
+    node()
+    with RendezvousServer(1) as server, Rendezvous(server.address, 0, 1) as line:
+        with pytest.raises(pl.InvalidValue, match=r"rank 1 of 2 was asked for, .* rank 0 of 1"):
+            pl.Group(1, 2, rendezvous=line)
+        with pl.Group(rendezvous=line) as group:
+            assert (group.rank, group.size) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "localhost:5",
+        "tcp://",
+        "tcp://h",
+        "tcp://h:0",
+        "tcp://h:70000",
+        "tcp://h:x",
+        "udp://h:5",
+        "tcp://h:5/x",
+    ],
+)
+def test_group_bad_address(node: Node, address: str) -> None:
+    node()
+    with pytest.raises(pl.InvalidValue, match=r"valid is tcp://host:port"):
+        pl.Group(0, 2, rendezvous=address)
+
+
+def test_an_address_of_another_machine_and_one_that_is_taken(node: Node) -> None:
+    node()
+    with pytest.raises(pl.InvalidValue, match=r"cannot listen at tcp://192\.0\.2\.1:5000"):
+        pl.Group(0, 2, rendezvous="tcp://192.0.2.1:5000")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        with pytest.raises(pl.Busy, match="choose a free port"):
+            pl.Group(0, 2, rendezvous=f"tcp://127.0.0.1:{number}")
+
+
+@pytest.mark.parametrize("found", [None, [], [b"", b""], [b"x"], [5], [b"peerlane rendezvous 1\n"]])
+def test_group_bad_exchange(node: Node, found: Any) -> None:
+    node()
+    kind = pl.BadHandle if isinstance(found, list) and len(found) == 1 else pl.InvalidValue
+    with pytest.raises(kind) as refused:
+        pl.Group(0, 1, rendezvous=lambda _: found)
+    assert kind is pl.InvalidValue or refused.value.fault is Fault.HANDLE_VERSION
+
+    def raises(_: bytes) -> list[bytes]:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        pl.Group(0, 1, rendezvous=raises)
+
+
+def test_group_rank_missing(node: Node, port: int) -> None:
+    node()
+    with pytest.raises(pl.WaitTimeout, match=r"ranks 1, 2 of 3 did not come to tcp://127\.0\.0\.1"):
+        pl.Group(0, 3, rendezvous=f"tcp://127.0.0.1:{port}", timeout=0.1)
+    with pytest.raises(pl.WaitTimeout, match="rank 0 did not answer at tcp"):
+        pl.Group(1, 3, rendezvous=f"tcp://127.0.0.1:{port}", timeout=0.1)
+    with pytest.raises(pl.WaitTimeout, match=r"rank 0 did not come within 0\.1 s"):
+        pl.Group(1, 2, timeout=0.1, name="nobody")
+    with (
+        RendezvousServer(2) as server,
+        Rendezvous(server.address, 0, 2) as line,
+        pytest.raises(pl.WaitTimeout, match="Group: rank 1 did not come"),
+    ):
+        pl.Group(rendezvous=line, timeout=0.1)
+
+
+def test_ranks_meet_over_tcp_whatever_else_connects(node: Node, port: int) -> None:
+    node()
+    address = f"tcp://127.0.0.1:{port}"
+    sizes: list[int] = []
+
+    def second() -> None:
+        with pl.Group(1, 2, rendezvous=address, timeout=30) as group:
+            sizes.append(group.size)
+
+    def noise() -> None:
+        for content in (b"", b"GET / HTTP/1.0\r\n\r\n", b"PLgroup1"):
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=5) as line:
+                    line.sendall(content)
+            except OSError:
+                pass
+
+    threads = [threading.Thread(target=each) for each in (noise, second)]
+    for thread in threads:
+        thread.start()
+    with pl.Group(0, 2, rendezvous=address, timeout=30) as group:
+        sizes.append(group.size)
+        for thread in threads:
+            thread.join(30)
+    assert sizes == [2, 2]
+
+
+def test_two_that_say_they_are_one_rank(node: Node, port: int) -> None:
+    node()
+    address = f"tcp://127.0.0.1:{port}"
+    refused: list[pl.Error] = []
+
+    def first() -> None:
+        try:
+            pl.Group(1, 3, rendezvous=address, timeout=2)
+        except pl.Error as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=first) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    with pytest.raises(pl.InvalidValue, match="rank 1 came twice"):
+        pl.Group(0, 3, rendezvous=address, timeout=30)
+    for thread in threads:
+        thread.join(30)
+    assert len(refused) == 2
+
+
+def test_group_disagrees(node: Node) -> None:
+    node()
+    exchange, raised = Exchange(2), []
+
+    def rank(number: int, mode: str) -> None:
+        try:
+            pl.Group(number, 2, rendezvous=exchange.of(number), notifies=mode, timeout=20)
+        except pl.Error as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=rank, args=each) for each in ((0, "binary"), (1, "strict"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(raised) == 2
+    assert {error.fault for error in raised} <= {Fault.BAD_CONFIG, Fault.PEER_LOST, Fault.WAIT_TIMEOUT}
+    assert any("'strict'" in str(error) and "'binary'" in str(error) for error in raised)
+
+
+def test_group_several_machines(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node()
+    for name, value in {"RANK": "0", "WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("PEERLANE_RENDEZVOUS", raising=False)
+    with pytest.raises(pl.Unsupported, match="the ranks are on several machines"):
+        pl.Group()
+
+
+WORDS = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats() | st.text(max_size=80),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=6),
+    max_leaves=12,
+)
+FIELDS = ("protocol", "node", "pid", "start", "device", "mode", "notifies", "bank", "memories", "token")
+
+
+@settings(max_examples=300, deadline=None)
+@given(content=st.binary(max_size=200) | WORDS.map(lambda value: json.dumps(value).encode()))
+def test_group_hostile_words(content: bytes) -> None:
+    for kind in (wire.Hello, wire.Invitation):
+        with pytest.raises(pl.BadHandle) as refused:
+            kind.decode("Group", 3, content)
+        assert refused.value.fault in (Fault.FALSE_CLAIM, Fault.HANDLE_VERSION)
+
+
+@settings(max_examples=300, deadline=None)
+@given(fields=st.dictionaries(st.sampled_from(FIELDS), WORDS, max_size=len(FIELDS)))
+def test_words_with_any_fields_are_refused_or_whole(fields: dict[str, Any]) -> None:
+    good = {
+        "protocol": 1,
+        "node": "ab",
+        "pid": 7,
+        "start": 5,
+        "device": 0,
+        "mode": "binary",
+        "notifies": 3,
+        "bank": "x",
+        "memories": {"window": ["y", 8]},
+        "token": 0,
+    }
+    content = json.dumps({**good, **fields}).encode()
+    for kind in (wire.Hello, wire.Invitation):
+        try:
+            said = kind.decode("Group", 3, content)
+        except pl.BadHandle:
+            continue
+        assert kind.decode("Group", 3, said.encode()) == said  # type: ignore[attr-defined]
+
+
+def test_deregister_unknown(node: Node) -> None:
+    node()
+    with pl.Group(0, 1, rendezvous=alone) as group:
+        group.register(group.device.allocate(8), "one")
+        for bad in ("other", "window"):
+            with pytest.raises(pl.InvalidValue, match=f"no buffer has the tag '{bad}'; registered: 'one'"):
+                group.deregister(bad)
+
+
+@pytest.mark.parametrize("bad", [-1, 1, 1024])
+def test_channel_bad_peer(node: Node, bad: int) -> None:
+    node()
+    with pl.Group(0, 1, rendezvous=alone) as group:
+        with pytest.raises(pl.InvalidValue, match=f"{bad} is no rank of 1"):
+            group.channel(bad)
+        for wrong in ("0", None, True, 0.0):
+            with pytest.raises(TypeError):
+                group.channel(wrong)  # type: ignore[arg-type]
+            with pytest.raises(TypeError):
+                group.channel(0, notifies=wrong)  # type: ignore[arg-type]
+        for notifies in (-1, 1025):
+            with pytest.raises(pl.InvalidValue, match="valid are 0 to 1,024"):
+                group.channel(0, notifies=notifies)
+        assert group.channel(0, notifies=0).notifies == 0
+
+
+def test_channel_peer_missing(node: Node) -> None:
+    node()
+    waited = threading.Event()
+
+    def rank(group: pl.Group) -> None:
+        if group.rank == 0:
+            with pytest.raises(pl.WaitTimeout, match=r"Group\.channel: rank 1 did not come"):
+                group.channel(1, timeout=0.05)
+            assert repr(group).endswith("0 channels>")
+            waited.set()
+        assert waited.wait(20)
+        # What rank 0 gave up is not what rank 1 meets now.
+        channel = group.channel(1 - group.rank, timeout=20)
+        channel.write(bytes([group.rank + 5]), notify=0)
+        channel.wait(0, timeout=20)
+        assert group.window.view()[0] == 6 - group.rank
+
+    run_ranks(2, rank)
+
+
+def test_channel_to_a_rank_that_has_left(node: Node) -> None:
+    node()
+    begun = threading.Event()
+
+    def rank(group: pl.Group) -> None:
+        if group.rank == 0:
+            assert begun.wait(20)
+            return  # its group is closed, its process lives
+        begun.set()
+        start = time.monotonic()
+        with pytest.raises(pl.PeerLost, match="rank 0 did not come: it has closed its group"):
+            group.channel(0, timeout=20)
+        assert time.monotonic() - start < 10
+
+    run_ranks(2, rank, ends_together=False)
+
+
+def test_a_group_that_is_closed_while_it_waits_for_a_channel(node: Node) -> None:
+    node()
+    with RendezvousServer(2) as server, ThreadPoolExecutor(2) as pool:
+        lines = [Rendezvous(server.address, rank, 2) for rank in range(2)]
+        first, second = pool.map(lambda line: pl.Group(rendezvous=line), lines)
+        waiting = pool.submit(first.channel, 1, timeout=40)
+        until(lambda: bool(first._counts))
+        first.close()
+        with pytest.raises(pl.Closed):
+            waiting.result(20)
+        second.close()
+
+
+def test_a_channel_that_was_given_up_while_the_peer_accepts_it(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node()
+    accepted = threading.Event()
+    accept = pl.Group._accept
+
+    def slowly(group: pl.Group, call: str, begun: Begun, deadline: float) -> pl.Channel:
+        if group.rank == 0:
+            accepted.wait(20)
+            raise KeyboardInterrupt
+        made = accept(group, call, begun, deadline)
+        accepted.set()
+        return made
+
+    def rank(group: pl.Group) -> None:
+        if group.rank == 0:
+            with pytest.raises(KeyboardInterrupt):
+                group.channel(1, timeout=20)
+            monkeypatch.setattr(pl.Group, "_accept", accept)
+        channel = group.channel(1 - group.rank, timeout=20)
+        channel.notify(0)
+        channel.wait(0, timeout=20)
+
+    monkeypatch.setattr(pl.Group, "_accept", slowly)
+    run_ranks(2, rank)
+
+
+def test_channels_all_or_none(node: Node) -> None:
+    node()
+    with pl.Group(0, 1, rendezvous=alone) as group:
+        with pytest.raises(pl.InvalidValue, match="7 is no rank of 1"):
+            group.channels([0, 7])
+        assert repr(group).endswith("0 channels>")
+        a, b = group.channels([0, 0])
+        a.notify(0)
+        a.wait(0, timeout=20)
+        assert b.peer == 0
+
+
+def test_group_close_left(node: Node) -> None:
+    node()
+    group = pl.Group(0, 1, rendezvous=alone, notifies="strict")
+    channel = group.channel(0)
+    channel.notify(2)
+    with pytest.raises(pl.Busy, match="notify 2 from rank 0 was recorded") as left:
+        group.close()
+    assert left.value.fault is Fault.NOTIFY_LEFT
+    assert group.is_closed
+    assert channel.is_closed
+    group.close()
+
+
+def test_group_enter_closed(node: Node) -> None:
+    node()
+    group = pl.Group(0, 1, rendezvous=alone)
+    group.close()
+    with pytest.raises(pl.Closed), group:
+        pass
+    with pytest.raises(pl.Closed):
+        group.channel(0)
+    with pytest.raises(pl.Closed):
+        group.register(pl.devices()[0].allocate(8), "late")
+
+
+def test_a_group_after_its_node_was_left(node: Node) -> None:
+    node()
+    group = pl.Group(0, 1, rendezvous=alone)
+    channel = group.channel(0)
+    pl.leave_node()
+    assert group.is_closed
+    for call in (lambda: channel.write(b"x"), lambda: channel.notify(0), lambda: group.channel(0)):
+        with pytest.raises(pl.Closed):
+            call()
+    group.close()
+
+
+def test_linger_serves_on() -> None:
+    server = RendezvousServer(2)
+    first, second = (Rendezvous(server.address, rank, 2) for rank in range(2))
+    first.put("key", b"value")
+    first.close()
+    server.linger(0.0)
+    assert second.get("key", timeout=20) == b"value"
+    second.close()
+    deadline = time.monotonic() + 20
+    while Path(server.address).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    server.linger(0.0)

@@ -1,0 +1,318 @@
+"""Exporters that lie, full directories, other users and pid namespaces: refused by name, and nothing stays behind.
+
+The frames themselves are the business of ``tests/native/test_*_hostile.cpp`` and ``test_broker_refusals.cpp``; here
+it is what a program of the neutral API gets to see.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import peerlane as pl
+from helpers.peers import Peer, PeerError, peer
+from peerlane.errors import Fault
+
+G = 2 << 20
+
+pytestmark = pytest.mark.timeout(120)
+
+Node = Callable[..., tuple[pl.Device, ...]]
+
+# An exporter of its own making: it has its place in the node, and answers what it likes.
+LIAR = """
+import fcntl, os, select, socket, struct, threading, time
+import peerlane as pl
+from peerlane import _core
+from peerlane.backend import registry
+
+request, reply = struct.Struct('<IHHQQQIHH'), struct.Struct('<IHHQiiQQQQQ HHIQQQQQQQ')
+assert (request.size, reply.size) == (40, 128)
+state = devices[0].backend._state
+place = os.path.join(os.environ['PEERLANE_RUNTIME_DIR'], state.socket_name(state.slot))
+with_seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+lie = dict(size=G, claim=None, length=None, offset=0, device=0, block=77, entry=2**64 - 1, kind=1, rights=3,
+           seals=with_seals, status=0, silent=False, cut=False, files=1)
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(place); os.chmod(place, 0o600); listener.listen(50)
+
+def say(link, asked):
+    fd = os.memfd_create('lie', os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    os.ftruncate(fd, lie['size'])
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, lie['seals'])
+    claim = lie['size'] if lie['claim'] is None else lie['claim']
+    length = claim if lie['length'] is None else lie['length']
+    about = (asked[0], asked[1], lie['status'], asked[3], os.getpid(), 0, 0, 0, 1, 2, asked[5] | 1 << 40)
+    text = reply.pack(*about, lie['kind'], lie['rights'], lie['device'], lie['block'], lie['entry'],
+                      claim, lie['offset'], length, 0, 0)
+    socket.send_fds(link, [text[:50] if lie['cut'] else text], [fd] * lie['files'])
+    os.close(fd)
+
+def serve():
+    links = [listener]
+    while True:
+        for each in select.select(links, [], [])[0]:
+            if each is listener:
+                links.append(listener.accept()[0])
+                continue
+            frame = each.recv(100)
+            if not frame:
+                links.remove(each); each.close()
+            elif not lie['silent'] and request.unpack(frame)[2] == 1:
+                say(each, request.unpack(frame))
+
+threading.Thread(target=serve, daemon=True).start()
+from peerlane.backends.virtual.node import handles
+node = devices[0].backend.node_hash
+fields = handles.HandleFields(tag=handles.node_tag(node), slot=state.slot, index=0, nonce=5, node=node, kind=1,
+                              size=G, pid=os.getpid(), start=0)
+result = handles.encode_int(fields)
+"""
+
+
+@pytest.fixture
+def spec(node: Node) -> str:
+    text = f"name=hostile-{os.getpid()},devices=2,memory=1GiB"
+    node(text)
+    return text
+
+
+def _descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def _refused(kind: type[pl.Error], fault: Fault, work: Callable[[], object]) -> str:
+    with pytest.raises(kind) as refused:
+        work()
+    assert refused.value.fault is fault, str(refused.value)
+    return str(refused.value)
+
+
+def test_an_exporter_that_lies(spec: str) -> None:
+    device = pl.devices()[0]
+    with peer(spec) as liar, peer(spec) as honest:
+        number = liar.run(LIAR)
+        good = honest.run("b = pl.Physical(devices[0], G); h = b.export(allow='user'); result = int(h)")
+        pl.Physical.open(good).close()
+        before, free = _descriptors(), device.free_bytes
+        for lie, says in (
+            ({"claim": G + 1}, f"claims {G + 1:,} bytes, and its descriptor has {G:,}"),
+            ({"claim": 1 << 63}, "claims"),
+            ({"claim": 0}, "claims memory of 0 bytes"),
+            ({"length": G + 1}, "claims"),
+            ({"offset": 1 << 62}, "claims"),
+            ({"seals": 0}, "could cut"),
+            ({"seals": 1}, "could cut"),
+            ({"rights": 1}, "other rights"),
+            ({"rights": 11}, "is no answer"),
+            ({"kind": 9}, "is no answer"),
+            ({"status": 200}, "is no answer"),
+            ({"cut": True}, "is no answer"),
+            ({"files": 0}, "is no answer"),
+            ({"files": 2}, "is no answer"),
+            ({"device": 2}, "claims device 2, which this node lacks"),
+            ({"device": 2**32 - 1}, "which this node lacks"),
+        ):
+            liar.run(f"honesty = dict(lie); lie.update({lie})")
+            text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda: pl.Physical.open(number))
+            assert says in text, (lie, text)
+            liar.run("lie.update(honesty)")
+            pl.Physical.open(good).close()  # others are served as ever
+        liar.run("lie['silent'] = True")
+        began = time.monotonic()
+        _refused(pl.WaitTimeout, Fault.WAIT_TIMEOUT, lambda: pl.Physical.open(number, timeout=0.2))
+        assert time.monotonic() - began < 2
+        liar.run("lie['silent'] = False")
+        pl.Physical.open(number).close()
+        liar.kill()
+        _refused(pl.PeerLost, Fault.PEER_LOST, lambda: pl.Physical.open(number))
+        assert _descriptors() <= before
+        assert device.free_bytes == free
+
+
+def _use(block: pl.Physical) -> None:
+    """Do with it what one does with memory; an error of ours may come of it."""
+    device = pl.devices()[0]
+    with pl.AddressRange(device, 4 * G) as rng:
+        rng.map(block, at=G)
+        rng[G : G + block.size].fill(1)
+        assert bytes(rng[G : G + block.size].view()) == b"\1" * block.size
+        with pytest.raises(pl.BadAddress):
+            rng[G + block.size : G + block.size + 1].fill(1)
+
+
+def test_sizes_that_no_honest_exporter_has(spec: str) -> None:
+    device = pl.devices()[0]
+    free = device.free_bytes
+    with peer(spec) as liar:
+        number = liar.run(LIAR)
+        for size in (1, 4095, 4096, G - 1, G + 1, 2 * G + 5):
+            # Another block each time: one that is known already keeps the size it had.
+            liar.run(f"lie.update(size={size}, block=lie['block'] + 1)")
+            with pl.Physical.open(number) as block:
+                assert block.size == size
+                _use(block)
+        liar.run("lie.update(size=1 << 46)")  # it really has them, and no page of them
+        text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda: pl.Physical.open(number))
+        assert "70,368,744,177,664 bytes on virtual:0, which has 1,073,741,824" in text
+        for entry in (0, 5, 65_535, 65_536, 1 << 63):  # its place in a list that it never was in
+            liar.run(f"lie.update(size=G, block=lie['block'] + 1, entry={entry})")
+            with pl.Physical.open(number) as block:
+                _use(block)
+                assert device.free_bytes == free - G
+        for kind, opens in ((2, pl.Buffer), (3, pl.Event), (4, pl.Notify)):
+            liar.run(f"lie.update(kind={kind}, size=0)")
+            text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda opens=opens: opens.open(number))
+            assert "0 bytes" in text
+        for kind, opens in ((3, pl.Event), (4, pl.Notify)):
+            for size in (5, G):
+                liar.run(f"lie.update(kind={kind}, size={size})")
+                text = _refused(pl.BadHandle, Fault.FALSE_CLAIM, lambda opens=opens: opens.open(number))
+                assert f"what process {liar.pid} answered is no answer" in text
+        liar.run("lie.update(kind=2, size=G)")
+        for offset, length in ((0, G), (3, 5), (G, 0), (G - 1, 1)):
+            liar.run(f"lie.update(offset={offset}, length={length})")
+            try:
+                with pl.Buffer.open(number) as buffer:
+                    assert buffer.size == length
+                    buffer.fill(2)
+            except pl.Error as error:
+                assert length == 0, error
+        deadline = time.monotonic() + 10
+        while device.free_bytes != free:
+            assert time.monotonic() < deadline
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A runtime directory of 128 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=128k,mode=0700", "none", str(folder)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    monkeypatch.setenv("PEERLANE_RUNTIME_DIR", str(folder))
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _fill(folder: Path) -> Path:
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError:
+            pass
+    return filler
+
+
+def _fails_for_want_of_room(other: Peer, code: str) -> None:
+    with pytest.raises(PeerError) as refused:
+        other.run(code)
+    assert refused.value.fault == "OUT_OF_RESOURCES", str(refused.value)
+
+
+def test_a_full_runtime_directory(small: Path) -> None:
+    spec = "name=full,devices=2,memory=64MiB"
+    filler = _fill(small)
+    late = Peer({**os.environ, "PEERLANE_NODE": spec})
+    try:
+        _fails_for_want_of_room(late, "devices = pl.devices()")
+        filler.unlink()
+        late.run("devices = pl.devices(); free = devices[0].free_bytes")
+        late.run("block = pl.Physical(devices[0], G); other = pl.Physical(devices[0], G)")
+        with peer(spec) as importer:
+            filler = _fill(small)
+            # The page of the list of shared blocks does not exist yet, and there is none for it.
+            _fails_for_want_of_room(late, "block.export(allow='user')")
+            _fails_for_want_of_room(late, "devices[0].allocate(100).export(allow='user')")
+            assert late.run(
+                "result = free - devices[0].free_bytes - 2 * G in (0, G)"
+            )  # a slab at most is kept
+            late.run("rng = pl.AddressRange(devices[0], G); rng.map(block); rng[:4].copy_from(b'full')")
+            filler.unlink()
+            number = late.run("handle = block.export(allow='user'); result = int(handle)")
+            importer.run(f"rng = pl.AddressRange(devices[0], G); rng.map(pl.Physical.open({number}))")
+            assert importer.run("result = bytes(rng[:4].view()).decode()") == "full"
+            _fill(small)
+            # What has its page goes on.
+            assert importer.run(f"result = pl.Physical.open({number}).size") == G
+            assert importer.run("rng.close(); result = 1") == 1
+            late.run("handle.close(); block.close(); rng.close(); other.close()")
+    finally:
+        late.kill()
+
+
+def test_another_user(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    folder = Path("/tmp") / f"peerlane-user-{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    monkeypatch.setenv("PEERLANE_RUNTIME_DIR", str(folder))
+    try:
+        spec = f"name=user-{os.getpid()},devices=2"
+        device = node(spec)[0]
+        block = pl.Physical(device, G)
+        handle = block.export(allow="user")
+        with peer(spec) as other:
+            handle_for_it = block.export(allow=[other.pid])
+            # It came in as this user, and has everything open that it needs.
+            other.run(
+                "import ctypes, os\nos.setgid(65534); os.setuid(65534)\n"
+                "assert ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0"  # its own /proc/self/fd, for it
+            )
+            for each in (handle, handle_for_it):
+                for mode in (0o600, 0o666):
+                    folder.chmod(0o711)
+                    for path in folder.glob("*.sock"):
+                        path.chmod(mode)
+                    with pytest.raises(PeerError) as refused:
+                        other.run(f"pl.Physical.open({int(each)})")
+                    assert (refused.value.kind, refused.value.fault) == ("AccessDenied", "OTHER_USER")
+            folder.chmod(0o700)
+        with peer(spec) as friend:
+            assert friend.run(f"result = pl.Physical.open({int(handle)}).size") == G
+    finally:
+        pl.leave_node()
+        shutil.rmtree(folder)
+
+
+class _Apart(Peer):
+    """A process in a pid namespace of its own."""
+
+    command = ("unshare", "--pid", "--fork", "--kill-child", sys.executable)
+
+
+def test_another_pid_namespace(spec: str) -> None:
+    if subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True).returncode != 0:
+        pytest.skip("this system allows no pid namespace")
+    device = pl.devices()[0]
+    block = pl.Physical(device, G)
+    handle = block.export(allow="user")
+    apart = _Apart({**os.environ, "PEERLANE_NODE": spec})
+    try:
+        apart.run("devices = pl.devices()")
+        for form in (int(handle), bytes(handle)):
+            with pytest.raises(PeerError) as refused:
+                apart.run(f"pl.Physical.open({form!r})")
+            assert (refused.value.kind, refused.value.fault) == ("AccessDenied", "FOREIGN_NAMESPACE")
+        theirs = apart.run("b = pl.Physical(devices[0], G); h = b.export(allow='user'); result = int(h)")
+        text = apart.run("result = bytes(h).decode()")
+        for form in (theirs, text):
+            _refused(pl.AccessDenied, Fault.FOREIGN_NAMESPACE, lambda form=form: pl.Physical.open(form))
+        # Its memory counts, and its place is left alone: nobody here can say whether it lives.
+        assert device.free_bytes == device.total_bytes - 2 * G
+    finally:
+        apart.kill()

@@ -1,0 +1,96 @@
+"""The promises of docs/errors.md about streams that are dropped instead of closed."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node, fails, filled, parked
+from peerlane import _core
+from peerlane.backends.virtual.node import schedule
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def _core_park(stream: int) -> str | None:
+    """Return what a stream is parked for: "" if it can run, None if it has nothing queued."""
+    return next((entry[3] for entry in _core.waiting() if entry[0] == stream), None)
+
+
+def test_stream_dropped_with_a_failure(node: Node) -> None:
+    d0, _ = node()
+    s = d0.create_stream()
+    fails(s)
+    while not s.is_done:
+        pass
+    number = s.id
+    with pytest.warns(
+        ResourceWarning, match=rf"stream {number} .*dropped.*operation 1 \(copy\).*0x1000"
+    ) as told:
+        del s
+    assert len(told) == 1
+    assert "\n" not in str(told[0].message)
+    assert told[0].filename == __file__
+    s = d0.create_stream()
+    parked(s)
+    s.is_done  # noqa: B018 - under each schedule it comes to the wait
+    while _core_park(s.id) != "notify":
+        s.is_done  # noqa: B018
+    with pytest.warns(ResourceWarning, match=r"operation 1 \(wait for a notify\).*cancelled"):
+        del s
+    for ended in (pl.Stream.sync, pl.Stream.close):  # who was told is not warned
+        s = d0.create_stream()
+        fails(s)
+        with pytest.raises(pl.BadAddress):
+            ended(s)
+        del s
+    with pytest.raises(ZeroDivisionError), d0.create_stream() as s:
+        parked(s)
+        raise ZeroDivisionError
+    del s
+
+
+def test_stream_dropped_before_it_failed(node: Node) -> None:
+    d0, _ = node()
+    s, t, a = d0.create_stream(), d0.create_stream(), filled(d0, 8, 1)
+    gate = parked(t)
+    s.wait(t.record())
+    fails(s)
+    number = s.id
+    t.notify(d0.create_notify())
+    gate.promise()  # so that dropping does not cancel the wait
+    del s
+    gate.record()
+    with pytest.warns(ResourceWarning, match=rf"stream {number} .*operation 2 \(copy\)"):
+        deadline = time.monotonic() + 20
+        while _core_park(number) is not None and time.monotonic() < deadline:
+            t.sync(timeout=20)
+            a.fill(2, stream=t)
+        t.sync(timeout=20)
+        a.fill(2, stream=t)
+        t.sync(timeout=20)
+
+
+def test_what_a_dropped_stream_names_is_kept_until_it_has_run(node: Node) -> None:
+    d0, _ = node()
+    size = 4 << 20
+    s, other, target = d0.create_stream(), d0.create_stream(), d0.allocate(64)
+    before = d0.free_bytes
+    owned = d0.allocate(size, stream=s)
+    for _ in range(20):
+        owned.fill(1, stream=s)
+    owned.close()
+    if os.environ[schedule.VARIABLE].startswith("seeded"):
+        del s
+        assert d0.free_bytes == before - size
+        while d0.free_bytes != before:
+            target.fill(2, stream=other)
+            other.sync(timeout=20)
+        return
+    del s
+    deadline = time.monotonic() + 20
+    while d0.free_bytes != before:
+        assert time.monotonic() < deadline

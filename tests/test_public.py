@@ -1,0 +1,86 @@
+"""The public surface: names, docstrings and stubs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import peerlane
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "peerlane"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_all_is_sorted_complete_and_documented() -> None:
+    assert peerlane.__all__ == sorted(peerlane.__all__)
+    for name in peerlane.__all__:
+        thing = getattr(peerlane, name)
+        assert inspect.getdoc(thing), f"{name} has no docstring"
+        if inspect.isclass(thing):
+            for attribute, member in vars(thing).items():
+                if not attribute.startswith("_") and (callable(member) or isinstance(member, property)):
+                    assert inspect.getdoc(getattr(thing, attribute)), f"{name}.{attribute} has no docstring"
+
+
+# Whatever native helpers they inherit: nothing else may become a name that programs use.
+ATTRIBUTES = {
+    peerlane.Stream: "abort close completed device id is_closed is_done launch_callback notify on_error record "
+    "submitted sync wait",
+    peerlane.Event: "close device export fileno id is_closed is_done is_recorded open sync time_ns",
+    peerlane.Notify: "close consumed device export id is_closed kind open promise record recorded reset",
+    peerlane.StreamGroup: "close create_stream default device is_closed is_idle",
+    peerlane.Physical: "close device export export_fd id is_closed is_imported is_read_only open open_fd size",
+    peerlane.AddressRange: "access address close device grow is_closed map mappings set_access size unmap",
+    peerlane.Handle: "allow close importers is_closed",
+    peerlane.Group: "all_gather all_gather_v all_reduce all_to_all all_to_all_v barrier broadcast channel channels "
+    "close deregister is_closed recv reduce reduce_scatter reduce_scatter_v register scatter send",
+    peerlane.Channel: "close drain fence is_closed notifies notify peer_notifies read read_blocks read_reduce route "
+    "wait write write_blocks write_reduce",
+}
+
+
+@pytest.mark.parametrize("kind", ATTRIBUTES, ids=lambda kind: str(kind.__name__))
+def test_what_is_public_of_a_class(kind: type) -> None:
+    assert [name for name in dir(kind) if not name.startswith("_")] == ATTRIBUTES[kind].split()
+
+
+def test_the_stub_is_the_runtime(tmp_path: Path) -> None:
+    fresh = tmp_path / "_core.pyi"
+    patterns = ROOT / "native" / "python" / "stub.pat"
+    words = ["nanobind.stubgen", "-q", "-P", "-m", "peerlane._core", "-p", str(patterns)]
+    subprocess.run([sys.executable, "-m", *words, "-o", str(fresh)], timeout=60, check=True)
+    assert _members(fresh) == _members(PACKAGE / "_core.pyi"), "run `make stubs`"
+
+
+def _is_buffer(member: ast.stmt) -> bool:
+    # The type slots of the buffer protocol are visible as methods from Python 3.12 on.
+    return isinstance(member, ast.FunctionDef) and member.name in ("__buffer__", "__release_buffer__")
+
+
+def _members(stub: Path) -> list[str]:
+    """Return the stub's statements, those of classes too, in an order that does not depend on Python's."""
+    found = []
+    for node in ast.parse(stub.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            found += [f"{node.name}: {ast.unparse(member)}" for member in node.body if not _is_buffer(member)]
+        elif not isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.append(ast.unparse(node))
+    return sorted(found)
+
+
+def test_import_starts_nothing() -> None:
+    code = (
+        "import threading, os, peerlane, peerlane.backend.registry as r;"
+        "print(r.is_entered(), threading.active_count(), len(os.listdir('/proc/self/task')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split()[0] == "False"
+    assert done.stdout.split()[1] == "1"
