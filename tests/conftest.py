@@ -15,8 +15,8 @@ import pytest
 import peerlane
 from helpers.peers import Peer, peer
 from helpers.promises import Node
-from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.node import schedule
+from peerlane.diagnostics import allocations
 
 _numbers = itertools.count()
 
@@ -63,7 +63,7 @@ def node() -> Iterator[Callable[..., tuple[peerlane.Device, ...]]]:
 
     yield enter
     peerlane.leave_node()
-    assert memory_messages.live_records() == ()
+    assert allocations.live_records() == ()
 
 
 @pytest.fixture

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 from peerlane import _core
 from peerlane.backend import registry
 from peerlane.backend.interface import Backend, Caps, DeviceInfo
-from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.node.config import NodeConfig
-from peerlane.diagnostics import live_objects, observers
+from peerlane.diagnostics import allocations, live_objects, observers
 from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, OutOfMemory
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify, NotifyKind
@@ -426,7 +425,7 @@ def leave_node() -> None:
         live_objects.node_left(live_objects.leaving())
     for end in before_leaving:
         end()
-    memory_messages.forget_node([record.id for record in memory_messages.live_records()])
+    allocations.forget_node([record.id for record in allocations.live_records()])
     registry.leave()
 
 
@@ -456,14 +455,14 @@ def enter_node(spec: str) -> tuple[Device, ...]:
         raise TypeError(f"enter_node: the node must be described by a str, not {type(spec).__name__}")
     config = NodeConfig.resolve(spec, source="enter_node")
     before = registry.current() if registry.is_entered() else None
-    old = [record.id for record in memory_messages.live_records()]
+    old = [record.id for record in allocations.live_records()]
     leaving = live_objects.leaving() if live_objects.active else ()
     entered = registry.enter(config)
     if entered is not before:
         if before is not None and observers.active:
             observers.tell_id("destroy", "Node", 0)
         live_objects.node_left(leaving)
-        memory_messages.forget_node(old)
+        allocations.forget_node(old)
     return _devices_of(entered)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from peerlane import Kind
-from peerlane.backends.virtual.describe_address import is_mapped
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import allocations
+from peerlane.diagnostics.addresses import is_mapped
 from peerlane.dialects._shared.call import Address, Check, Int32, Refusal, Word
 from peerlane.dialects.acl._checks import null, one_of
 from peerlane.dialects.acl._codes import REMEDIES, SUCCESS, Code
@@ -16,7 +16,7 @@ from peerlane.dialects.acl._device import without_access
 from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import AccessDenied, BadAddress, Error, Fault
 from peerlane.memory import raw
-from peerlane.memory.raw import _copy
+from peerlane.memory.raw import quick_copy
 
 KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
 _GUESSED = 4
@@ -79,7 +79,7 @@ def memcpy(*args: object) -> object:
             and not machine.here.context.node.is_closed
             and not machine.far
         ):
-            _copy(dst, src, count, True)
+            quick_copy(dst, src, count, True)
             return SUCCESS
     except BadAddress as error:  # what the checks refuse is none: they let these arguments pass
         return acl.failed("acl.rt.memcpy", error, args)
@@ -243,7 +243,7 @@ def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:
     present = machine.devices()
     a, b = present[ends["dst"].ordinal], present[ends["src"].ordinal]
     private = [
-        f"{name} ({memory_messages.record_of(end.allocation) or hex(end.base)})"
+        f"{name} ({allocations.record_of(end.allocation) or hex(end.base)})"
         for name, end in ends.items()
         if not machine.is_for_peers(end.base)
     ]
