@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-NATIVE := $(wildcard native/*) CMakeLists.txt pyproject.toml
+NATIVE := $(wildcard native/*/*) CMakeLists.txt pyproject.toml
 # Nothing of these goes through a stream, or they bring schedules of their own.  test_many_threads_as_ranks.py is here because
 # under `seeded` a communicator of 128 threads did not end within its 240 s.
 SAME_UNDER_ALL := native backends/virtual/node/test_node_config.py backends/virtual/node/test_node_config_fuzz.py cli/bench/test_bench_rivals.py cli/test_topo_cli.py \
@@ -54,7 +54,7 @@ bench: $(VENV)/installed-demo
 	$(RUN) -m peerlane bench all --json bench.json
 
 stubs: $(VENV)/installed-test
-	$(RUN) -m nanobind.stubgen -q -P -m peerlane._core -p native/stub.pat -o src/peerlane/_core.pyi
+	$(RUN) -m nanobind.stubgen -q -P -m peerlane._core -p native/python/stub.pat -o src/peerlane/_core.pyi
 
 $(RUN):
 	$(PYTHON) -m venv $(VENV)

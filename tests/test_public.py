@@ -52,7 +52,8 @@ def test_what_is_public_of_a_class(kind: type) -> None:
 
 def test_the_stub_is_the_runtime(tmp_path: Path) -> None:
     fresh = tmp_path / "_core.pyi"
-    words = ["nanobind.stubgen", "-q", "-P", "-m", "peerlane._core", "-p", str(ROOT / "native" / "stub.pat")]
+    patterns = ROOT / "native" / "python" / "stub.pat"
+    words = ["nanobind.stubgen", "-q", "-P", "-m", "peerlane._core", "-p", str(patterns)]
     subprocess.run([sys.executable, "-m", *words, "-o", str(fresh)], timeout=60, check=True)
     assert _members(fresh) == _members(PACKAGE / "_core.pyi"), "run `make stubs`"
 

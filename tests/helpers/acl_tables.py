@@ -229,7 +229,7 @@ GOOD = [
     ("acl.rt.get_last_error", (0,), 0),
     ("acl.rt.get_stream_attribute", (0, 1), ({"failureMode": 0}, 0)),
 ]
-# Parse codes of the binding: k pointers and sizes, i and I 32 bits (spec acl 1); u: as I, and checked (spec acl 2.6).
+# Parse codes of the binding: k pointers, sizes; i and I 32 bits (facts/acl 1); u: as I, and checked (facts/acl 2.6).
 SIGNATURES = {
     "acl.rt.set_device": "i",
     "acl.rt.reset_device": "i",

@@ -6,7 +6,7 @@
 #include <optional>
 #include <random>
 
-#include "refusal.h"
+#include "memory/refusal.h"
 
 #define CHECK(condition)                                                             \
     do {                                                                             \

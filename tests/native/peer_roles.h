@@ -2,8 +2,8 @@
 #pragma once
 #include <algorithm>
 
-#include "importer.h"
 #include "peers.h"
+#include "share/importer.h"
 
 namespace peers {
 

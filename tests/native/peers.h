@@ -25,10 +25,10 @@
 #include <utility>
 #include <vector>
 
-#include "block.h"
-#include "broker.h"
 #include "check.h"
-#include "process.h"
+#include "memory/block.h"
+#include "share/broker.h"
+#include "share/process.h"
 
 extern char** environ;
 

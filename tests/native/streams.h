@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "check.h"
-#include "descriptor.h"
-#include "scheduler.h"
+#include "stream/descriptor.h"
+#include "stream/scheduler.h"
 
 namespace streams {
 

@@ -1,4 +1,4 @@
-#include "address_space.h"
+#include "memory/address_space.h"
 
 #include <map>
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "check.h"
-#include "completions.h"
-#include "shared_signal.h"
+#include "ranks/completions.h"
+#include "share/shared_signal.h"
 
 using namespace peerlane;
 

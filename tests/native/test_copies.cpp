@@ -1,11 +1,11 @@
-#include "copy_engine.h"
+#include "copy/copy_engine.h"
 
 #include <cstring>
 #include <memory>
 #include <vector>
 
 #include "check.h"
-#include "kernels.h"
+#include "copy/kernels.h"
 
 using namespace peerlane;
 

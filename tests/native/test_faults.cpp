@@ -1,5 +1,5 @@
 // Not under TSan, which cannot leave a signal handler by a jump.
-#include "fault_guard.h"
+#include "memory/fault_guard.h"
 
 #include "faults.h"
 

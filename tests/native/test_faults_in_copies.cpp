@@ -2,8 +2,8 @@
 #include <thread>
 
 #include "check.h"
-#include "copy_engine.h"
-#include "fault_guard.h"
+#include "copy/copy_engine.h"
+#include "memory/fault_guard.h"
 
 using namespace peerlane;
 

@@ -2,8 +2,8 @@
 // signal handler by a jump.
 #include <csetjmp>
 
-#include "fault_guard.h"
 #include "faults.h"
+#include "memory/fault_guard.h"
 
 using namespace peerlane;
 

@@ -1,6 +1,6 @@
 // fork before anything is in use: the child is a process of its own, whatever threads and freed blocks its parent has.
 #include "faults.h"
-#include "fork.h"
+#include "stream/fork.h"
 #include "streams.h"
 
 using namespace streams;

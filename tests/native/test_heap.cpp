@@ -1,4 +1,4 @@
-#include "heap.h"
+#include "memory/heap.h"
 
 #include <cstring>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "check.h"
-#include "copy_engine.h"
+#include "copy/copy_engine.h"
 
 using namespace peerlane;
 

@@ -1,4 +1,4 @@
-#include "ledger.h"
+#include "memory/ledger.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

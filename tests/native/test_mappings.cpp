@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "check.h"
-#include "copy_engine.h"
+#include "copy/copy_engine.h"
 
 using namespace peerlane;
 

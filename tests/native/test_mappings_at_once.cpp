@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "faults.h"
-#include "heap.h"
+#include "memory/heap.h"
 
 using namespace peerlane;
 

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "process.h"
-#include "shared_signal.h"
+#include "share/process.h"
+#include "share/shared_signal.h"
 #include "streams.h"
 
 using namespace streams;

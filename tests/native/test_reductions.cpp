@@ -4,8 +4,8 @@
 #include <cstring>
 #include <thread>
 
-#include "kernels.h"
-#include "reduction.h"
+#include "copy/kernels.h"
+#include "copy/reduction.h"
 #include "streams.h"
 
 using namespace peerlane;

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "faults.h"
-#include "process.h"
-#include "shared_signal.h"
+#include "share/process.h"
+#include "share/shared_signal.h"
 #include "streams.h"
 
 using namespace streams;

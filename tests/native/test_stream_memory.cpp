@@ -1,8 +1,8 @@
 // Memory that cannot be had, at every place, and memory that is given back.
 #include <new>
 
+#include "copy/thread_team.h"
 #include "streams.h"
-#include "thread_team.h"
 
 namespace {
 

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "check.h"
-#include "heap.h"
-#include "wait_board.h"
+#include "memory/heap.h"
+#include "ranks/wait_board.h"
 
 using namespace peerlane;
 

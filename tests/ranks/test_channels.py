@@ -168,7 +168,7 @@ def test_a_read_sees_what_its_stream_wrote_before(alone: pl.Channel) -> None:
 
 
 def test_waits_are_queued_before_the_records_that_end_them(node: Node) -> None:
-    """The official sample's order (spec hcomm 3.2): one thread queues the waits of the main stream first."""
+    """The official sample's order (facts/hcomm 3.2): one thread queues the waits of the main stream first."""
     node("devices=2")
 
     def rank(group: pl.Group) -> None:

@@ -161,7 +161,7 @@ class Device:
             Free it in the order of this stream: ``close()`` is queued there.
         peer : bool
             Allocate for access from other devices.  Profiles with ``p2p_policy_required`` copy directly
-            between devices only memory that was allocated so (``spec`` acl 4, "P2P").
+            between devices only memory that was allocated so (facts/acl 4.3).
 
         Returns
         -------

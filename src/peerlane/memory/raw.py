@@ -240,7 +240,7 @@ def wait_value(
     compare : str
         With ``w = word & mask``: ``"geq"`` w >= value; ``"eq"`` w == value; ``"and"`` w & value != 0; ``"nor"`` a
         bit of the mask is neither in w nor in value; ``"since"`` w - value, as a signed number of ``width`` bytes, is
-        not negative, so that counters may wrap (``spec`` hip 3.7, acl 2.7).
+        not negative, so that counters may wrap (facts/hip 3.7, facts/acl 2.7).
     width : int
         4 or 8 bytes.
     timeout : float, optional

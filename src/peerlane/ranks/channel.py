@@ -22,7 +22,7 @@ class Channel(Transfers):
     """This rank's end of a pair: the peer's memory, and notifies in both directions.
 
     Made by :meth:`Group.channel`.  Whatever takes ``stream=`` is queued there and returns, waits included; without a
-    stream it is complete on return.  What is promised (``spec`` hcomm 3):
+    stream it is complete on return.  What is promised (facts/hcomm 3):
 
     * Operations of one stream run in the order in which they were submitted.
     * Bytes that were written before a notify, on the same channel and stream, are seen by whoever waited for that

@@ -79,7 +79,7 @@ class Group(Collectives):
     notifies : str
         What the notifies of its channels are: ``"binary"``: records count as one until one is consumed; ``"strict"``:
         doubled and left over ones are failures; ``"fifo"``: the records of one end of a channel queue up, whatever
-        notifies they are of, and a wait takes the next one, and fails if it is another notify's (``spec`` hcomm 3.9).
+        notifies they are of, and a wait takes the next one, and fails if it is another notify's (facts/hcomm 3.9).
         The same in all ranks.
     workspace : int
         Bytes of scratch memory for collectives, allocated by the first one; longer ones go through it in pieces.  The

@@ -121,7 +121,7 @@ class Transfers(Signalling):
     ) -> None:
         """Combine all of ``src`` into the peer's memory, element by element: what is there OP what is in ``src``.
 
-        Nothing is promised of several ranks that combine into the same elements at a time (``spec`` hcomm 3.15).
+        Nothing is promised of several ranks that combine into the same elements at a time (facts/hcomm 3.15).
 
         Parameters
         ----------

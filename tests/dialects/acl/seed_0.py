@@ -1,4 +1,4 @@
-"""The calls of seed document 0, in its order and with its arguments; each must return 0."""
+"""The calls of facts/acl 5.1, in its order and with its arguments; each must return 0."""
 
 import acl
 

@@ -1,4 +1,4 @@
-"""``acl.rt``: copy descriptors in device memory, also rewritten by the device (seed document 3)."""
+"""``acl.rt``: copy descriptors in device memory, also rewritten by the device (facts/acl 5.2)."""
 
 from __future__ import annotations
 

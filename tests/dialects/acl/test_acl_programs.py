@@ -1,4 +1,4 @@
-"""Whole programs under ``peerlane run``: the sequence of seed document 0, and the example."""
+"""Whole programs under ``peerlane run``: the sequence of facts/acl 5.1, and the example."""
 
 from __future__ import annotations
 

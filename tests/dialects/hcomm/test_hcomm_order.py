@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_the_all_gather_of_the_vendors_sample(hcomm: ModuleType, size: int, is_batch: bool) -> None:
-    """Every wait is submitted before the record that ends it, from one thread of the program (spec hcomm 3.2)."""
+    """Every wait is submitted before the record that ends it, from one thread of the program (facts/hcomm 3.2)."""
     chunk = 40_000
 
     def body(rank: Rank) -> None:

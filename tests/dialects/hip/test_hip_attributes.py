@@ -1,4 +1,4 @@
-"""What HIP tells of pointers: the rows of spec hip 3.4."""
+"""What HIP tells of pointers: the rows of facts/hip 3.4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of rows, boxes and batches of HIP (spec hip 1.3, 1.4)."""
+"""Copies of rows, boxes and batches of HIP (facts/hip 1.3, 1.4)."""
 
 from __future__ import annotations
 

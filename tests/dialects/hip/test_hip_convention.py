@@ -1,4 +1,4 @@
-"""How HIP's calls behave as calls: shapes, types, keywords, last errors (spec hip 0, 1.3)."""
+"""How HIP's calls behave as calls: shapes, types, keywords, last errors (facts/hip 0, 1.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of HIP: the rows of spec hip 3.3, and the copies that everybody uses."""
+"""Copies of HIP: the rows of facts/hip 3.3, and the copies that everybody uses."""
 
 from __future__ import annotations
 

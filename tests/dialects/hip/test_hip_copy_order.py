@@ -1,4 +1,4 @@
-"""Whose earlier work a copy of HIP follows, and what the host waits for (spec hip 3.3, 3.8)."""
+"""Whose earlier work a copy of HIP follows, and what the host waits for (facts/hip 3.3, 3.8)."""
 
 from __future__ import annotations
 

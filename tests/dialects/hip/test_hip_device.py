@@ -1,4 +1,4 @@
-"""Devices and contexts of HIP (spec hip 1.4, 3.7)."""
+"""Devices and contexts of HIP (facts/hip 1.4, 3.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of HIP that processes share: the rows of spec hip 3.5."""
+"""Events of HIP that processes share: the rows of facts/hip 3.5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of HIP: the rows of spec hip 3.7."""
+"""Events of HIP: the rows of facts/hip 3.7."""
 
 from __future__ import annotations
 

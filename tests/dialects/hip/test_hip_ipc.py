@@ -1,4 +1,4 @@
-"""IPC memory of HIP: the rows of spec hip 3.5, in two processes."""
+"""IPC memory of HIP: the rows of facts/hip 3.5, in two processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of HIP: what allocates, registers and frees it (spec hip 1.3, 1.4)."""
+"""Memory of HIP: what allocates, registers and frees it (facts/hip 1.3, 1.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peer access of HIP: the rows of spec hip 3.1 and 3.2, and seed document 1."""
+"""Peer access of HIP: the rows of facts/hip 3.1 and 3.2, and facts/hip 4."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each row of the tables about HIP has a test: `helpers.hip_rows` says which."""
+"""Each row of facts/hip 3.1 to 3.7 has a test: `helpers.hip_rows` says which."""
 
 from __future__ import annotations
 

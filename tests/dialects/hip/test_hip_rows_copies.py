@@ -1,4 +1,4 @@
-"""Rows of spec hip 3.2 and 3.3 that no other test covers whole; `helpers.hip_rows` says where each row is."""
+"""Rows of facts/hip 3.2 and 3.3 that no other test covers whole; `helpers.hip_rows` says where each row is."""
 
 from __future__ import annotations
 

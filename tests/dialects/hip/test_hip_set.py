@@ -1,4 +1,4 @@
-"""Filling memory with HIP, and what it is told of managed memory (spec hip 1.4)."""
+"""Filling memory with HIP, and what it is told of managed memory (facts/hip 1.4)."""
 
 from __future__ import annotations
 

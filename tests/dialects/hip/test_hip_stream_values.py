@@ -1,4 +1,4 @@
-"""Words that streams of HIP write and wait for: the rows of spec hip 3.7, and batches of them."""
+"""Words that streams of HIP write and wait for: the rows of facts/hip 3.7, and batches of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams of HIP: the rows of spec hip 3.7, what streams say of themselves, and the calls that end in ``_spt``."""
+"""Streams of HIP: the rows of facts/hip 3.7, what streams say of themselves, and the calls that end in ``_spt``."""
 
 from __future__ import annotations
 

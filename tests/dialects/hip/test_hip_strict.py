@@ -1,4 +1,4 @@
-"""What copies between devices ask for with ``peer_copies=strict`` (spec hip 3.8), whoever gave the access."""
+"""What copies between devices ask for with ``peer_copies=strict`` (facts/hip 3.8), whoever gave the access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices HIP shows, by number and by UUID (spec hip 3.2)."""
+"""Which devices HIP shows, by number and by UUID (facts/hip 3.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual memory of HIP: the rows of spec hip 3.6 in one process."""
+"""Virtual memory of HIP: the rows of facts/hip 3.6 in one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Virtual memory of HIP in several processes: file descriptors that travel (spec hip 3.6; 0, fact 7)."""
+"""Virtual memory of HIP in several processes: file descriptors that travel (facts/hip 3.6, 0.7)."""
 
 from __future__ import annotations
 

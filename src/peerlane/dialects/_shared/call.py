@@ -231,7 +231,7 @@ class Declared:
         facts = {found[1]: " ".join(found[2].split()) for found in _FACT.finditer(inspect.getdoc(body) or "")}
         area = (sys.modules[body.__module__].__doc__ or "").partition("\n")[0].partition(": ")[2]
         return cls(
-            name, area.partition(" (spec ")[0].rstrip("."), parameters, returns, MappingProxyType(facts)
+            name, area.partition(" (facts/")[0].rstrip("."), parameters, returns, MappingProxyType(facts)
         )
 
 

@@ -1,4 +1,4 @@
-"""``acl.rt``: copies and fills on streams (spec acl 2.7, 4 "Copies").
+"""``acl.rt``: copies and fills on streams (facts/acl 2.7, 4.2).
 
 Pageable host memory cannot wait, unless it is registered: such a copy waits for the stream, and is then made at once.
 """
@@ -89,7 +89,7 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
 
 _declare(
     "memcpy_async",
-    """Queue a copy, as ``memcpy`` otherwise (spec acl 2.7 [S]).
+    """Queue a copy, as ``memcpy`` otherwise (facts/acl 2.7).
 
     Between two places of the host 207000; a stream of another context 107003.  What fails when it starts, such
     as a copy without peer access, is told by the next synchronization.
@@ -100,7 +100,7 @@ _declare(
 )
 _declare(
     "memcpy_async_with_condition",
-    """Queue a copy, as ``memcpy_async`` (spec acl 2.7).
+    """Queue a copy, as ``memcpy_async`` (facts/acl 2.7).
 
     Refuses: as `memcpy_async`
     Basis: D
@@ -110,7 +110,7 @@ _declare(
 
 @acl.call("acl.rt.memset_async")
 def memset_async(dev_ptr: Address, max_count: Word, value: Int32, count: Word, stream: Address) -> None:
-    """Queue a fill, as ``memset`` otherwise (spec acl 2.7).
+    """Queue a fill, as ``memset`` otherwise (facts/acl 2.7).
 
     Refuses: as `memset`; 107000, 107003 the stream
     Basis: S
@@ -134,7 +134,7 @@ def memcpy2d_async(
     kind: Int32,
     stream: Address,
 ) -> None:
-    """Queue a copy of rows, as ``memcpy2d`` otherwise; at most 5,000,000 bytes by 5,242,880 rows (spec acl 2.7).
+    """Queue a copy of rows, as ``memcpy2d`` otherwise; at most 5,000,000 bytes by 5,242,880 rows (facts/acl 2.7).
 
     Refuses: as `memcpy2d`; 107000 over 5,000,000 bytes by 5,242,880 rows; 107000, 107003 the stream; 207000 host to
         host

@@ -1,4 +1,4 @@
-"""``acl.rt``: attributes of streams (spec acl 2.4)."""
+"""``acl.rt``: attributes of streams (facts/acl 2.4)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BITS_32 = 0xFFFF_FFFF
 
 @acl.call("acl.rt.set_stream_attribute")
 def set_stream_attribute(stream: Address, stm_attr_type: Int32, value: Dict) -> None:
-    """Set an attribute (spec acl 2.4): 1 as ``set_stream_failure_mode``; the others are kept and change nothing.
+    """Set an attribute (facts/acl 2.4): 1 as ``set_stream_failure_mode``; the others are kept and change nothing.
 
     ``value`` is a dict with ``failureMode`` (1), ``overflowSwitch`` (2), ``userCustomTag`` (3), or ``reserved``, a
-    list whose first number counts (4 operator information, 5 priority).  A key that is missing, or no int, is 0 [S].
+    list whose first number counts (4 operator information, 5 priority).  A key that is missing, or no int, is 0.
 
     Refuses: 107002; 107000 attribute, value, stream; 107003; 207000 attribute 5 on the 310 family;
         `TypeError` no dict
@@ -44,7 +44,7 @@ def set_stream_attribute(stream: Address, stm_attr_type: Int32, value: Dict) -> 
 
 @acl.call("acl.rt.get_stream_attribute", out=1, blank=lambda _, stm_attr_type: (_shown(stm_attr_type, 0),))
 def get_stream_attribute(stream: Address, stm_attr_type: Int32) -> dict[str, Any]:
-    """Return an attribute in the form in which it is set (spec acl 2.4).
+    """Return an attribute in the form in which it is set (facts/acl 2.4).
 
     Gives: dict
     Refuses: 107002; 107000 attribute, stream; 107003

@@ -1,4 +1,4 @@
-"""``acl.rt``: callbacks in stream order, run by a thread of the program (spec acl 2.10)."""
+"""``acl.rt``: callbacks in stream order, run by a thread of the program (facts/acl 2.10)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BLOCK_TYPES = {0: False, 1: True}
 
 @acl.call("acl.rt.subscribe_report")
 def subscribe_report(thread_id: Word, stream: Address) -> None:
-    """Let a thread run the callbacks of a stream; it may serve several of one device (spec acl 2.10).
+    """Let a thread run the callbacks of a stream; it may serve several of one device (facts/acl 2.10).
 
     Refuses: 107002; 107000 stream, another device than the thread's; 107003; 107011 again; 207005 over 1,024 threads
     Basis: D; C for 107000, 107011, 207005
@@ -50,7 +50,7 @@ def subscribe_report(thread_id: Word, stream: Address) -> None:
 
 @acl.call("acl.rt.unsubscribe_report")
 def unsubscribe_report(thread_id: Word, stream: Address) -> None:
-    """Let a thread run no more callbacks of a stream than were launched (spec acl 2.10).
+    """Let a thread run no more callbacks of a stream than were launched (facts/acl 2.10).
 
     Refuses: 107002; 107000; 107003; 107015 not subscribed; 107012 another thread
     Basis: C
@@ -70,7 +70,7 @@ def unsubscribe_report(thread_id: Word, stream: Address) -> None:
 
 @acl.call("acl.rt.launch_callback")
 def launch_callback(fn: Callback, user_data: Object, block_type: Int32, stream: Address) -> None:
-    """Queue ``fn(user_data)``; with ``block_type`` 1 what follows waits for its return (spec acl 2.10).
+    """Queue ``fn(user_data)``; with ``block_type`` 1 what follows waits for its return (facts/acl 2.10).
 
     What it raises is no failure of the stream, but a message in the thread that ran it.
 
@@ -88,7 +88,7 @@ def launch_callback(fn: Callback, user_data: Object, block_type: Int32, stream: 
 
 @acl.call("acl.rt.process_report")
 def process_report(timeout: Int32) -> None:
-    """Run what this thread's streams have reached, waiting up to ``timeout`` ms for the first (spec acl 2.10).
+    """Run what this thread's streams have reached, waiting up to ``timeout`` ms for the first (facts/acl 2.10).
 
     -1 waits for ever.  107012 if no stream is subscribed to this thread, 507012 if nothing came in time.
 

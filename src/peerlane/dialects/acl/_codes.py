@@ -12,7 +12,7 @@ SUCCESS = 0
 
 
 class Code(enum.IntEnum):
-    """A return code, under the vendor's name without its prefix (spec acl 3 [S])."""
+    """A return code, under the vendor's name without its prefix (facts/acl 3)."""
 
     INVALID_PARAM = 100000
     REPEAT_INITIALIZE = 100002

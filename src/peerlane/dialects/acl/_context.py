@@ -1,4 +1,4 @@
-"""``acl.rt``: contexts of their own, and which one a thread works in (spec acl 2.3, 4 "Contexts/threads")."""
+"""``acl.rt``: contexts of their own, and which one a thread works in (facts/acl 2.3, 4.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from peerlane.dialects.acl._stream import stream_of
 
 @acl.call("acl.rt.create_context", out=1)
 def create_context(device_id: Int32) -> int:
-    """Create a context with a default stream of its own, and make it current in this thread (spec acl 2.3).
+    """Create a context with a default stream of its own, and make it current in this thread (facts/acl 2.3).
 
     The device stays in use until it is destroyed, whatever is reset.
 
@@ -24,7 +24,7 @@ def create_context(device_id: Int32) -> int:
 
 @acl.call("acl.rt.destroy_context")
 def destroy_context(context: Address) -> None:
-    """Wait for the work of its streams and end them, with its events and notifies (spec acl 2.3).
+    """Wait for the work of its streams and end them, with its events and notifies (facts/acl 2.3).
 
     What the work failed with is returned.  Memory belongs to the device and stays until nothing uses that.
 
@@ -48,7 +48,7 @@ def destroy_context(context: Address) -> None:
 
 @acl.call("acl.rt.set_context")
 def set_context(context: Address) -> None:
-    """Make a context current in this thread, and with it its device (spec acl 2.3).
+    """Make a context current in this thread, and with it its device (facts/acl 2.3).
 
     Refuses: 100000 NULL; 107002 no context
     Basis: S
@@ -58,7 +58,7 @@ def set_context(context: Address) -> None:
 
 @acl.call("acl.rt.get_context", out=1)
 def get_context() -> int:
-    """Return the number of this thread's context, of the device's own one too (spec acl 2.3).
+    """Return the number of this thread's context, of the device's own one too (facts/acl 2.3).
 
     Gives: context
     Refuses: 107002
@@ -71,7 +71,7 @@ def get_context() -> int:
 
 @acl.call("acl.rt.ctx_get_current_default_stream", out=1)
 def ctx_get_current_default_stream() -> int:
-    """Return the number of the stream that 0 means in this thread (spec acl 2.3).
+    """Return the number of the stream that 0 means in this thread (facts/acl 2.3).
 
     Gives: stream
     Refuses: 107002

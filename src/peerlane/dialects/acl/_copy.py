@@ -1,4 +1,4 @@
-"""``acl.rt``: copies and fills (spec acl 2.7, 4 "Copies").  ``kind`` is a hint: the addresses decide."""
+"""``acl.rt``: copies and fills (facts/acl 2.7, 4.2).  ``kind`` is a hint: the addresses decide."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _END = 1 << 64
 
 @acl.call("acl.rt.memcpy")
 def _memcpy(dst: Address, dest_max: Word, src: Address, count: Word, kind: Int32) -> None:
-    """Copy ``count`` bytes; complete on return (spec acl 2.7 [S]).
+    """Copy ``count`` bytes; complete on return (facts/acl 2.7).
 
     In this order: ``count`` 0 does nothing; NULL 100000; kind beyond 0..5 100000; ``dest_max`` 107000;
     ``dst == src`` does nothing; no device in this thread 107002.  Between devices both directions of peer
@@ -78,7 +78,7 @@ acl.serve("acl.rt.memcpy", memcpy, _memcpy)
 
 @acl.call("acl.rt.memset")
 def memset(dev_ptr: Address, max_count: Word, value: Int32, count: Word) -> None:
-    """Set ``count`` bytes to the low byte of ``value`` (spec acl 2.7); host memory must be acl's own.
+    """Set ``count`` bytes to the low byte of ``value`` (facts/acl 2.7); host memory must be acl's own.
 
     Refuses: 100000 NULL; 107000 `max_count`, addresses, ordinary host memory; 107002
     Basis: S; C for host memory's code
@@ -95,7 +95,7 @@ def memset(dev_ptr: Address, max_count: Word, value: Int32, count: Word) -> None
 def memcpy2d(
     dst: Address, dpitch: Word, src: Address, spitch: Word, width: Word, height: Word, kind: Int32
 ) -> None:
-    """Copy ``height`` rows of ``width`` bytes whose starts lie a pitch apart (spec acl 2.7).
+    """Copy ``height`` rows of ``width`` bytes whose starts lie a pitch apart (facts/acl 2.7).
 
     Refuses: 100000 NULL, pitch, kind not 1 to 4; 107000 addresses; 107002; 507899
     Basis: S; C for kinds 0 and 5

@@ -1,4 +1,4 @@
-"""``acl``: data buffers, an address and a size under one number (spec acl 2.1)."""
+"""``acl``: data buffers, an address and a size under one number (facts/acl 2.1)."""
 
 from __future__ import annotations
 

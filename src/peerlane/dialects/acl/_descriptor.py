@@ -1,4 +1,4 @@
-"""``acl.rt``: copies that a descriptor in device memory describes (spec acl 2.7).
+"""``acl.rt``: copies that a descriptor in device memory describes (facts/acl 2.7).
 
 A descriptor is a list of one copy, as :class:`peerlane.CopyDescriptor` lays it out.
 """
@@ -21,7 +21,7 @@ _ALIGNMENT = 64
 
 @acl.call("acl.rt.get_memcpy_desc_size", out=1)
 def get_memcpy_desc_size(kind: Int32) -> int:
-    """Return the bytes of device memory that a descriptor takes (spec acl 2.7).
+    """Return the bytes of device memory that a descriptor takes (facts/acl 2.7).
 
     Gives: 64
     Refuses: 207000 kind not 6; 100000 no kind
@@ -35,7 +35,7 @@ def get_memcpy_desc_size(kind: Int32) -> int:
 def set_memcpy_desc(
     desc: Address, kind: Int32, src: Address, dst: Address, count: Word, config: Address
 ) -> int:
-    """Write a descriptor, complete on return, and return its address (spec acl 2.7).  ``src`` before ``dst``.
+    """Write a descriptor, complete on return, and return its address (facts/acl 2.7).  ``src`` before ``dst``.
 
     Gives: the descriptor
     Refuses: 100000 NULL, `config`, count 0, no kind; 207000 kind not 6; 107002; 107000 alignment, addresses, devices
@@ -70,7 +70,7 @@ def set_memcpy_desc(
 
 @acl.call("acl.rt.memcpy_async_with_desc")
 def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
-    """Queue the copy that a descriptor describes when it starts (spec acl 2.7 [S]).
+    """Queue the copy that a descriptor describes when it starts (facts/acl 2.7).
 
     A copy that is queued before may rewrite it.  What is wrong with it then is 107000, at the next
     synchronization.  The default stream 0 is refused.

@@ -1,4 +1,4 @@
-"""``acl.rt``: devices and peer access (spec acl 2.2, 4)."""
+"""``acl.rt``: devices and peer access (facts/acl 2.2, 4.1, 4.3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOST_RUN_MODE = 1
 
 @acl.call("acl.rt.set_device")
 def set_device(device_id: Int32) -> None:
-    """Make a device current in this thread; each call needs one ``reset_device`` (spec acl 2.2 [S]).
+    """Make a device current in this thread; each call needs one ``reset_device`` (facts/acl 2.2).
 
     Refuses: 107001; 507033 for a broken node configuration
     Basis: S, D
@@ -26,7 +26,7 @@ def set_device(device_id: Int32) -> None:
 @acl.call("acl.rt.reset_device")
 def reset_device(device_id: Int32) -> None:
     """Drop one reference; the last one waits for the device's work of this process, ends its streams, events and
-    notifies, and frees its memory (spec acl 2.2 [S, R]).  What the work failed with is returned.
+    notifies, and frees its memory (facts/acl 2.2).  What the work failed with is returned.
 
     Refuses: 107001; 507007 without a reference; what its work failed with
     Basis: S, R; C for the last
@@ -37,7 +37,7 @@ def reset_device(device_id: Int32) -> None:
 
 @acl.call("acl.rt.reset_device_force")
 def reset_device_force(device_id: Int32) -> None:
-    """Drop all references at once, as ``reset_device`` does with the last one (spec acl 2.2).
+    """Drop all references at once, as ``reset_device`` does with the last one (facts/acl 2.2).
 
     Refuses: as `reset_device`
     Basis: D
@@ -48,7 +48,7 @@ def reset_device_force(device_id: Int32) -> None:
 
 @acl.call("acl.rt.get_device", out=1)
 def get_device() -> int:
-    """Return this thread's device; 107002 if it has none (spec acl 2.2 [S]).
+    """Return this thread's device; 107002 if it has none (facts/acl 2.2).
 
     Gives: device
     Refuses: 107002
@@ -59,7 +59,7 @@ def get_device() -> int:
 
 @acl.call("acl.rt.get_device_count", out=1)
 def get_device_count() -> int:
-    """Return how many devices the program sees (spec acl 2.2): those of ASCEND_RT_VISIBLE_DEVICES, or all.
+    """Return how many devices the program sees (facts/acl 2.2): those of ASCEND_RT_VISIBLE_DEVICES, or all.
 
     Gives: count
     Refuses: 507033; 207004 none is visible
@@ -73,7 +73,7 @@ def get_device_count() -> int:
 
 @acl.call("acl.rt.get_run_mode", out=1)
 def get_run_mode() -> int:
-    """Return 1, ACL_HOST: programs run beside the devices (spec acl 2.2).
+    """Return 1, ACL_HOST: programs run beside the devices (facts/acl 2.2).
 
     Gives: 1 (host)
     Basis: D
@@ -83,7 +83,7 @@ def get_run_mode() -> int:
 
 @acl.call("acl.rt.device_can_access_peer", out=1)
 def device_can_access_peer(device_id: Int32, peer_device_id: Int32) -> int:
-    """Return 1 if ``device_enable_peer_access`` is possible from the first to the second (spec acl 2.2 [S]).
+    """Return 1 if ``device_enable_peer_access`` is possible from the first to the second (facts/acl 2.2).
 
     Gives: 0 or 1
     Refuses: 100000 itself; 107001
@@ -95,7 +95,7 @@ def device_can_access_peer(device_id: Int32, peer_device_id: Int32) -> int:
 
 @acl.call("acl.rt.device_enable_peer_access")
 def device_enable_peer_access(peer_device_id: Int32, flags: UInt32) -> None:
-    """Add a reference to the direction current device to peer (spec acl 2.2, 4 "P2P" [S DRV]).
+    """Add a reference to the direction current device to peer (facts/acl 2.2, 4.3).
 
     Copies between the two devices work once both directions have a reference.
 
@@ -111,7 +111,7 @@ def device_enable_peer_access(peer_device_id: Int32, flags: UInt32) -> None:
 
 @acl.call("acl.rt.device_disable_peer_access")
 def device_disable_peer_access(peer_device_id: Int32) -> None:
-    """Drop a reference of the direction current device to peer; 507899 without one (spec acl 2.2 [X]).
+    """Drop a reference of the direction current device to peer; 507899 without one (facts/acl 2.2).
 
     Refuses: 107002; 100000 itself; 107001; 507899 not enabled
     Basis: S, X
@@ -129,7 +129,7 @@ def device_disable_peer_access(peer_device_id: Int32) -> None:
 
 @acl.call("acl.rt.device_peer_access_status", out=1)
 def device_peer_access_status(device_id: Int32, peer_device_id: Int32) -> int:
-    """Return 1 if both directions are enabled; 0 for one device (spec acl 2.2 [S DRV]).
+    """Return 1 if both directions are enabled; 0 for one device (facts/acl 2.2).
 
     Gives: 0 or 1
     Refuses: 107000 no such device

@@ -1,4 +1,4 @@
-"""``acl.rt``: events (spec acl 2.5, 4 "Events/notifies")."""
+"""``acl.rt``: events (facts/acl 2.5, 4.7)."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _available(context: Context) -> int:
 
 @acl.call("acl.rt.create_event", out=1)
 def create_event() -> int:
-    """Create an event to order streams and to take times; it cannot be reset (spec acl 2.5).
+    """Create an event to order streams and to take times; it cannot be reset (facts/acl 2.5).
 
     Gives: event
     Refuses: 107002; 207007 too many
@@ -166,7 +166,7 @@ def create_event() -> int:
 
 @acl.call("acl.rt.create_event_with_flag", out=1)
 def create_event_with_flag(flag: UInt32) -> int:
-    """Create an event with the uses that its flags name (spec acl 2.5; hicann/runtime, api_error.cc).
+    """Create an event with the uses that its flags name (facts/acl 2.5; hicann/runtime, api_error.cc).
 
     With 1, streams wait for it and it can be reset; a wait before its record waits for the record.  With 8, its
     record has a time.  With 2, it is only queried.  0x20 stands alone: only streams record it and wait for it.  0x10
@@ -181,7 +181,7 @@ def create_event_with_flag(flag: UInt32) -> int:
 
 @acl.call("acl.rt.create_event_ex_with_flag", out=1)
 def create_event_ex_with_flag(flag: UInt32) -> int:
-    """Create an event that is complete until it is recorded, and may be recorded again (spec acl 2.5).
+    """Create an event that is complete until it is recorded, and may be recorded again (facts/acl 2.5).
 
     Flags as those of ``create_event_with_flag``, without 0x10 and 0x20.
 
@@ -194,7 +194,7 @@ def create_event_ex_with_flag(flag: UInt32) -> int:
 
 @acl.call("acl.rt.destroy_event")
 def destroy_event(event: Address) -> None:
-    """Destroy, without waiting; who waits for it goes on doing so (spec acl 2.5).
+    """Destroy, without waiting; who waits for it goes on doing so (facts/acl 2.5).
 
     Refuses: 100000 NULL; 107002; 107000 no event
     Basis: S
@@ -204,7 +204,7 @@ def destroy_event(event: Address) -> None:
 
 @acl.call("acl.rt.record_event")
 def record_event(event: Address, stream: Address) -> None:
-    """Record: the event is complete when all that was submitted to the stream so far is over (spec acl 2.5).
+    """Record: the event is complete when all that was submitted to the stream so far is over (facts/acl 2.5).
 
     Refuses: 100000; 107002; 107000 event, stream, an event of flag 0x10; 107003 either of another context
     Basis: S
@@ -216,7 +216,7 @@ def record_event(event: Address, stream: Address) -> None:
 
 @acl.call("acl.rt.reset_event")
 def reset_event(event: Address, stream: Address) -> None:
-    """Be as if it was never recorded; only for events of ``create_event_with_flag`` (spec acl 2.5).
+    """Be as if it was never recorded; only for events of ``create_event_with_flag`` (facts/acl 2.5).
 
     Refuses: as `record_event`; 207000 not of `create_event_with_flag`, or without flag 1
     Basis: S; C for 207000 by the maker
@@ -232,7 +232,7 @@ def reset_event(event: Address, stream: Address) -> None:
 
 @acl.call("acl.rt.query_event", out=1)
 def query_event(event: Address) -> int:
-    """Return 0 if it is complete, 1 if not (spec acl 2.5); ``query_event_status`` says it the other way round.
+    """Return 0 if it is complete, 1 if not (facts/acl 2.5); ``query_event_status`` says it the other way round.
 
     Gives: 0 complete, 1 not
     Refuses: 100000; 107002; 107000; 207000 an ex event, flag 0x20
@@ -245,7 +245,7 @@ def query_event(event: Address) -> int:
 
 @acl.call("acl.rt.query_event_status", out=1)
 def query_event_status(event: Address) -> int:
-    """Return 1 if it is complete, 0 if not (spec acl 2.5); ``query_event`` says it the other way round.
+    """Return 1 if it is complete, 0 if not (facts/acl 2.5); ``query_event`` says it the other way round.
 
     Gives: **1** complete, 0 not
     Refuses: 100000; 107002; 107000; 207000 flag 0x20
@@ -256,7 +256,7 @@ def query_event_status(event: Address) -> int:
 
 @acl.call("acl.rt.query_event_wait_status", out=1)
 def query_event_wait_status(event: Address) -> int:
-    """Return 0 if no stream waits for it any more, else 1 (spec acl 2.5).
+    """Return 0 if no stream waits for it any more, else 1 (facts/acl 2.5).
 
     Gives: 0 complete, 1 not
     Refuses: 100000; 107002; 107000; 207000 an ex event, flag 0x20, without flag 1
@@ -270,7 +270,7 @@ def query_event_wait_status(event: Address) -> int:
 
 @acl.call("acl.rt.synchronize_event")
 def synchronize_event(event: Address) -> None:
-    """Wait until it is complete (spec acl 2.5); 107000 if it was never recorded.
+    """Wait until it is complete (facts/acl 2.5); 107000 if it was never recorded.
 
     Refuses: 100000; 107002; 107000 no event, not recorded; 107023 aborted; 207000 flag 0x20; 507047 waits for a
         callback of an ended thread
@@ -281,7 +281,7 @@ def synchronize_event(event: Address) -> None:
 
 @acl.call("acl.rt.synchronize_event_with_timeout")
 def synchronize_event_with_timeout(event: Address, timeout: Int32) -> None:
-    """As ``synchronize_event``; ``timeout`` in ms, -1 for ever; 507047 when it is over (spec acl 2.5).
+    """As ``synchronize_event``; ``timeout`` in ms, -1 for ever; 507047 when it is over (facts/acl 2.5).
 
     Refuses: as `synchronize_event`; 107000 `timeout` 0 or below -1; 507047
     Basis: S
@@ -303,7 +303,7 @@ def _wait(handle: int, timeout: float | None) -> None:
 
 @acl.call("acl.rt.event_elapsed_time", out=1, blank=(0.0,))
 def event_elapsed_time(start: Address, end: Address) -> float:
-    """Return the ms from one record to another (spec acl 2.5 [S]).
+    """Return the ms from one record to another (facts/acl 2.5).
 
     507000 if one was not recorded; 107006 if one is not complete, or has no time line.
 
@@ -329,7 +329,7 @@ def event_get_timestamp(event: Address) -> int:
 
 @acl.call("acl.rt.get_event_id", out=1)
 def get_event_id(event: Address) -> int:
-    """Return a small number, unique in the process (spec acl 2.5).
+    """Return a small number, unique in the process (facts/acl 2.5).
 
     Gives: number
     Refuses: 100000; 107002; 107000
@@ -340,7 +340,7 @@ def get_event_id(event: Address) -> int:
 
 @acl.call("acl.rt.get_event_avail_num", out=1)
 def get_event_avail_num() -> int:
-    """Return how many more events the current device takes from this process (spec acl 2.5).
+    """Return how many more events the current device takes from this process (facts/acl 2.5).
 
     Gives: number
     Refuses: 107002
@@ -351,7 +351,7 @@ def get_event_avail_num() -> int:
 
 @acl.call("acl.rt.stream_wait_event")
 def stream_wait_event(stream: Address, event: Address) -> None:
-    """Let what is submitted to a stream from now on wait for an event, of any device (spec acl 2.5 [S]).
+    """Let what is submitted to a stream from now on wait for an event, of any device (facts/acl 2.5).
 
     The stream comes first here.  107000 for an event of ``create_event`` that was never recorded.
 
@@ -370,7 +370,7 @@ def stream_wait_event(stream: Address, event: Address) -> None:
 def set_op_wait_timeout(timeout: UInt32) -> None:
     """Let waits for events that are submitted from now on fail after ``timeout`` seconds; 0 is for ever.
 
-    The failure is 107019, at the next synchronization of the stream that waited (spec acl 4).
+    The failure is 107019, at the next synchronization of the stream that waited (facts/acl 4.7).
 
     Refuses: 107002
     Basis: D
@@ -380,7 +380,7 @@ def set_op_wait_timeout(timeout: UInt32) -> None:
 
 
 def _set_execute_timeout(timeout: UInt32) -> None:
-    """Set for how many seconds an operator may run: there are none here, so this changes nothing (spec acl 4).
+    """Set for how many seconds an operator may run: there are none here, so this changes nothing (facts/acl 4.7).
 
     Basis: S
     """

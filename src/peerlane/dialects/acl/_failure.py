@@ -1,4 +1,4 @@
-"""``acl.rt``: the last failure of a thread, and a callback for failures on streams (spec acl 2.2, 2.10)."""
+"""``acl.rt``: the last failure of a thread, and a callback for failures on streams (facts/acl 2.2, 2.10)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _told: dict[int, _Info] = {}
 
 @acl.value("acl.rt.peek_at_last_error", failed=int)
 def peek_at_last_error(level: Int32) -> int:
-    """Return the newest code of the runtime in this thread, and keep it (spec acl 2.2).
+    """Return the newest code of the runtime in this thread, and keep it (facts/acl 2.2).
 
     Codes of the layer that checks arguments (1000xx, 2000xx) are not the runtime's.
 
@@ -47,7 +47,7 @@ def peek_at_last_error(level: Int32) -> int:
 
 @acl.value("acl.rt.get_last_error", failed=int)
 def get_last_error(level: Int32) -> int:
-    """Return the newest code of the runtime in this thread, and forget it (spec acl 2.2).
+    """Return the newest code of the runtime in this thread, and forget it (facts/acl 2.2).
 
     Gives: bare int, 0 if there is none
     Refuses: 100000 level not 0
@@ -67,10 +67,10 @@ def _refuse_level(level: int) -> None:
 
 @acl.call("acl.rt.set_exception_info_callback")
 def set_exception_info_callback(fn: Object = None) -> None:
-    """Have ``fn(info)`` called for each failure on a stream; None, or no argument, ends that (spec acl 2.10).
+    """Have ``fn(info)`` called for each failure on a stream; None, or no argument, ends that (facts/acl 2.10).
 
     It is called by the thread that synchronizes, before the call returns.  What it raises becomes a message, and
-    ends it as well [S].  ``info`` is good for the five calls below until ``fn`` returns.
+    ends it as well.  ``info`` is good for the five calls below until ``fn`` returns.
 
     Refuses: `TypeError` not callable
     Basis: S, D; C for when it is called
@@ -83,7 +83,7 @@ def set_exception_info_callback(fn: Object = None) -> None:
 
 @acl.value("acl.rt.get_task_id_from_exception_info", failed=lambda _: 0)
 def get_task_id_from_exception_info(info: Address) -> int:
-    """Return the number of the operation in its stream (spec acl 2.10).
+    """Return the number of the operation in its stream (facts/acl 2.10).
 
     Gives: bare int, 0 for another `info`
     Basis: S, D; C for another `info`
@@ -93,7 +93,7 @@ def get_task_id_from_exception_info(info: Address) -> int:
 
 @acl.value("acl.rt.get_stream_id_from_exception_info", failed=lambda _: 0)
 def get_stream_id_from_exception_info(info: Address) -> int:
-    """Return what ``stream_get_id`` gives for the stream (spec acl 2.10).
+    """Return what ``stream_get_id`` gives for the stream (facts/acl 2.10).
 
     Gives: bare int, 0 for another `info`
     Basis: S, D; C for another `info`
@@ -103,7 +103,7 @@ def get_stream_id_from_exception_info(info: Address) -> int:
 
 @acl.value("acl.rt.get_thread_id_from_exception_info", failed=lambda _: 0)
 def get_thread_id_from_exception_info(info: Address) -> int:
-    """Return the thread that synchronized, as the system numbers it (spec acl 2.10).
+    """Return the thread that synchronized, as the system numbers it (facts/acl 2.10).
 
     Gives: bare int, 0 for another `info`
     Basis: S, D; C for which thread it is
@@ -113,7 +113,7 @@ def get_thread_id_from_exception_info(info: Address) -> int:
 
 @acl.value("acl.rt.get_device_id_from_exception_info", failed=lambda _: 0)
 def get_device_id_from_exception_info(info: Address) -> int:
-    """Return the device of the stream (spec acl 2.10).
+    """Return the device of the stream (facts/acl 2.10).
 
     Gives: bare int, 0 for another `info`
     Basis: S, D; C for another `info`
@@ -123,7 +123,7 @@ def get_device_id_from_exception_info(info: Address) -> int:
 
 @acl.value("acl.rt.get_error_code_from_exception_info", failed=lambda _: 0)
 def get_error_code_from_exception_info(info: Address) -> int:
-    """Return the code of the failure, which the synchronization returns too (spec acl 2.10).
+    """Return the code of the failure, which the synchronization returns too (facts/acl 2.10).
 
     Gives: bare int, 0 for another `info`
     Basis: S, D; C for another `info`

@@ -1,4 +1,4 @@
-"""``acl.util``: host memory (spec acl 2.10).  Device memory is never read here, but named."""
+"""``acl.util``: host memory (facts/acl 2.10).  Device memory is never read here, but named."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIBC.write.restype = ctypes.c_ssize_t
 
 @acl.value("acl.util.bytes_to_ptr")
 def bytes_to_ptr(data: Object) -> int:
-    """Return the address of the bytes object's own buffer (spec acl 2.10 [S]).
+    """Return the address of the bytes object's own buffer (facts/acl 2.10).
 
     Gives: bare int
     Refuses: `ValueError`
@@ -43,7 +43,7 @@ def bytes_to_ptr(data: Object) -> int:
 
 @acl.value("acl.util.ptr_to_bytes")
 def ptr_to_bytes(ptr: Address, size: Word) -> bytes:
-    """Return a copy of ``size`` bytes of host memory (spec acl 2.10 [S]).
+    """Return a copy of ``size`` bytes of host memory (facts/acl 2.10).
 
     Gives: bare bytes
     Refuses: `ValueError`
@@ -61,7 +61,7 @@ def ptr_to_bytes(ptr: Address, size: Word) -> bytes:
 
 @acl.value("acl.util.numpy_to_ptr")
 def numpy_to_ptr(array: Object) -> int:
-    """Return the address of an array's data, with the binding's ``Warning`` (spec acl 2.10 [S]).
+    """Return the address of an array's data, with the binding's ``Warning`` (facts/acl 2.10).
 
     Gives: bare int
     Refuses: `ValueError`; warns
@@ -85,7 +85,7 @@ def numpy_to_ptr(array: Object) -> int:
 
 @acl.value("acl.util.numpy_contiguous_to_ptr")
 def numpy_contiguous_to_ptr(array: Object) -> tuple[int, Any]:
-    """Return the address of a contiguous array, and that array: a copy if need be (spec acl 2.10).
+    """Return the address of a contiguous array, and that array: a copy if need be (facts/acl 2.10).
 
     Gives: bare int, array
     Refuses: `ValueError`
@@ -97,7 +97,7 @@ def numpy_contiguous_to_ptr(array: Object) -> tuple[int, Any]:
 
 @acl.value("acl.util.ptr_to_numpy")
 def ptr_to_numpy(ptr: Address, shape: Object, npy_type: Int32) -> Any:
-    """Return an array on host memory, without a copy (spec acl 2.10).
+    """Return an array on host memory, without a copy (facts/acl 2.10).
 
     Pinned memory lives as long as the array; other memory is the caller's to keep.
 

@@ -1,4 +1,4 @@
-"""``acl.rt``: memory of ``malloc`` that other processes import by the text of a key (spec acl 2.9, 4 "IPC keys")."""
+"""``acl.rt``: memory of ``malloc`` that other processes import by the text of a key (facts/acl 2.9, 4.6)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Imported:
 
 @acl.call("acl.rt.ipc_mem_get_export_key", out=1, blank=("",))
 def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word) -> str:
-    """Return the key by which other processes import the first ``size`` bytes of memory (spec acl 2.9).
+    """Return the key by which other processes import the first ``size`` bytes of memory (facts/acl 2.9).
 
     ``len`` is the room for the key, 65 at least.  ``flags`` 0: those that ``ipc_mem_set_import_pid`` lists; 1: any.
 
@@ -62,7 +62,7 @@ def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word)
 
 @acl.call(_SET_PID)
 def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
-    """List at most 31 processes that may import; only the one that exported may (spec acl 2.9).
+    """List at most 31 processes that may import; only the one that exported may (facts/acl 2.9).
 
     Refuses: `ValueError` no list of ints; 107000 empty, over 31, no pid; 507899 no key of this process, or over;
         207006 exported with flags 1
@@ -88,7 +88,7 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
 
 @acl.call("acl.rt.ipc_mem_import_by_key", out=1)
 def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
-    """Have memory that another process exported, at an address of this one (spec acl 2.9, 4 "IPC keys").
+    """Have memory that another process exported, at an address of this one (facts/acl 2.9, 4.6).
 
     The same key gives the same address, to be closed as often.  ``flags`` 1 enables peer access from this thread's
     device to the memory's, until it is closed.
@@ -115,7 +115,7 @@ def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
 
 @acl.call("acl.rt.ipc_mem_close")
 def ipc_mem_close(key: Text) -> None:
-    """Let go of what was imported, or end the key that this process exported (spec acl 2.9).
+    """Let go of what was imported, or end the key that this process exported (facts/acl 2.9).
 
     Who has imported the memory keeps it.
 

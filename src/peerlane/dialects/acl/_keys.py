@@ -1,4 +1,4 @@
-"""Keys: the texts by which other processes import memory and notifies (spec acl 4 "IPC keys")."""
+"""Keys: the texts by which other processes import memory and notifies (facts/acl 4.6)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def text_of(given: Handle) -> str:
 
 @contextlib.contextmanager
 def as_no_key() -> Iterator[None]:
-    """Answer what is no key with 507899 (spec acl 3 [X])."""
+    """Answer what is no key with 507899 (facts/acl 3)."""
     try:
         yield
     except BadHandle as error:

@@ -1,4 +1,4 @@
-"""The ``cfg`` of ``acl.rt.malloc_with_cfg`` and its like, as the binding reads it (spec acl 2.7 [S])."""
+"""The ``cfg`` of ``acl.rt.malloc_with_cfg`` and its like, as the binding reads it (facts/acl 2.7)."""
 
 from __future__ import annotations
 

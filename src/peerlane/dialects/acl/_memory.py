@@ -1,4 +1,4 @@
-"""``acl.rt``: allocating and freeing memory (spec acl 2.7)."""
+"""``acl.rt``: allocating and freeing memory (facts/acl 2.7)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ATTRIBUTES = range(18)
 
 @acl.call("acl.rt.malloc", out=1)
 def malloc(size: Word, policy: Int32) -> int:
-    """Allocate memory of this thread's device (spec acl 2.7 [S]).
+    """Allocate memory of this thread's device (facts/acl 2.7).
 
     Policies 3, 4, 5 and 7 allocate for peer access; an unknown one means default pages.  The bounds are the
     requested size, without the padding that the vendor adds.
@@ -41,7 +41,7 @@ def malloc(size: Word, policy: Int32) -> int:
 
 @acl.call("acl.rt.malloc_align32", out=1)
 def malloc_align32(size: Word, policy: Int32) -> int:
-    """Allocate as ``malloc``: the padding in which the vendor's differ is not given here (spec acl 2.7).
+    """Allocate as ``malloc``: the padding in which the vendor's differ is not given here (facts/acl 2.7).
 
     Gives: pointer
     Refuses: as `malloc`
@@ -65,7 +65,7 @@ def malloc_cached(size: Word, policy: Int32) -> int:
 
 @acl.call("acl.rt.malloc_with_cfg", out=1)
 def malloc_with_cfg(size: Word, policy: Int32, cfg: Dict) -> int:
-    """Allocate as ``malloc``; types of memory (0x100, 0x1000, 0x100000) may be added to the policy (spec acl 2.7).
+    """Allocate as ``malloc``; types of memory (0x100, 0x1000, 0x100000) may be added to the policy (facts/acl 2.7).
 
     In ``cfg``, attribute 1 (module) is for the vendor's own statistics, 2 names a device.
 
@@ -79,7 +79,7 @@ def malloc_with_cfg(size: Word, policy: Int32, cfg: Dict) -> int:
 
 @acl.call("acl.rt.malloc_for_task_scheduler", out=1)
 def malloc_for_task_scheduler(size: Word, policy: Int32, cfg: Dict) -> int:
-    """Allocate as ``malloc_with_cfg``: what schedules tasks here reads all memory (spec acl 2.7).
+    """Allocate as ``malloc_with_cfg``: what schedules tasks here reads all memory (facts/acl 2.7).
 
     Gives: pointer
     Refuses: as `malloc_with_cfg`
@@ -90,7 +90,7 @@ def malloc_for_task_scheduler(size: Word, policy: Int32, cfg: Dict) -> int:
 
 @acl.call("acl.rt.malloc_host_with_cfg", out=1)
 def malloc_host_with_cfg(size: Word, cfg: Dict) -> int:
-    """Allocate as ``malloc_host``, with ``cfg`` as in ``malloc_with_cfg`` (spec acl 2.7).
+    """Allocate as ``malloc_host``, with ``cfg`` as in ``malloc_with_cfg`` (facts/acl 2.7).
 
     Gives: pointer
     Refuses: as `malloc_host`, and for `cfg` as `malloc_with_cfg`
@@ -104,7 +104,7 @@ def malloc_host_with_cfg(size: Word, cfg: Dict) -> int:
 
 @acl.call("acl.rt.malloc_host", out=1)
 def malloc_host(size: Word) -> int:
-    """Allocate pinned host memory, which outlives resets of devices (spec acl 2.7).
+    """Allocate pinned host memory, which outlives resets of devices (facts/acl 2.7).
 
     Gives: pointer
     Refuses: 100000; 107002; 207001 whatever the host ran out of
@@ -117,7 +117,7 @@ def malloc_host(size: Word) -> int:
 
 @acl.call("acl.rt.free")
 def free(dev_ptr: Address) -> None:
-    """Free what ``malloc`` and its like returned, from any thread, with or without a device (spec acl 2.7).
+    """Free what ``malloc`` and its like returned, from any thread, with or without a device (facts/acl 2.7).
 
     Freeing it again does nothing and is no failure, as reported twice of a 910C.
 
@@ -129,7 +129,7 @@ def free(dev_ptr: Address) -> None:
 
 @acl.call("acl.rt.free_host")
 def free_host(host_ptr: Address) -> None:
-    """Free what ``malloc_host`` returned (spec acl 2.7).
+    """Free what ``malloc_host`` returned (facts/acl 2.7).
 
     Refuses: as `free`; 107000 also what was freed
     Basis: S, X
@@ -139,7 +139,7 @@ def free_host(host_ptr: Address) -> None:
 
 @acl.call("acl.rt.get_mem_info", out=2)
 def get_mem_info(attr: Int32) -> tuple[int, int]:
-    """Return free and total bytes of this thread's device; 0, 0 for memory it does not have (spec acl 2.7).
+    """Return free and total bytes of this thread's device; 0, 0 for memory it does not have (facts/acl 2.7).
 
     A query for HBM on a device with DDR answers for the DDR.
 
@@ -156,7 +156,7 @@ def get_mem_info(attr: Int32) -> tuple[int, int]:
 
 @acl.call("acl.rt.mem_flush")
 def mem_flush(dev_ptr: Address, size: Word) -> None:
-    """Write a device's cache back to its memory: nothing to do, there is no cache (spec acl 2.7).
+    """Write a device's cache back to its memory: nothing to do, there is no cache (facts/acl 2.7).
 
     Refuses: 100000 NULL, size 0; 107002; 107000 not that much device memory
     Basis: S; C for 107000
@@ -166,7 +166,7 @@ def mem_flush(dev_ptr: Address, size: Word) -> None:
 
 @acl.call("acl.rt.mem_invalidate")
 def mem_invalidate(dev_ptr: Address, size: Word) -> None:
-    """Drop what a device's cache holds: nothing to do, there is no cache (spec acl 2.7).
+    """Drop what a device's cache holds: nothing to do, there is no cache (facts/acl 2.7).
 
     Refuses: as `mem_flush`
     Basis: S; C for 107000

@@ -1,4 +1,4 @@
-"""``acl.rt``: notifies, in a process and between processes (spec acl 2.6, 4 "Events/notifies")."""
+"""``acl.rt``: notifies, in a process and between processes (facts/acl 2.6, 4.7)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AclNotify(Thing):
 
 @acl.call("acl.rt.create_notify", out=1)
 def create_notify(flag: Word) -> int:
-    """Create a notify of the current device; flag 0, or DEVICE_USE_ONLY 1 (spec acl 2.6).
+    """Create a notify of the current device; flag 0, or DEVICE_USE_ONLY 1 (facts/acl 2.6).
 
     Gives: notify
     Refuses: 107000 flag; 107002; 207009 too many
@@ -74,7 +74,7 @@ def create_notify(flag: Word) -> int:
 
 @acl.call("acl.rt.destroy_notify")
 def destroy_notify(notify: Address) -> None:
-    """Destroy; what is queued already goes on, and so do the processes that imported it (spec acl 2.6).
+    """Destroy; what is queued already goes on, and so do the processes that imported it (facts/acl 2.6).
 
     The key of an exported one is over.
 
@@ -86,7 +86,7 @@ def destroy_notify(notify: Address) -> None:
 
 @acl.call("acl.rt.record_notify")
 def record_notify(notify: Address, stream: Address) -> None:
-    """Set the notify when all that was submitted to the stream so far is over (spec acl 2.6).
+    """Set the notify when all that was submitted to the stream so far is over (facts/acl 2.6).
 
     The stream may be of another device.
 
@@ -100,7 +100,7 @@ def record_notify(notify: Address, stream: Address) -> None:
 
 @acl.call("acl.rt.wait_and_reset_notify")
 def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt32) -> None:
-    """Let what follows in the stream wait until the notify is set, and unset it (spec acl 2.6).
+    """Let what follows in the stream wait until the notify is set, and unset it (facts/acl 2.6).
 
     ``timeout`` in seconds, 0 for ever; when it is over, the next synchronization returns 107019.
 
@@ -126,7 +126,7 @@ def wait_and_reset_notify(notify: Address, stream: Address, timeout: StrictUInt3
 
 @acl.call("acl.rt.get_notify_id", out=1)
 def get_notify_id(notify: Address) -> int:
-    """Return a small number, unique in the process (spec acl 2.6).
+    """Return a small number, unique in the process (facts/acl 2.6).
 
     Gives: number
     Refuses: 100000; 107002; 107000
@@ -138,7 +138,7 @@ def get_notify_id(notify: Address) -> int:
 
 @acl.call("acl.rt.notify_batch_reset")
 def notify_batch_reset(notifies: Object) -> None:
-    """Unset every notify of a list, at once; none if one of them is wrong (spec acl 2.6).
+    """Unset every notify of a list, at once; none if one of them is wrong (facts/acl 2.6).
 
     Refuses: `ValueError` no list of ints; 107000 empty, no notify; 100000 a 0 in it; 107002
     Basis: S; C for empty
@@ -153,7 +153,7 @@ def notify_batch_reset(notifies: Object) -> None:
 
 @acl.call(_EXPORT_KEY, out=1, blank=("",))
 def notify_get_export_key(notify: Address, len: Word, flags: Word) -> str:
-    """Return the key by which other processes import the notify, once (spec acl 2.6).
+    """Return the key by which other processes import the notify, once (facts/acl 2.6).
 
     ``len`` is the room for the key, 65 at least.  ``flags`` 0: those that ``notify_set_import_pid`` lists; 2: any.
 
@@ -178,7 +178,7 @@ def notify_get_export_key(notify: Address, len: Word, flags: Word) -> str:
 
 @acl.call(_SET_PID)
 def notify_set_import_pid(notify: Address, pids: Object) -> None:
-    """List processes that may import; only the one that exported may (spec acl 2.6, 4 "Whitelists").
+    """List processes that may import; only the one that exported may (facts/acl 2.6, 4.5).
 
     Refuses: `ValueError` no list of ints; 100000; 107002; 107000 notify, empty, no pid; 507899 not exported here;
         207006 exported with flags 2
@@ -200,7 +200,7 @@ def notify_set_import_pid(notify: Address, pids: Object) -> None:
 
 @acl.call("acl.rt.notify_import_by_key", out=1)
 def notify_import_by_key(key: Text, flags: Word) -> int:
-    """Have a notify that another process exported; each import is destroyed by itself (spec acl 2.6).
+    """Have a notify that another process exported; each import is destroyed by itself (facts/acl 2.6).
 
     ``flags`` 2 enables peer access from this thread's device to the notify's, until it is destroyed.
 

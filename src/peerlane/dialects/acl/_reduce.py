@@ -1,4 +1,4 @@
-"""``acl.rt``: sums, maxima and minima on streams (spec acl 2.7)."""
+"""``acl.rt``: sums, maxima and minima on streams (facts/acl 2.7)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_310 = frozenset({0, 1, 6})
 def reduce_async(
     dst: Address, src: Address, count: Word, kind: Int32, type: Int32, stream: Address, reserve: Address
 ) -> None:
-    """Queue ``dst = dst op src``, element by element, over ``count`` bytes of the stream's device (spec acl 2.7).
+    """Queue ``dst = dst op src``, element by element, over ``count`` bytes of the stream's device (facts/acl 2.7).
 
     Kinds: 10 sum, 11 maximum, 12 minimum.  Types: 0 float32, 1 float16, 2 int8, 3 int32, 6 int16, 8 uint32, 27
     bfloat16; sums of integers wrap.  The memory is kept until it has run.

@@ -1,4 +1,4 @@
-"""``acl.rt``: host memory that a program registers, and what an address points at (spec acl 2.7)."""
+"""``acl.rt``: host memory that a program registers, and what an address points at (facts/acl 2.7)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _HOST, _DEVICE, _UNREGISTERED = 0, 1, 2
 
 @acl.call("acl.rt.host_register", out=1)
 def host_register(ptr: Address, size: Word, type: Int32) -> int:
-    """Let devices use memory of the host; copies on streams do not wait for the stream then (spec acl 2.7).
+    """Let devices use memory of the host; copies on streams do not wait for the stream then (facts/acl 2.7).
 
-    The vendor's documentation forbids copies with the pointer that it returns [D]; here it is the host's own.
+    The vendor's documentation forbids copies with the pointer it returns (facts/acl 2.7); here it is the host's own.
 
     Gives: pointer
     Refuses: 100000 NULL, size 0; 207000 type not 0; 107002; 107000 not all host memory; 507899 no multiple of 4 KiB,
@@ -40,7 +40,7 @@ def host_register(ptr: Address, size: Word, type: Int32) -> int:
 
 @acl.call("acl.rt.host_register_v2")
 def host_register_v2(ptr: Address, size: Word, flag: UInt32) -> None:
-    """Register as ``host_register``: flag MAPPED 2, PINNED 0x10000000, or both (spec acl 2.7).
+    """Register as ``host_register``: flag MAPPED 2, PINNED 0x10000000, or both (facts/acl 2.7).
 
     Refuses: as `host_register`; 107000 flag; 207000 flags 4, 8
     Basis: S
@@ -61,7 +61,7 @@ def host_register_v2(ptr: Address, size: Word, flag: UInt32) -> None:
 
 @acl.call("acl.rt.host_unregister")
 def host_unregister(ptr: Address) -> None:
-    """End a registration: the memory is ordinary host memory again (spec acl 2.7).
+    """End a registration: the memory is ordinary host memory again (facts/acl 2.7).
 
     Refuses: 100000 NULL; 107002; 507911 no start of a registration
     Basis: S
@@ -76,7 +76,7 @@ def host_unregister(ptr: Address) -> None:
 
 @acl.call("acl.rt.host_get_device_pointer", out=1)
 def host_get_device_pointer(ptr: Address, flag: UInt32) -> int:
-    """Return a device's address for registered memory, which is the host's own here (spec acl 2.7).
+    """Return a device's address for registered memory, which is the host's own here (facts/acl 2.7).
 
     Gives: pointer
     Refuses: 100000 NULL; 107000 flag; 107002; 507911 not registered, or not as MAPPED
@@ -94,7 +94,7 @@ def host_get_device_pointer(ptr: Address, flag: UInt32) -> int:
 
 @acl.call("acl.rt.pointer_get_attributes", out=1, blank=lambda ptr: (_attributes(0, 0, 0),))
 def pointer_get_attributes(ptr: Address) -> dict[str, Any]:
-    """Tell whose memory an address is (spec acl 2.7).
+    """Tell whose memory an address is (facts/acl 2.7).
 
     Location types: 0 host (of ``malloc_host``, or registered), 1 device, 2 other host memory.
 

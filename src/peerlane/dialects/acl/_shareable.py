@@ -1,4 +1,4 @@
-"""``acl.rt``: physical memory that other processes import by a number (spec acl 2.8, 4 "VMM", "Whitelists")."""
+"""``acl.rt``: physical memory that other processes import by a number (facts/acl 2.8, 4.4, 4.5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SET_PID = "acl.rt.mem_set_pid_to_shareable_handle"
 
 @acl.call("acl.rt.device_get_bare_tgid", out=1)
 def device_get_bare_tgid() -> int:
-    """Return the number by which other processes list this one (spec acl 2.2).
+    """Return the number by which other processes list this one (facts/acl 2.2).
 
     Gives: pid
     Basis: D
@@ -29,7 +29,7 @@ def device_get_bare_tgid() -> int:
 
 @acl.call("acl.rt.mem_export_to_shareable_handle", out=1)
 def mem_export_to_shareable_handle(handle: Address, handle_type: Int32, flags: Word) -> int:
-    """Return the number by which other processes import this memory (spec acl 2.8, 4 [S]).
+    """Return the number by which other processes import this memory (facts/acl 2.8, 4.4).
 
     ``flags`` 0: those that ``mem_set_pid_to_shareable_handle`` lists; 1: any.  A handle is exported once.
 
@@ -53,7 +53,7 @@ def mem_export_to_shareable_handle(handle: Address, handle_type: Int32, flags: W
 
 @acl.call(_SET_PID)
 def mem_set_pid_to_shareable_handle(shareable_handle: Word, pids: Object) -> None:
-    """List processes that may import; only the one that exported may, once they run (spec acl 4 "Whitelists").
+    """List processes that may import; only the one that exported may, once they run (facts/acl 4.5).
 
     A number 0 in the list is skipped.
 
@@ -77,7 +77,7 @@ def mem_set_pid_to_shareable_handle(shareable_handle: Word, pids: Object) -> Non
 
 @acl.call("acl.rt.mem_import_from_shareable_handle", out=1)
 def mem_import_from_shareable_handle(shareable_handle: Word, device_id: Int32) -> int:
-    """Have memory that another process exported, for a device of this one (spec acl 4 "VMM").
+    """Have memory that another process exported, for a device of this one (facts/acl 4.4).
 
     Importing it again for the same device gives the same handle, to be freed as often.
 

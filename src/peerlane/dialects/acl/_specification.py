@@ -1,4 +1,4 @@
-"""``acl.rt``: what a device is: its numbers, links, state and specification (spec acl 2.2, 2.7).
+"""``acl.rt``: what a device is: its numbers, links, state and specification (facts/acl 2.2, 2.7).
 
 A virtual device computes nothing, so what programs divide by is 1, and what they measure is 0.
 """
@@ -65,7 +65,7 @@ def refuse_older_chip(device: Device, what: str) -> None:
 
 @acl.call("acl.get_device_capability", out=1)
 def get_hardware_capability(device_id: UInt32, device_info: Int32) -> int:
-    """Return a device's hardware: 0 AI cores, 1 vector cores, 2 bytes of L2 cache (spec acl 2.1).
+    """Return a device's hardware: 0 AI cores, 1 vector cores, 2 bytes of L2 cache (facts/acl 2.1).
 
     Gives: 1, 1, 0
     Refuses: 107001; 100000 `device_info`
@@ -79,7 +79,7 @@ def get_hardware_capability(device_id: UInt32, device_info: Int32) -> int:
 
 @acl.call("acl.rt.get_device_info", out=1)
 def get_device_info(device_id: UInt32, attr: UInt32) -> int:
-    """Return an attribute by its number (spec acl 2.2), in full: the vendor's binding gives its low 32 bits.
+    """Return an attribute by its number (facts/acl 2.2), in full: the vendor's binding gives its low 32 bits.
 
     301 is the device's memory; core counts (1, 101, 102, 201) are 1, 402 and 403 the device itself; 601 is the
     architecture of an Ascend (2201 of the 910B, 2002 of the 310P) and 0 of another profile's device; 205 to 212
@@ -115,7 +115,7 @@ def _architecture(name: str) -> int:
 
 @acl.call("acl.rt.get_device_capability", out=1)
 def get_device_capability(device_id: Int32, feature: UInt32) -> int:
-    """Tell whether a device has a feature of hardware: none (spec acl 2.2).
+    """Tell whether a device has a feature of hardware: none (facts/acl 2.2).
 
     Gives: 0
     Refuses: 107001; 107000 feature not 1 or 21
@@ -129,7 +129,7 @@ def get_device_capability(device_id: Int32, feature: UInt32) -> int:
 
 @acl.call("acl.rt.device_get_stream_priority_range", out=2)
 def device_get_stream_priority_range() -> tuple[int, int]:
-    """Return the least and the greatest priority of streams (spec acl 2.4).
+    """Return the least and the greatest priority of streams (facts/acl 2.4).
 
     Gives: 7, 0
     Basis: S, R
@@ -139,7 +139,7 @@ def device_get_stream_priority_range() -> tuple[int, int]:
 
 @acl.call("acl.rt.query_device_status", out=1, blank=(_STATUS_UNKNOWN,))
 def query_device_status(device_id: Int32) -> int:
-    """Return 0: a virtual device is in order (spec acl 2.2).
+    """Return 0: a virtual device is in order (facts/acl 2.2).
 
     Gives: 0 normal; 0xFFFF with a code
     Refuses: 107001
@@ -151,7 +151,7 @@ def query_device_status(device_id: Int32) -> int:
 
 @acl.call("acl.rt.get_device_utilization_rate", out=1, blank=lambda _: (_utilization(0),))
 def get_device_utilization_rate(device_id: Int32) -> dict[str, int]:
-    """Return in percent what is busy: nothing; of the memory -1, as the vendor does not know it either [D].
+    """Return in percent what is busy: nothing; of the memory -1, as the vendor may give too (facts/acl 2.2).
 
     Gives: dict of 0, and -1
     Refuses: 107001
@@ -167,7 +167,7 @@ def _utilization(of_memory: int) -> dict[str, int]:
 
 @acl.call("acl.rt.get_devices_topo", out=1)
 def get_devices_topo(device_id: UInt32, other_device_id: UInt32) -> int:
-    """Return what joins two devices: 1 HCCS, 2 one PCIe switch, 8 a host bridge, 0x10 across (spec acl 2.2).
+    """Return what joins two devices: 1 HCCS, 2 one PCIe switch, 8 a host bridge, 0x10 across (facts/acl 2.2).
 
     Gives: link; 0 for one device
     Refuses: 107001
@@ -178,7 +178,7 @@ def get_devices_topo(device_id: UInt32, other_device_id: UInt32) -> int:
 
 @acl.call("acl.rt.device_get_uuid", out=1, blank=lambda _: (_uuid(bytes(16)),))
 def device_get_uuid(device_id: Int32) -> dict[str, list[int]]:
-    """Return the 16 bytes that mean the device in every process of the node (spec acl 2.2).
+    """Return the 16 bytes that mean the device in every process of the node (facts/acl 2.2).
 
     Gives: `{'bytes': [16 ints]}`
     Refuses: 107001
@@ -193,7 +193,7 @@ def _uuid(content: bytes) -> dict[str, list[int]]:
 
 @acl.call("acl.rt.get_logic_dev_id_by_user_dev_id", out=1)
 def get_logic_dev_id_by_user_dev_id(device_id: Int32) -> int:
-    """Return the node's number of a device by the program's: they differ by ASCEND_RT_VISIBLE_DEVICES (spec acl 2.2).
+    """Return the node's number of a device by the program's (ASCEND_RT_VISIBLE_DEVICES; facts/acl 2.2).
 
     Gives: device
     Refuses: 107001
@@ -204,7 +204,7 @@ def get_logic_dev_id_by_user_dev_id(device_id: Int32) -> int:
 
 @acl.call("acl.rt.get_user_dev_id_by_logic_dev_id", out=1)
 def get_user_dev_id_by_logic_dev_id(device_id: Int32) -> int:
-    """Return the program's number of a device by the node's (spec acl 2.2).
+    """Return the program's number of a device by the node's (facts/acl 2.2).
 
     Gives: device
     Refuses: 107001 also for a device that is not visible
@@ -222,7 +222,7 @@ def get_user_dev_id_by_logic_dev_id(device_id: Int32) -> int:
 
 @acl.call("acl.rt.get_logic_dev_id_by_phy_dev_id", out=1)
 def get_logic_dev_id_by_phy_dev_id(device_id: Int32) -> int:
-    """Return the same number: a node numbers its devices in one way (spec acl 2.2).
+    """Return the same number: a node numbers its devices in one way (facts/acl 2.2).
 
     Gives: device
     Refuses: 107001
@@ -233,7 +233,7 @@ def get_logic_dev_id_by_phy_dev_id(device_id: Int32) -> int:
 
 @acl.call("acl.rt.get_phy_dev_id_by_logic_dev_id", out=1)
 def get_phy_dev_id_by_logic_dev_id(device_id: Int32) -> int:
-    """Return the same number: a node numbers its devices in one way (spec acl 2.2).
+    """Return the same number: a node numbers its devices in one way (facts/acl 2.2).
 
     Gives: device
     Refuses: 107001
@@ -255,7 +255,7 @@ def _of_the_node(ordinal: int) -> Device:
 
 @acl.call("acl.rt.get_mem_uce_info", out=1, blank=lambda *_: ([],))
 def get_mem_uce_info(device_id: Int32, array_size: UInt32) -> list[dict[str, Any]]:
-    """Return where memory is broken: nowhere (spec acl 2.7).
+    """Return where memory is broken: nowhere (facts/acl 2.7).
 
     Gives: `[]`
     Refuses: 107001
@@ -267,7 +267,7 @@ def get_mem_uce_info(device_id: Int32, array_size: UInt32) -> list[dict[str, Any
 
 @acl.call("acl.rt.mem_uce_repair")
 def mem_uce_repair(device_id: Int32, mem_uce_info: Object) -> None:
-    """Repair what ``get_mem_uce_info`` told, which is nothing (spec acl 2.7).
+    """Repair what ``get_mem_uce_info`` told, which is nothing (facts/acl 2.7).
 
     Refuses: 107001; `TypeError` no list of dicts
     Basis: S; C for 107001

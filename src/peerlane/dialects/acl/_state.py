@@ -95,7 +95,7 @@ class JustEnded(threading.local):
 
 
 class AclMachine(Machine):
-    """The machine, with the peer references of each direction (spec acl 4, "P2P").
+    """The machine, with the peer references of each direction (facts/acl 4.3).
 
     Attributes
     ----------
@@ -269,7 +269,7 @@ class AclMachine(Machine):
         return found
 
     def context(self) -> Context:
-        """Return the context of this thread, or refuse with 107002 (spec acl 3 [S])."""
+        """Return the context of this thread, or refuse with 107002 (facts/acl 3)."""
         found = self.current()
         if found is not None:
             return found
@@ -297,7 +297,7 @@ def _report(failure: Failure) -> None:
 
 
 def _layout(message: Message) -> str:
-    """Return the text in the vendor's layout: a code line, then indented lines (spec acl 4, "Error text")."""
+    """Return the text in the vendor's layout: a code line, then indented lines (facts/acl 4.8)."""
     code = Code(message.code)
     kind = "EE1001" if code < Code.API_NOT_SUPPORT else "E19999"
     if code is Code.RT_MEMORY_ALLOCATION:

@@ -1,4 +1,4 @@
-"""``acl.rt``: streams, and waiting for them (spec acl 2.2, 2.4, 4)."""
+"""``acl.rt``: streams, and waiting for them (facts/acl 2.2, 2.4, 4.1)."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def _available(context: Context) -> int:
 
 @acl.call("acl.rt.create_stream", out=1)
 def create_stream() -> int:
-    """Create a stream of the current context (spec acl 2.4).
+    """Create a stream of the current context (facts/acl 2.4).
 
     Gives: stream
     Refuses: 107002; 207008 too many
@@ -254,7 +254,7 @@ def create_stream() -> int:
 
 @acl.call("acl.rt.create_stream_with_config", out=1)
 def create_stream_with_config(priority: UInt32, flag: UInt32) -> int:
-    """Create a stream; priority 0 to 7 and flags FAST_LAUNCH 1, FAST_SYNC 2, PERSISTENT 4, HUGE 8 (spec acl 2.4).
+    """Create a stream; priority 0 to 7 and flags FAST_LAUNCH 1, FAST_SYNC 2, PERSISTENT 4, HUGE 8 (facts/acl 2.4).
 
     They tell hardware how to place it, and change nothing here.
 
@@ -273,7 +273,7 @@ def create_stream_with_config(priority: UInt32, flag: UInt32) -> int:
 
 @acl.call("acl.rt.destroy_stream")
 def destroy_stream(stream: Address) -> None:
-    """Wait for what is queued, then destroy (spec acl 2.4); the first failure is reported, and it is gone then too.
+    """Wait for what is queued, then destroy (facts/acl 2.4); the first failure is reported, and it is gone then too.
 
     A wait that nothing submitted would satisfy is cancelled: 107023.
 
@@ -290,7 +290,7 @@ def destroy_stream(stream: Address) -> None:
 
 @acl.call("acl.rt.destroy_stream_force")
 def destroy_stream_force(stream: Address) -> None:
-    """Cancel what is queued and destroy, without waiting (spec acl 2.4).
+    """Cancel what is queued and destroy, without waiting (facts/acl 2.4).
 
     Refuses: 100000 stream 0; 107002; 107000; 107003
     Basis: S
@@ -326,7 +326,7 @@ def synchronize_stream(stream: Address) -> None:
 
 @acl.call("acl.rt.synchronize_stream_with_timeout")
 def synchronize_stream_with_timeout(stream: Address, timeout: Int32) -> None:
-    """As ``synchronize_stream``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.4).
+    """As ``synchronize_stream``; ``timeout`` in ms, -1 for ever; 507046 when it is over (facts/acl 2.4).
 
     Refuses: as `synchronize_stream`; 107000 `timeout` 0 or below -1; 507046
     Basis: S
@@ -337,7 +337,7 @@ def synchronize_stream_with_timeout(stream: Address, timeout: Int32) -> None:
 
 @acl.call("acl.rt.synchronize_device")
 def synchronize_device() -> None:
-    """Wait for all streams of the current device; report the first failure (spec acl 2.2).
+    """Wait for all streams of the current device; report the first failure (facts/acl 2.2).
 
     Refuses: 107002; as `synchronize_stream`
     Basis: S
@@ -347,7 +347,7 @@ def synchronize_device() -> None:
 
 @acl.call("acl.rt.synchronize_device_with_timeout")
 def synchronize_device_with_timeout(timeout: Int32) -> None:
-    """As ``synchronize_device``; ``timeout`` in ms, -1 for ever; 507046 when it is over (spec acl 2.2).
+    """As ``synchronize_device``; ``timeout`` in ms, -1 for ever; 507046 when it is over (facts/acl 2.2).
 
     Refuses: as `synchronize_device`; 107000 `timeout` 0 or below -1; 507046
     Basis: S
@@ -358,7 +358,7 @@ def synchronize_device_with_timeout(timeout: Int32) -> None:
 
 @acl.call("acl.rt.stream_query", out=1)
 def stream_query(stream: Address) -> int:
-    """Return 0 if everything is over, else 1; failures wait for a synchronization (spec acl 2.4).
+    """Return 0 if everything is over, else 1; failures wait for a synchronization (facts/acl 2.4).
 
     Gives: 0 complete, 1 not
     Refuses: 107002; 107000; 107003
@@ -369,7 +369,7 @@ def stream_query(stream: Address) -> int:
 
 @acl.call("acl.rt.stream_abort")
 def stream_abort(stream: Address) -> None:
-    """Cancel what is queued; who synchronizes gets 107023 (spec acl 2.4).  The stream can be used again.
+    """Cancel what is queued; who synchronizes gets 107023 (facts/acl 2.4).  The stream can be used again.
 
     Refuses: 107002; 107000; 107003
     Basis: D
@@ -414,7 +414,7 @@ def device_task_abort(device_id: Int32, timeout: UInt32) -> None:
 
 @acl.call("acl.rt.stream_get_id", out=1)
 def stream_get_id(stream: Address) -> int:
-    """Return a small number, unique in the process (spec acl 2.4).
+    """Return a small number, unique in the process (facts/acl 2.4).
 
     Gives: number
     Refuses: 107002; 107000; 107003
@@ -425,7 +425,7 @@ def stream_get_id(stream: Address) -> int:
 
 @acl.call("acl.rt.get_stream_available_num", out=1)
 def get_stream_available_num() -> int:
-    """Return how many more streams the current device takes from this process (spec acl 2.4).
+    """Return how many more streams the current device takes from this process (facts/acl 2.4).
 
     Gives: number
     Refuses: 107002
@@ -436,7 +436,7 @@ def get_stream_available_num() -> int:
 
 @acl.call("acl.rt.set_stream_failure_mode")
 def set_stream_failure_mode(stream: Address, mode: UInt32) -> None:
-    """Set what a failure does to what is queued behind it: 0 nothing, 1 cancels it (spec acl 2.4).
+    """Set what a failure does to what is queued behind it: 0 nothing, 1 cancels it (facts/acl 2.4).
 
     Refuses: 107000 mode, stream; 107002; 107003
     Basis: D; C for the values

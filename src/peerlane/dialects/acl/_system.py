@@ -1,4 +1,4 @@
-"""``acl``: initialisation, versions and messages (spec acl 2.1)."""
+"""``acl``: initialisation, versions and messages (facts/acl 2.1)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _started = _Started()
 
 @acl.call("acl.init")
 def init(config_path: Text = "") -> None:
-    """Initialise, optionally with a JSON file (spec acl 2.1 [S, D]).
+    """Initialise, optionally with a JSON file (facts/acl 2.1).
 
     Read from it are ``defaultDevice.default_device`` and ``err_msg_mode``; the rest concerns what virtual
     devices do not have.  Again without finalize: 100002, which programs may ignore, and one more reference; so
@@ -67,7 +67,7 @@ def init(config_path: Text = "") -> None:
 
 @acl.call("acl.finalize")
 def finalize() -> None:
-    """End every initialisation at once; a second time 100037 (spec acl 2.1 [S, X]).
+    """End every initialisation at once; a second time 100037 (facts/acl 2.1).
 
     Devices, memory and peer access are left as they are.
 
@@ -82,7 +82,7 @@ def finalize() -> None:
 
 @acl.call("acl.finalize_reference", out=1)
 def finalize_reference() -> int:
-    """End one initialisation and return how many are left (spec acl 2.1).
+    """End one initialisation and return how many are left (facts/acl 2.1).
 
     Gives: references left
     Refuses: 100037
@@ -99,7 +99,7 @@ def finalize_reference() -> int:
 
 @acl.call("acl.get_version", out=3)
 def get_version() -> tuple[int, int, int]:
-    """Return the version of the interface that this dialect follows (spec acl, head).
+    """Return the version of the interface that this dialect follows (facts/acl 0).
 
     Gives: 1, 17, 0
     Basis: S
@@ -109,7 +109,7 @@ def get_version() -> tuple[int, int, int]:
 
 @acl.call("acl.get_cann_version", out=1, blank=lambda _: (_cann_version(""),))
 def get_cann_version(package: UInt32) -> dict[str, str]:
-    """Return the vendor's version whose calls this dialect follows: package 0 (CANN) and 1 (runtime) (spec acl 2.1).
+    """Return the vendor's version whose calls this dialect follows: package 0 (CANN) and 1 (runtime) (facts/acl 2.1).
 
     Gives: dict: `version` 9.0.0, and its parts
     Refuses: 100000 other packages, which are not here
@@ -153,7 +153,7 @@ def get_version_str(pkg_name: Text) -> str:
 
 @acl.call("acl.get_cann_attribute_list", out=2, blank=lambda: ([], 0))
 def get_cann_attribute_list() -> tuple[list[int], int]:
-    """Return which features of computing there are, and how many: none (spec acl 2.1).
+    """Return which features of computing there are, and how many: none (facts/acl 2.1).
 
     Gives: `[]`, 0
     Basis: S; C for the values
@@ -163,7 +163,7 @@ def get_cann_attribute_list() -> tuple[list[int], int]:
 
 @acl.call("acl.get_cann_attribute", out=1)
 def get_cann_attribute(cann_attr: Int32) -> int:
-    """Tell whether there is a feature: 0 INF/NAN, 1 BF16, 2 JIT_COMPILE; none (spec acl 2.1).
+    """Tell whether there is a feature: 0 INF/NAN, 1 BF16, 2 JIT_COMPILE; none (facts/acl 2.1).
 
     Gives: 0
     Refuses: 100000 others
@@ -176,7 +176,7 @@ def get_cann_attribute(cann_attr: Int32) -> int:
 
 @acl.value("acl.get_soc_name")
 def get_soc_name() -> str | None:
-    """Return the name of device 0, a bare str; None if there is no node (spec acl 1, 2.1).
+    """Return the name of device 0, a bare str; None if there is no node (facts/acl 1, 2.1).
 
     Gives: bare str, None without a node
     Basis: S
@@ -189,7 +189,7 @@ def get_soc_name() -> str | None:
 
 @acl.value("acl.get_recent_err_msg")
 def get_recent_err_msg() -> str | None:
-    """Return this thread's messages, newest on top, and clear them; None without any (spec acl 2.1 [D]).
+    """Return this thread's messages, newest on top, and clear them; None without any (facts/acl 2.1).
 
     Gives: bare str, None if there is none
     Basis: D

@@ -1,4 +1,4 @@
-"""``acl.util``: threads, for programs that run callbacks in one (spec acl 2.10)."""
+"""``acl.util``: threads, for programs that run callbacks in one (facts/acl 2.10)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _threads: dict[int, _Started] = {}
 
 
 def _start_thread(thr_func: Object, args_list: Object) -> int:
-    """Start a thread that calls ``thr_func(args_list)``, or ``thr_func()`` for None (spec acl 2.10).
+    """Start a thread that calls ``thr_func(args_list)``, or ``thr_func()`` for None (facts/acl 2.10).
 
     Its number is good for ``subscribe_report``.
 
@@ -68,7 +68,7 @@ acl.serve(_START, _counted, _start_thread)
 
 @acl.call("acl.util.stop_thread")
 def stop_thread(tid: Word) -> None:
-    """Wait until a thread of ``start_thread`` has returned by itself (spec acl 2.10).
+    """Wait until a thread of ``start_thread`` has returned by itself (facts/acl 2.10).
 
     ``RuntimeError`` if its function raised; the traceback is on stderr by then.
 

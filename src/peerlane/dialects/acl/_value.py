@@ -1,4 +1,4 @@
-"""``acl.rt``: words of memory that streams write and wait for (spec acl 2.7)."""
+"""``acl.rt``: words of memory that streams write and wait for (facts/acl 2.7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPARES = ("since", "eq", "and", "nor")
 
 @acl.call("acl.rt.value_write")
 def value_write(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -> None:
-    """Store 64 bits when all that was submitted before is done (spec acl 2.7).
+    """Store 64 bits when all that was submitted before is done (facts/acl 2.7).
 
     Refuses: 100000 NULL; 107002; 107000 stream, `flag`, alignment, no device memory; 107003; 207000 the 310 family
     Basis: S, D; C for the codes
@@ -31,7 +31,7 @@ def value_write(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -
 
 @acl.call("acl.rt.value_wait")
 def value_wait(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -> None:
-    """Let what follows wait for 64 bits (spec acl 2.7).
+    """Let what follows wait for 64 bits (facts/acl 2.7).
 
     Flags: 0 until word - value, as a signed number, is not negative; 1 word == value; 2 word & value != 0; 3
     ~(word | value) != 0.  Who writes the word does not matter: a stream, another process, the host.

@@ -1,4 +1,4 @@
-"""``acl.rt``: physical memory, reserved addresses and mappings (spec acl 2.8, 4 "VMM")."""
+"""``acl.rt``: physical memory, reserved addresses and mappings (facts/acl 2.8, 4.4)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class _Property:
 
 @acl.call("acl.rt.malloc_physical", out=1)
 def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
-    """Allocate physical memory, which has no address until it is mapped (spec acl 2.8 [S]).
+    """Allocate physical memory, which has no address until it is mapped (facts/acl 2.8).
 
     ``prop`` says on which device and with which pages; missing keys are 0.  The last reset of the device does not
     free it.
@@ -131,7 +131,7 @@ def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
 
 @acl.call("acl.rt.free_physical")
 def free_physical(handle: Address) -> None:
-    """Drop a reference; the last one ends the handle (spec acl 2.8).
+    """Drop a reference; the last one ends the handle (facts/acl 2.8).
 
     The bytes live as long as they are mapped here, or another process has imported them.
 
@@ -154,7 +154,7 @@ def free_physical(handle: Address) -> None:
 
 @acl.call("acl.rt.mem_get_allocation_granularity", out=1)
 def mem_get_allocation_granularity(prop: Dict, option: Int32) -> int:
-    """Return of how many bytes sizes must be multiples: 2 MiB, or 1 GiB for its pages (spec acl 2.8).
+    """Return of how many bytes sizes must be multiples: 2 MiB, or 1 GiB for its pages (facts/acl 2.8).
 
     Gives: bytes
     Refuses: 107000 `option`; 100000, 107001 what is wrong in `prop`; 207000 host memory; `TypeError` no dict
@@ -167,7 +167,7 @@ def mem_get_allocation_granularity(prop: Dict, option: Int32) -> int:
 
 @acl.call("acl.rt.reserve_mem_address", out=1)
 def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags: Word) -> int:
-    """Reserve addresses, which take no memory (spec acl 2.8 [S]).
+    """Reserve addresses, which take no memory (facts/acl 2.8).
 
     ``expect_ptr`` is where they shall begin, 0 for anywhere; ``flags`` 0 or 1, which mean the same.
 
@@ -197,7 +197,7 @@ def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags:
 
 @acl.call("acl.rt.release_mem_address")
 def release_mem_address(ptr: Address) -> None:
-    """Give reserved addresses back; what is mapped there must be unmapped first (spec acl 2.8).
+    """Give reserved addresses back; what is mapped there must be unmapped first (facts/acl 2.8).
 
     Refuses: 100000 NULL; 507899 no start of a reservation, mappings left
     Basis: S, X; C for mappings left
@@ -225,7 +225,7 @@ def release_mem_address(ptr: Address) -> None:
 
 @acl.call("acl.rt.map_mem")
 def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word) -> None:
-    """Map the whole of some physical memory at reserved addresses (spec acl 2.8, 4 "VMM").
+    """Map the whole of some physical memory at reserved addresses (facts/acl 2.8, 4.4).
 
     ``size`` is that of the memory, ``offset`` and ``flags`` are 0.  One handle may be mapped at several addresses.
 
@@ -256,7 +256,7 @@ def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word
 
 @acl.call("acl.rt.unmap_mem")
 def unmap_mem(ptr: Address) -> None:
-    """End the mapping that begins here; work that is queued keeps the bytes until it is over (spec acl 2.8).
+    """End the mapping that begins here; work that is queued keeps the bytes until it is over (facts/acl 2.8).
 
     Refuses: 100000 NULL; 507899 no mapping begins there
     Basis: S, X

@@ -1,4 +1,4 @@
-"""``hcomm``: endpoints and memory without a communicator (spec hcomm 2.1, 2.3)."""
+"""``hcomm``: endpoints and memory without a communicator (facts/hcomm 2.1, 2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hcomm``: channels and threads without a communicator (spec hcomm 2.1).
+"""``hcomm``: channels and threads without a communicator (facts/hcomm 2.1).
 
 A channel is a group of two ranks of its own: who listens is rank 0, who connects is rank 1.
 """

@@ -1,4 +1,4 @@
-"""``hcomm``: batch mode, in which calls are kept and run at its end (spec hcomm 1.4)."""
+"""``hcomm``: batch mode, in which calls are kept and run at its end (facts/hcomm 1.4)."""
 
 from __future__ import annotations
 

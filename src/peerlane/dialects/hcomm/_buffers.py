@@ -1,4 +1,4 @@
-"""``hcomm``: the HcclBuffer, and memory that peers reach (spec hcomm 2.3)."""
+"""``hcomm``: the HcclBuffer, and memory that peers reach (facts/hcomm 2.3)."""
 
 from __future__ import annotations
 

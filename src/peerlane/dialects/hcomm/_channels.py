@@ -1,4 +1,4 @@
-"""``hcomm``: channels of a communicator (spec hcomm 2.5)."""
+"""``hcomm``: channels of a communicator (facts/hcomm 2.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hcomm``: collectives (spec hcomm 4)."""
+"""``hcomm``: collectives (facts/hcomm 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hcomm``: communicators (spec hcomm 2.2)."""
+"""``hcomm``: communicators (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Comm(Thing):
             return self._reached.setdefault(rank, Regions({}))
 
     def hccl_buffer(self) -> Buffer:
-        """Return the HcclBuffer, which is allocated when it is first needed (spec hcomm 2.3)."""
+        """Return the HcclBuffer, which is allocated when it is first needed (facts/hcomm 2.3)."""
         with self.guard:
             if self.buffer is None:
                 made = self.group.device.allocate(self.settings.buffer_bytes, peer=True)

@@ -1,4 +1,4 @@
-"""``hcomm``: contexts of engines, memory in which an operator keeps what its kernels need (spec hcomm 2.6)."""
+"""``hcomm``: contexts of engines, memory in which an operator keeps what its kernels need (facts/hcomm 2.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of what elements collectives are, and where they lie (spec hcomm 4)."""
+"""Of what elements collectives are, and where they lie (facts/hcomm 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Enumerations and constants of HCOMM, under the vendor's names (spec hcomm 1.5, 2.6, 2.7)."""
+"""Enumerations and constants of HCOMM, under the vendor's names (facts/hcomm 1.5, 2.6, 2.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes: whether a call works, as ``HcommIsSupportHcclThreadAcquire()`` tells (spec hcomm 0)."""
+"""Probes: whether a call works, as ``HcommIsSupportHcclThreadAcquire()`` tells (facts/hcomm 0)."""
 
 from __future__ import annotations
 

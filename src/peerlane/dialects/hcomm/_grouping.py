@@ -1,4 +1,4 @@
-"""``hcomm``: grouped calls, which are checked at once and carried out at the end of their group (spec hcomm 2.2)."""
+"""``hcomm``: grouped calls, which are checked at once and carried out at the end of their group (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hcomm``: making communicators, and ending them (spec hcomm 2.2)."""
+"""``hcomm``: making communicators, and ending them (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _leave(met: Future[_meeting.Meeting]) -> None:
 
 @hcomm.call("hcomm.HcclCommInitClusterInfo", out=1)
 def HcclCommInitClusterInfo(clusterInfo: CText, rank: UInt32) -> int:
-    """Make the communicator that a rank table describes, a JSON file that all ranks read (spec hcomm 2.2).
+    """Make the communicator that a rank table describes, a JSON file that all ranks read (facts/hcomm 2.2).
 
     Gives: comm
     Refuses: 2 NULL; 10 no file; 1 path, rank, table, another device than the table's is set, made and not destroyed;

@@ -1,4 +1,4 @@
-"""``hcomm``: copies, reductions and notifies within a rank (spec hcomm 1.1)."""
+"""``hcomm``: copies, reductions and notifies within a rank (facts/hcomm 1.1)."""
 
 from __future__ import annotations
 

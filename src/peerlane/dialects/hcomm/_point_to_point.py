@@ -1,4 +1,4 @@
-"""``hcomm``: messages from rank to rank (spec hcomm 4)."""
+"""``hcomm``: messages from rank to rank (facts/hcomm 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hcomm``: how the ranks of a communicator are connected (spec hcomm 2.7).
+"""``hcomm``: how the ranks of a communicator are connected (facts/hcomm 2.7).
 
 A virtual node is one server: its ranks are one layer, 0, where each reaches each.
 """

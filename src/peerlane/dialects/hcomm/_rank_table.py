@@ -1,4 +1,4 @@
-"""Rank tables: which ranks there are, and on which devices (spec hcomm 2.2)."""
+"""Rank tables: which ranks there are, and on which devices (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 

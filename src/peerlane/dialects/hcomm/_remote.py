@@ -1,4 +1,4 @@
-"""``hcomm``: reading and writing another rank's memory (spec hcomm 1.2)."""
+"""``hcomm``: reading and writing another rank's memory (facts/hcomm 1.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environment and a communicator's configuration set (spec hcomm 2.2, 2.8)."""
+"""What the environment and a communicator's configuration set (facts/hcomm 2.2, 2.8)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peerlane.dialects.hcomm._structs import CONFIG_BYTES, HcclCommConfig
 _UNSET = 0xFFFFFFFF
 _MIB = 1 << 20
 _LARGEST_BUFFER = 1 << 32  # MB
-#: Seconds: far fewer than the vendor's 1,836, for a rank that died is told at once (spec hcomm 6.6).
+#: Seconds: far fewer than the vendor's 1,836, for a rank that died is told at once (facts/hcomm 1.4).
 EXEC_TIMEOUT = 60
 CONNECT_TIMEOUT = 120
 _NOTIFIES = ("binary", "strict", "fifo")
@@ -47,7 +47,7 @@ class Settings:
 
 
 def settings_of(config: HcclCommConfig | None) -> Settings:
-    """Return the settings of a communicator: its configuration counts, then the environment (spec hcomm 2.8)."""
+    """Return the settings of a communicator: its configuration counts, then the environment (facts/hcomm 2.8)."""
     megabytes = _environment("HCCL_BUFFSIZE", CONSTANTS["HCCL_COMM_DEFAULT_BUFFSIZE"], 1, _LARGEST_BUFFER)
     seconds = _environment("HCCL_EXEC_TIMEOUT", EXEC_TIMEOUT, 0, 2147483647)
     name = ""
@@ -76,7 +76,7 @@ def connect_timeout() -> float:
 
 
 def notifies_kind() -> str:
-    """Return what notifies are: PEERLANE_HCOMM_NOTIFIES, by default binary (spec hcomm 3.8 to 3.10)."""
+    """Return what notifies are: PEERLANE_HCOMM_NOTIFIES, by default binary (facts/hcomm 3.8 to 3.10)."""
     kind = os.environ.get("PEERLANE_HCOMM_NOTIFIES") or _NOTIFIES[0]
     if kind not in _NOTIFIES:
         raise Refusal(
@@ -165,7 +165,7 @@ def notify_timeout() -> float | None:
 
 
 def whole_seconds(value: float) -> float | None:
-    """Return whole seconds, None for ever: HCCL_E_PARA for others (spec hcomm 1.4)."""
+    """Return whole seconds, None for ever: HCCL_E_PARA for others (facts/hcomm 1.4)."""
     if not math.isfinite(value) or value < 0 or value != int(value) or value > 2147483647:
         raise Refusal(
             PARA, f"the timeout is {value}; valid are whole seconds from 0", "pass whole seconds, 0 for ever"

@@ -1,4 +1,4 @@
-"""``hcomm``: the notifies of channels, fences, and waiting until all is done (spec hcomm 1.3)."""
+"""``hcomm``: the notifies of channels, fences, and waiting until all is done (facts/hcomm 1.3)."""
 
 from __future__ import annotations
 

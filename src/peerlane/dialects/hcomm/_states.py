@@ -1,4 +1,4 @@
-"""``hcomm``: suspending communicators, and who is told of it (spec hcomm 2.2)."""
+"""``hcomm``: suspending communicators, and who is told of it (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 

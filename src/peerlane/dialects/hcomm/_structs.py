@@ -115,7 +115,7 @@ class HccsAttr:
 
 @dataclass(slots=True)
 class HcclChannelDesc:
-    """A channel of a communicator; HcclChannelDescInit must have filled it (spec hcomm 2.5)."""
+    """A channel of a communicator; HcclChannelDescInit must have filled it (facts/hcomm 2.5)."""
 
     header: CommAbiHeader = field(default_factory=CommAbiHeader)
     remoteRank: int = 0
@@ -181,7 +181,7 @@ class CommLink:
 
 @dataclass(slots=True)
 class HcclCommConfig:
-    """What a communicator is made with; a new one is as HcclCommConfigInit fills it (spec hcomm 2.2)."""
+    """What a communicator is made with; a new one is as HcclCommConfigInit fills it (facts/hcomm 2.2)."""
 
     size: int = 0
     magicWord: int = CONSTANTS["HCCL_COMM_CONFIG_MAGIC_WORD"]
@@ -261,7 +261,7 @@ class HcommTransferInfo:
 
 @dataclass(slots=True)
 class HcommBatchTransferDesc:
-    """One transfer of a batch (spec hcomm 1.2)."""
+    """One transfer of a batch (facts/hcomm 1.2)."""
 
     transType: int = HcommTransferType.HCOMM_TRANSFER_TYPE_WRITE
     reserved: bytes = b"\0" * 4

@@ -1,4 +1,4 @@
-"""``hcomm``: what a communicator is, its state, and texts (spec hcomm 2.2)."""
+"""``hcomm``: what a communicator is, its state, and texts (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 

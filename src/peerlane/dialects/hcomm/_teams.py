@@ -1,4 +1,4 @@
-"""``hcomm``: teams, some ranks of a communicator with their channels and windows (spec hcomm 2.3)."""
+"""``hcomm``: teams, some ranks of a communicator with their channels and windows (facts/hcomm 2.3)."""
 
 from __future__ import annotations
 

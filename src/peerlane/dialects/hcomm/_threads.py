@@ -1,4 +1,4 @@
-"""``hcomm``: communication threads, which carry operations out in order (spec hcomm 2.4)."""
+"""``hcomm``: communication threads, which carry operations out in order (facts/hcomm 2.4)."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def on_stream(found: Comm, engine: int, stream: int, notifies: int = 0) -> Hcomm
         found.streams[engine, stream] = made
         found.notifies += notifies
     if engine != _CPU:
-        wrapped.neutral.on_error = "stop"  # later tasks must not run (spec hcomm 3.12)
+        wrapped.neutral.on_error = "stop"  # later tasks must not run (facts/hcomm 3.12)
         wrapped.retell = _retold(found)
     return made
 
@@ -311,7 +311,7 @@ def _first_of(error: Error) -> Error:
 
 
 def _retold(comm: Comm) -> Callable[[Error], Error | Refusal]:
-    """Return how a stream tells of a wait of this communicator that took too long (spec hcomm 3.12)."""
+    """Return how a stream tells of a wait of this communicator that took too long (facts/hcomm 3.12)."""
     name, rank, sides = comm.comm_name, comm.group.rank, comm.sides
 
     def retell(error: Error) -> Error | Refusal:

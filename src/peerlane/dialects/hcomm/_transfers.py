@@ -1,4 +1,4 @@
-"""``hcomm``: lists of transfers (spec hcomm 1.2)."""
+"""``hcomm``: lists of transfers (facts/hcomm 1.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hcomm``: symmetric windows, memory of all ranks that each of them has an address of (spec hcomm 2.3)."""
+"""``hcomm``: symmetric windows, memory of all ranks that each of them has an address of (facts/hcomm 2.3)."""
 
 from __future__ import annotations
 

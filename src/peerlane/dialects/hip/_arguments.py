@@ -1,4 +1,4 @@
-"""How arguments are read and results made: one reader for each C type of the table (spec hip 1.3)."""
+"""How arguments are read and results made: one reader for each C type of the table (facts/hip 1.3)."""
 
 from __future__ import annotations
 

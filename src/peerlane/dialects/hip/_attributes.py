@@ -1,4 +1,4 @@
-"""``hip``: what a pointer points at (spec hip 3.4)."""
+"""``hip``: what a pointer points at (facts/hip 3.4)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _UINT = 1 << 32
 
 @calls.call("hipMemGetAddressRange")
 def hipMemGetAddressRange(dptr: int) -> tuple[Pointer | None, int]:
-    """Return where the allocation around an address begins, and its bytes (spec hip 3.4; seed document 1).
+    """Return where the allocation around an address begins, and its bytes (facts/hip 3.4, 4).
 
     Of memory of devices and of the host; the size is what was asked for, of pitched memory pitch times height.  Of
     mapped memory it is the one mapping around the address, not the reserved range.
@@ -76,7 +76,7 @@ def hipMemPtrGetInfo(ptr: int) -> int:
 
 @calls.call("hipPointerGetAttributes")
 def hipPointerGetAttributes(ptr: int) -> object:
-    """Tell what is at an address (spec hip 3.4).
+    """Tell what is at an address (facts/hip 3.4).
 
     Memory of a device has no hostPointer; memory of the host has, and its device is the one that was current when it
     was made.  Ordinary memory of the host is of the type unregistered, device -2, pointers NULL; with

@@ -1,4 +1,4 @@
-"""``hip``: many copies with one call (spec hip 1.3, "Binding defects")."""
+"""``hip``: many copies with one call (facts/hip 1.3.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vendor's code of every fault, and what to do about it in HIP's terms (spec hip 2, 3)."""
+"""The vendor's code of every fault, and what to do about it in HIP's terms (facts/hip 2, 3)."""
 
 from __future__ import annotations
 

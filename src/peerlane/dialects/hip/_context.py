@@ -1,4 +1,4 @@
-"""``hip``: contexts, which are the devices themselves (seed document 1's references; deprecated by the vendor).
+"""``hip``: contexts, which are the devices themselves; deprecated by the vendor (facts/hip 4).
 
 A context of HIP is the primary one of its device: making another gives the same.  Each thread has a stack of them.
 """

@@ -1,6 +1,6 @@
 """How HIP's calls are declared: their shapes stand in the table of facts, their bodies in this dialect's modules.
 
-Every call returns a tuple with ``hipError_t`` first, and its outputs also when it failed (spec hip 1.3).
+Every call returns a tuple with ``hipError_t`` first, and its outputs also when it failed (facts/hip 1.3).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from peerlane.dialects.hip._structs import TooShort
 from peerlane.errors import Error, Fault
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
-_LAST_ERROR_KEPT = (7, 0)  # from that version of HIP on (spec hip 0, fact 10)
+_LAST_ERROR_KEPT = (7, 0)  # from that version of HIP on (facts/hip 0.10)
 
 hipError_t = enumeration("hipError_t")
 SUCCESS = hipError_t["hipSuccess"]

@@ -1,4 +1,4 @@
-"""``hip``: copies between any two places (spec hip 1.4).
+"""``hip``: copies between any two places (facts/hip 1.4).
 
 ``kind`` is a hint: the addresses decide.
 """
@@ -130,7 +130,7 @@ def check(dst: int, src: int, nbytes: int, kind: Any = None) -> Ends:
 
 @calls.call("hipMemcpy")
 def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
-    """Copy ``sizeBytes`` in the order of the null stream (spec hip 1.4, 3.4); complete on return.
+    """Copy ``sizeBytes`` in the order of the null stream (facts/hip 1.4, 3.4); complete on return.
 
     A copy within one device follows earlier work of the stream, and returns while that runs [D: the code];
     ``device_copies=wait`` waits for it.  What touches one other device alone is in the order of its null stream too;

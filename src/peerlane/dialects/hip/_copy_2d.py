@@ -1,4 +1,4 @@
-"""``hip``: copies of rows (spec hip 1.4)."""
+"""``hip``: copies of rows (facts/hip 1.4)."""
 
 from __future__ import annotations
 

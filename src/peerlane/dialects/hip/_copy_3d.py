@@ -1,4 +1,4 @@
-"""``hip``: copies of boxes, also between named devices (spec hip 1.4)."""
+"""``hip``: copies of boxes, also between named devices (facts/hip 1.4)."""
 
 from __future__ import annotations
 

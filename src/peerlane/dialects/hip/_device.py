@@ -1,4 +1,4 @@
-"""``hip``: devices, which one a thread uses, and what they say of themselves (spec hip 1.4, 3.7)."""
+"""``hip``: devices, which one a thread uses, and what they say of themselves (facts/hip 1.4, 3.7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERSION = 71_526_333  # of the runtime that the table of facts is of: HIP_VERSI
 
 @calls.call("hipInit")
 def hipInit(flags: int) -> None:
-    """Do nothing but see whether there is a device: the first call does that anyway (spec hip 3.7).
+    """Do nothing but see whether there is a device: the first call does that anyway (facts/hip 3.7).
 
     Refuses: hipErrorInvalidValue flags
     Basis: S
@@ -40,7 +40,7 @@ def hipGetDeviceCount() -> int:
 
 @calls.call("hipSetDevice")
 def hipSetDevice(deviceId: int) -> None:
-    """Make a device current in this thread, which has device 0 before (spec hip 3.7).
+    """Make a device current in this thread, which has device 0 before (facts/hip 3.7).
 
     Refuses: hipErrorInvalidDevice
     Basis: S
@@ -71,7 +71,7 @@ def hipDeviceGet(ordinal: int) -> int:
 
 @calls.call("hipDeviceReset")
 def hipDeviceReset() -> None:
-    """End all that this process has on the current device: memory, streams, events, peer access (spec hip 3.1, 3.7).
+    """End all that this process has on the current device: memory, streams, events, peer access (facts/hip 3.1, 3.7).
 
     Queued work is waited for.
 
@@ -85,7 +85,7 @@ def hipDeviceReset() -> None:
 
 @calls.call("hipGetDeviceProperties")
 def hipGetDeviceProperties(deviceId: int) -> object:
-    """Return the properties of a device; hip-python 7.2 passed a struct to fill, which is taken too (spec hip 0).
+    """Return the properties of a device; hip-python 7.2 passed a struct to fill, which is taken too (facts/hip 0.2).
 
     Gives: hipDeviceProp_t
     Refuses: hipErrorInvalidDevice

@@ -1,4 +1,4 @@
-"""``hip``: error codes, their names, and the last one (spec hip 0, 2)."""
+"""``hip``: error codes, their names, and the last one (facts/hip 0.10, 2)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _in_words(name: str) -> str:
 
 @calls.call("hipGetErrorName", keeps_last=True, needs_device=False)
 def hipGetErrorName(hip_error: Any) -> object:
-    """Return the name of a code; the first element is hipSuccess (spec hip 1.3).
+    """Return the name of a code; the first element is hipSuccess (facts/hip 1.3).
 
     Basis: S
     """
@@ -109,7 +109,7 @@ _serve_last(
     "hipGetLastError",
     """Return the last real error of this thread and forget it; success and hipErrorNotReady do not change it.
 
-    Before HIP 7.0 (``PEERLANE_HIP_VERSION=6.4``) it is what the newest call returned (spec hip 0, fact 10).
+    Before HIP 7.0 (``PEERLANE_HIP_VERSION=6.4``) it is what the newest call returned (facts/hip 0.10).
 
     Basis: S
     """,
@@ -127,7 +127,7 @@ _serve_last(
 )
 _serve_last(
     "hipExtGetLastError",
-    """Return what this thread's newest call returned, and forget it (spec hip 0, fact 10).
+    """Return what this thread's newest call returned, and forget it (facts/hip 0.10).
 
     Basis: S
     """,

@@ -1,4 +1,4 @@
-"""``hip``: events (spec hip 3.7)."""
+"""``hip``: events (facts/hip 3.7)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def hipEventDestroy(event: int) -> None:
 
 @calls.call("hipEventRecord")
 def hipEventRecord(event: int, stream: int) -> None:
-    """Record: the event is over when all that was submitted to the stream so far is (spec hip 3.7).
+    """Record: the event is over when all that was submitted to the stream so far is (facts/hip 3.7).
 
     Refuses: hipErrorInvalidHandle NULL, no event, a stream of another device; hipErrorContextIsDestroyed for what is
         no stream
@@ -173,7 +173,7 @@ def hipEventQuery(event: int) -> None:
 
 @calls.call("hipEventSynchronize")
 def hipEventSynchronize(event: int) -> None:
-    """Wait until an event is over; one that was never recorded is (spec hip 3.7).
+    """Wait until an event is over; one that was never recorded is (facts/hip 3.7).
 
     Refuses: hipErrorInvalidHandle for what is no event; hipErrorLaunchFailure if the record was cancelled
     Basis: S; C for a record that was cancelled
@@ -186,7 +186,7 @@ def hipEventSynchronize(event: int) -> None:
 
 @calls.call("hipEventElapsedTime")
 def hipEventElapsedTime(start: int, stop: int) -> float:
-    """Return the ms from one event to another (spec hip 3.7), with the precision of a C float.
+    """Return the ms from one event to another (facts/hip 3.7), with the precision of a C float.
 
     Refuses: hipErrorInvalidHandle no event, events of two devices, hipEventDisableTiming, never recorded;
         hipErrorNotReady one is not over
@@ -219,7 +219,7 @@ def hipEventElapsedTime(start: int, stop: int) -> float:
 
 @calls.call("hipStreamWaitEvent")
 def hipStreamWaitEvent(stream: int, event: int, flags: int) -> None:
-    """Let what is submitted to a stream from now on wait for an event, of any device (spec hip 3.7).
+    """Let what is submitted to a stream from now on wait for an event, of any device (facts/hip 3.7).
 
     It means the last record so far; without one there is nothing to wait for.
 

@@ -1,4 +1,4 @@
-"""``hip``: events that other processes have too (spec hip 3.5)."""
+"""``hip``: events that other processes have too (facts/hip 3.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hip``: host functions in stream order (spec hip 1.3).
+"""``hip``: host functions in stream order (facts/hip 1.3).
 
 They run on one thread of their own, one after the other.
 """

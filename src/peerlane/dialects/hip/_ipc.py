@@ -1,4 +1,4 @@
-"""``hip``: IPC memory (spec hip 3.5).
+"""``hip``: IPC memory (facts/hip 3.5).
 
 A handle is what the neutral one says, as bytes and not as text: like the vendor's it has NULs, at the first of which
 hip-python before 10.0 ends it, so that a program that would lose the rest on hardware loses it here.
@@ -125,7 +125,7 @@ def _opened(device: Device, address: int, place: Place) -> str:
 
 @calls.call("hipIpcGetMemHandle")
 def hipIpcGetMemHandle(devPtr: int) -> Any:
-    """Return the 64 bytes by which other processes of this user open memory of hipMalloc (spec hip 3.5).
+    """Return the 64 bytes by which other processes of this user open memory of hipMalloc (facts/hip 3.5).
 
     A pointer into it opens at the same offset.  Asked again for the same pointer it gives the same bytes, until the
     memory is freed.  Memory below 2 MiB moves first, at the same address, to have no neighbours.
@@ -217,7 +217,7 @@ def bytes_of(made: Any, name: str) -> bytes:
 
 @calls.call("hipIpcOpenMemHandle")
 def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
-    """Have memory that another process exported, at an address of this one (spec hip 3.5, 3.8).
+    """Have memory that another process exported, at an address of this one (facts/hip 3.5, 3.8).
 
     Opened again it is the same address, to be closed as often.  The current device may be another one than the
     memory's, if it can reach that.  Where the vendor's binding ends the interpreter, for None, this refuses.
@@ -297,7 +297,7 @@ def _keep(ipc: Ipc, key: bytes, context: Context, own: int, buffer: Buffer | Non
 
 @calls.call("hipIpcCloseMemHandle")
 def hipIpcCloseMemHandle(devPtr: int) -> None:
-    """Let go of what hipIpcOpenMemHandle gave, once for each time; the memory of its maker goes on (spec hip 3.5).
+    """Let go of what hipIpcOpenMemHandle gave, once for each time; the memory of its maker goes on (facts/hip 3.5).
 
     It waits for the null stream of the current device, then for all streams of the devices that were current when the
     memory was opened [D: the code].  What their work failed with is left for their own synchronization.

@@ -1,4 +1,4 @@
-"""``hip``: device and host memory (spec hip 1.3, 1.4)."""
+"""``hip``: device and host memory (facts/hip 1.3, 1.4)."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _refuse_too_large(nbytes: int) -> None:
 
 @calls.call("hipMalloc")
 def hipMalloc(size: int) -> DeviceArray | None:
-    """Allocate memory of the current device; of size 0 it is None (spec hip 1.3).
+    """Allocate memory of the current device; of size 0 it is None (facts/hip 1.3).
 
     Gives: DeviceArray of bytes
     Refuses: hipErrorOutOfMemory

@@ -1,4 +1,4 @@
-"""``hip``: peer access (spec hip 3.1, 3.2; seed document 1)."""
+"""``hip``: peer access (facts/hip 3.1, 3.2, 4)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def device_of(device_id: int) -> Device:
 
 @calls.call("hipDeviceCanAccessPeer")
 def hipDeviceCanAccessPeer(deviceId: int, peerDeviceId: int) -> int:
-    """Tell whether a device can reach another one's memory; 0 for a device and itself (spec hip 3.1).
+    """Tell whether a device can reach another one's memory; 0 for a device and itself (facts/hip 3.1).
 
     Equality is tested before validity: 0 also for an invalid id given twice, unless ``can_access_self=document``.
 
@@ -54,7 +54,7 @@ def hipDeviceCanAccessPeer(deviceId: int, peerDeviceId: int) -> int:
 
 @calls.call("hipDeviceEnablePeerAccess")
 def hipDeviceEnablePeerAccess(peerDeviceId: int, flags: int) -> None:
-    """Let the current device reach the memory of another, one direction (spec hip 3.1).
+    """Let the current device reach the memory of another, one direction (facts/hip 3.1).
 
     Looked at in this order: ``flags``, the id, whether they can reach each other, whether it is enabled.
 
@@ -82,7 +82,7 @@ def hipDeviceEnablePeerAccess(peerDeviceId: int, flags: int) -> None:
 
 @calls.call("hipDeviceDisablePeerAccess")
 def hipDeviceDisablePeerAccess(peerDeviceId: int) -> None:
-    """End what hipDeviceEnablePeerAccess began on the current device (spec hip 3.1).
+    """End what hipDeviceEnablePeerAccess began on the current device (facts/hip 3.1).
 
     Refuses: hipErrorInvalidDevice the id, itself, out of reach; hipErrorPeerAccessNotEnabled
     Basis: S
@@ -129,7 +129,7 @@ def _pair(peer_id: int) -> tuple[Device, Device]:
 
 @calls.call("hipDeviceGetP2PAttribute")
 def hipDeviceGetP2PAttribute(attr: Any, srcDevice: int, dstDevice: int) -> int:
-    """Return what the link of two devices can do (spec hip 3.2).
+    """Return what the link of two devices can do (facts/hip 3.2).
 
     The rank is the type of the link; atomics and arrays go where peer access goes.
 
@@ -153,7 +153,7 @@ def hipDeviceGetP2PAttribute(attr: Any, srcDevice: int, dstDevice: int) -> int:
 
 @calls.call("hipExtGetLinkTypeAndHopCount")
 def hipExtGetLinkTypeAndHopCount(device1: int, device2: int) -> tuple[int, int]:
-    """Return how two devices are joined: the link's type (2 PCIe, 4 XGMI) and its hops (spec hip 3.2).
+    """Return how two devices are joined: the link's type (2 PCIe, 4 XGMI) and its hops (facts/hip 3.2).
 
     Gives: link type, hop count
     Refuses: hipErrorInvalidValue for a negative id, and for twice the same; hipErrorInvalidDevice for one too large
@@ -175,7 +175,7 @@ def _link_type(device: Device, peer: Device) -> int:
 
 @calls.call("hipCtxEnablePeerAccess")
 def hipCtxEnablePeerAccess(peerCtx: int, flags: int) -> None:
-    """Do nothing, as the vendor's (spec hip 3.1).
+    """Do nothing, as the vendor's (facts/hip 3.1).
 
     Basis: S
     """
@@ -183,7 +183,7 @@ def hipCtxEnablePeerAccess(peerCtx: int, flags: int) -> None:
 
 @calls.call("hipCtxDisablePeerAccess")
 def hipCtxDisablePeerAccess(peerCtx: int) -> None:
-    """Do nothing, as the vendor's (spec hip 3.1).
+    """Do nothing, as the vendor's (facts/hip 3.1).
 
     Basis: S
     """

@@ -1,4 +1,4 @@
-"""``hip``: copies that name the devices of both ends (spec hip 3.3, 3.8; seed document 1)."""
+"""``hip``: copies that name the devices of both ends (facts/hip 3.3, 3.8, 4)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from peerlane.dialects.hip._strict import refuse_strict
 
 @calls.call("hipMemcpyPeer")
 def hipMemcpyPeer(dst: int, dstDeviceId: int, src: int, srcDeviceId: int, sizeBytes: int) -> None:
-    """Queue a copy between devices behind the earlier work of both; the host does not wait (spec hip 3.3, 3.8).
+    """Queue a copy between devices behind the earlier work of both; the host does not wait (facts/hip 3.3, 3.8).
 
     Ids are checked before pointers and need not match them; enabled access is not asked for (`peer_copies=strict`
     asks for that of the memory's devices).  It runs on the null
@@ -33,7 +33,7 @@ def hipMemcpyPeer(dst: int, dstDeviceId: int, src: int, srcDeviceId: int, sizeBy
 def hipMemcpyPeerAsync(
     dst: int, dstDeviceId: int, src: int, srcDevice: int, sizeBytes: int, stream: int
 ) -> None:
-    """Queue a copy between devices on a stream of any device (spec hip 3.3).
+    """Queue a copy between devices on a stream of any device (facts/hip 3.3).
 
     Refuses: as `hipMemcpyPeer`; the stream
     Basis: S

@@ -1,4 +1,4 @@
-"""``hip``: the calls that end in ``_spt``, where no stream means the stream of this thread (spec hip 1.4)."""
+"""``hip``: the calls that end in ``_spt``, where no stream means the stream of this thread (facts/hip 1.4)."""
 
 from __future__ import annotations
 

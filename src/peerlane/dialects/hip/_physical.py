@@ -1,4 +1,4 @@
-"""``hip``: physical memory and file descriptors of it (spec hip 3.6; 0, fact 7)."""
+"""``hip``: physical memory and file descriptors of it (facts/hip 3.6, 0.7)."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def checked(prop: Any) -> Properties:
 
 @calls.call("hipMemGetAllocationGranularity")
 def hipMemGetAllocationGranularity(prop: Any, option: Any) -> int:
-    """Return of how many bytes sizes must be multiples; the same for both options (spec hip 3.6).
+    """Return of how many bytes sizes must be multiples; the same for both options (facts/hip 3.6).
 
     Gives: bytes
     Refuses: hipErrorInvalidValue NULL, what is wrong in `prop`
@@ -153,7 +153,7 @@ def hipMemGetAllocationGranularity(prop: Any, option: Any) -> int:
 
 @calls.call("hipMemCreate")
 def hipMemCreate(size: int, prop: Any, flags: int) -> Any:
-    """Allocate physical memory, which has no address until it is mapped (spec hip 3.6).
+    """Allocate physical memory, which has no address until it is mapped (facts/hip 3.6).
 
     The reset of its device releases it.
 
@@ -197,7 +197,7 @@ def _give(made: Physical, properties: Properties) -> Any:
 
 @calls.call("hipMemRelease")
 def hipMemRelease(handle: int) -> None:
-    """Drop a reference; the last one ends the handle.  What is mapped stays usable (spec hip 3.6).
+    """Drop a reference; the last one ends the handle.  What is mapped stays usable (facts/hip 3.6).
 
     Refuses: hipErrorInvalidValue NULL, no handle, released
     Basis: S
@@ -222,7 +222,7 @@ def retained(found: HipPhysical) -> Any:
 
 @calls.call("hipMemGetAllocationPropertiesFromHandle")
 def hipMemGetAllocationPropertiesFromHandle(handle: int) -> Any:
-    """Return the properties that memory was made with (spec hip 3.6).
+    """Return the properties that memory was made with (facts/hip 3.6).
 
     Of imported memory: pinned, on the device that it is on, to be shared by file descriptor.  hip-python 7.2 passed
     a struct to fill, which is taken too.
@@ -241,7 +241,7 @@ def hipMemGetAllocationPropertiesFromHandle(handle: int) -> Any:
 
 @calls.call("hipMemExportToShareableHandle")
 def hipMemExportToShareableHandle(shareableHandle: int, handle: int, handleType: Any, flags: int) -> None:
-    """Write a new file descriptor of the memory to an address; the program closes it (spec hip 3.6).
+    """Write a new file descriptor of the memory to an address; the program closes it (facts/hip 3.6).
 
     It keeps the memory, whatever becomes of this process, and travels by SCM_RIGHTS or to children.  Memory that was
     made with no requested handle type is exported too, as hip-python cannot ask for one.
@@ -281,7 +281,7 @@ def write_descriptor(address: int, fd: int, name: str) -> None:
 
 
 def descriptor_of(value: int, name: str) -> int:
-    """Return the descriptor that a pointer argument means: its number, or an int at an address (spec hip 3.6)."""
+    """Return the descriptor that a pointer argument means: its number, or an int at an address (facts/hip 3.6)."""
     refuse_zero(**{name: value})
     if not isinstance(value, HostAddress) and value < _BEYOND_DESCRIPTORS:
         return value
@@ -297,7 +297,7 @@ def descriptor_of(value: int, name: str) -> int:
 
 @calls.call("hipMemImportFromShareableHandle")
 def hipMemImportFromShareableHandle(osHandle: int, shHandleType: Any) -> Any:
-    """Have the memory of a file descriptor, which stays the program's (spec hip 3.6).
+    """Have the memory of a file descriptor, which stays the program's (facts/hip 3.6).
 
     ``osHandle`` is the descriptor as a pointer, or as older programs have it the address of an int that holds it; 0
     is NULL.  The process that exported is not asked.

@@ -1,4 +1,4 @@
-"""Which of the vendor's rules hold: of what version, and where documents, tests and code disagree (spec hip 3.8).
+"""Which of the vendor's rules hold: of what version, and where documents, tests and code disagree (facts/hip 3.8).
 
 Read from the environment when the dialect is first imported, and again for each test of the pytest plugin.
 """

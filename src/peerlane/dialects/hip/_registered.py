@@ -1,4 +1,4 @@
-"""``hip``: host memory that a program registers, so that copies on streams need not wait (spec hip 1.4)."""
+"""``hip``: host memory that a program registers, so that copies on streams need not wait (facts/hip 1.4)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from peerlane.dialects.hip._facts import facts, real_name
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._types import CStr, DeviceArray, Pointer
 
-_TEXT_SINCE = (10, 0)  # before it names were bytes, and bytes ended at their first NUL (spec hip 0, fact 6)
+_TEXT_SINCE = (10, 0)  # before it names were bytes, and bytes ended at their first NUL (facts/hip 0.6)
 
 
 def struct(name: str) -> Any:
@@ -49,5 +49,5 @@ def pointer(address: int) -> Pointer | None:
 
 
 def fill(target: Any, made: Any) -> None:
-    """Copy a struct into the one that a program of hip-python 7.2 passed (spec hip 0, fact 2; 4)."""
+    """Copy a struct into the one that a program of hip-python 7.2 passed (facts/hip 0.2)."""
     target._write(0, 0, ctypes.string_at(int(made), made.c_sizeof()))

@@ -1,4 +1,4 @@
-"""``hip``: filling memory (spec hip 1.4).
+"""``hip``: filling memory (facts/hip 1.4).
 
 As in the vendor's runtime the host does not wait while memory of a device is filled: the call returns while earlier
 work of the stream runs.  Memory of the host, and an address inside an allocation, is filled on return; so is memory

@@ -61,7 +61,7 @@ class HostMemory(Registration):
 
 
 class HipMachine(Machine):
-    """The machine: every thread has a current device from the start, 0 (spec hip 3.7).
+    """The machine: every thread has a current device from the start, 0 (facts/hip 3.7).
 
     Attributes
     ----------

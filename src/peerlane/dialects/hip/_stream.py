@@ -1,4 +1,4 @@
-"""``hip``: streams, and the null stream that waits for the others (spec hip 3.7)."""
+"""``hip``: streams, and the null stream that waits for the others (facts/hip 3.7)."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def meaning(handle: int) -> int:
 def stream_of(handle: int, code: str = "hipErrorContextIsDestroyed") -> AnyStream:
     """Return the stream of a handle: 0 and 1 the null stream of this thread's device, 2 that of the thread itself.
 
-    ``code`` is for what is no stream (spec hip 3.7).
+    ``code`` is for what is no stream (facts/hip 3.7).
     """
     meant = meaning(handle)
     if meant in (0, LEGACY_STREAM):
@@ -272,7 +272,7 @@ def create(flags: int, priority: int = 0, units: tuple[int, ...] = ()) -> Any:
 
 @calls.call("hipStreamCreate")
 def hipStreamCreate() -> Any:
-    """Create a stream on the current device, which the null stream waits for (spec hip 3.7).
+    """Create a stream on the current device, which the null stream waits for (facts/hip 3.7).
 
     Gives: stream
     Basis: S
@@ -306,7 +306,7 @@ def hipStreamCreateWithPriority(flags: int, priority: int) -> Any:
 
 @calls.call("hipStreamDestroy")
 def hipStreamDestroy(stream: int) -> None:
-    """Wait for what is queued, then destroy (spec hip 3.7); the first failure is reported, and it is gone then too.
+    """Wait for what is queued, then destroy (facts/hip 3.7); the first failure is reported, and it is gone then too.
 
     A word that the stream waits for is waited for, whoever will write it.  Called by a callback of the stream, it
     does not wait.
@@ -338,7 +338,7 @@ def hipStreamDestroy(stream: int) -> None:
 
 @calls.call("hipStreamQuery")
 def hipStreamQuery(stream: int) -> None:
-    """Tell whether all that was submitted is over; the null stream asks for all blocking streams (spec hip 3.7).
+    """Tell whether all that was submitted is over; the null stream asks for all blocking streams (facts/hip 3.7).
 
     Refuses: hipErrorNotReady not yet; hipErrorContextIsDestroyed for what is no stream
     Basis: S
@@ -352,7 +352,7 @@ def hipStreamQuery(stream: int) -> None:
 
 @calls.call("hipStreamSynchronize")
 def hipStreamSynchronize(stream: int) -> None:
-    """Wait until all that was submitted is over; the null stream waits for all blocking streams (spec hip 3.7).
+    """Wait until all that was submitted is over; the null stream waits for all blocking streams (facts/hip 3.7).
 
     Refuses: hipErrorContextIsDestroyed for what is no stream; what its work failed with
     Basis: S

@@ -1,4 +1,4 @@
-"""``hip``: what a stream says of itself (spec hip 1.4, 3.7)."""
+"""``hip``: what a stream says of itself (facts/hip 1.4, 3.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hip``: words of memory that streams write and wait for (spec hip 3.7)."""
+"""``hip``: words of memory that streams write and wait for (facts/hip 3.7)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WRITES = {_Type["hipStreamMemOpWriteValue32"]: _HALF, _Type["hipStreamMemOpWrit
 
 @calls.call("hipStreamWaitValue32")
 def hipStreamWaitValue32(stream: int, ptr: int, value: int, flags: int, mask: int) -> None:
-    """Let what follows wait for 32 bits of memory; w is the word & ``mask`` (spec hip 3.7).
+    """Let what follows wait for 32 bits of memory; w is the word & ``mask`` (facts/hip 3.7).
 
     Flags: hipStreamWaitValueGte w >= value; Eq w == value; And w & value != 0; Nor a bit of the mask is neither in w
     nor in value.  Who writes the word does not matter: a stream, another process, the host.  It may lie in memory of

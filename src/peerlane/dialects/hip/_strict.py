@@ -1,4 +1,4 @@
-"""Which device may use memory of another, where copies have to ask: ``peer_copies=strict`` (spec hip 3.8)."""
+"""Which device may use memory of another, where copies have to ask: ``peer_copies=strict`` (facts/hip 3.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``hip``: reserved addresses, mappings and who may use them (spec hip 3.6)."""
+"""``hip``: reserved addresses, mappings and who may use them (facts/hip 3.6)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Ranges:
 
 @calls.call("hipMemAddressReserve")
 def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Pointer | None:
-    """Reserve addresses, which take no memory (spec hip 3.6, 3.8).
+    """Reserve addresses, which take no memory (facts/hip 3.6, 3.8).
 
     ``addr`` is where they should begin: a wish.  They are every device's; the reset of the device that is current
     now gives them back.
@@ -125,7 +125,7 @@ def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Po
 
 @calls.call("hipMemAddressFree")
 def hipMemAddressFree(devPtr: int, size: int) -> None:
-    """Give reserved addresses back; what is mapped there must be unmapped first (spec hip 3.6).
+    """Give reserved addresses back; what is mapped there must be unmapped first (facts/hip 3.6).
 
     Refuses: hipErrorInvalidValue NULL, size 0 or not that of the reservation, no start of one, mappings left
     Basis: S; C for mappings left, and for unknown addresses, where the vendor's code ends the process
@@ -154,7 +154,7 @@ def hipMemAddressFree(devPtr: int, size: int) -> None:
 
 @calls.call("hipMemMap")
 def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None:
-    """Map memory at reserved addresses; nobody may use it before hipMemSetAccess (spec hip 3.6).
+    """Map memory at reserved addresses; nobody may use it before hipMemSetAccess (facts/hip 3.6).
 
     With a ``size`` below that of the memory its first bytes are mapped.  Memory of several devices may lie side by
     side, and one handle may be mapped several times, also in parts.  The mapping holds the memory: the handle may be
@@ -196,7 +196,7 @@ def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None
 
 @calls.call("hipMemUnmap")
 def hipMemUnmap(ptr: int, size: int) -> None:
-    """End the mappings in a range, which must cover them whole (spec hip 3.6).
+    """End the mappings in a range, which must cover them whole (facts/hip 3.6).
 
     It waits for all streams of the devices that the memory is on or that may use it [D: the code].
 
@@ -232,7 +232,7 @@ def _users(ranges: Ranges, first: int, size: int) -> list[Device]:
 
 @calls.call("hipMemSetAccess")
 def hipMemSetAccess(ptr: int, size: int, desc: Any, count: int) -> None:
-    """Say which devices may do what with mapped memory; the others keep their rights (spec hip 3.6).
+    """Say which devices may do what with mapped memory; the others keep their rights (facts/hip 3.6).
 
     A copy may do what one of the devices that take part in it may.  A description of the host is taken and says
     nothing, as the host reaches memory by copies.
@@ -295,7 +295,7 @@ def _mapped(device: Device, address: int, place: Place) -> str:
 
 @calls.call("hipMemGetAccess")
 def hipMemGetAccess(location: Any, ptr: int) -> int:
-    """Return what a device may do at an address: 0 nothing, 1 read, 3 read and write (spec hip 3.6).
+    """Return what a device may do at an address: 0 nothing, 1 read, 3 read and write (facts/hip 3.6).
 
     Gives: flags
     Refuses: hipErrorInvalidValue NULL, no device, nothing mapped there
@@ -311,7 +311,7 @@ def hipMemGetAccess(location: Any, ptr: int) -> int:
 
 @calls.call("hipMemRetainAllocationHandle")
 def hipMemRetainAllocationHandle(addr: int) -> Any:
-    """Return the handle of the memory that is mapped around an address, to be released once more (spec hip 3.6).
+    """Return the handle of the memory that is mapped around an address, to be released once more (facts/hip 3.6).
 
     If it was released meanwhile it is a new one.
 

@@ -1,4 +1,4 @@
-"""Which devices of the node HIP shows a process, by the vendor's environment variables (spec hip 3.2).
+"""Which devices of the node HIP shows a process, by the vendor's environment variables (facts/hip 3.2).
 
 Two parts of the vendor's runtime read them, and not by the same rules.
 """

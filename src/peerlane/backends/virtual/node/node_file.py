@@ -6,7 +6,7 @@ Layout (little-endian, 8-byte fields)::
            in words, NUL, the shape as a spec; in its last fields the slots and the entries ever used
     4096   slots x { owner, pid namespace, bytes held of each device }
     ...    entries x { block, device and bytes }: what processes share; slots x { a bit an entry, a bit a pair of
-           peers }, laid out by ``native/ledger.h``
+           peers }, laid out by ``native/memory/ledger.h``
 
 ``owner`` is the pid in the low half and the low half of its start time in the high half, so that a pid
 used again is not taken for its predecessor; 0 is a free slot.

@@ -1,0 +1,65 @@
+// Copies and fills between any two addresses, complete on return.  No policy but speed.
+#pragma once
+#include <cstdint>
+
+#include "copy/task.h"
+
+namespace peerlane {
+
+// Called about every 100 ms by the thread that asked, never while a lock is held; true: stop.
+struct Poll {
+    bool (*ask)(void*) = nullptr;
+    void* context = nullptr;
+};
+
+// A range that is held for the length of an operation.
+class Operand {
+  public:
+    Operand(const char* role, uint64_t address, uint64_t size);                 // throws Refusal
+    Operand(const char* role, uint64_t address, uint64_t size, Range range)     // takes the range's pins over
+        : role(role), address(address), size(size), range_(range) {}
+    ~Operand() { Heap::get().unpin(range_); }
+    Operand(const Operand&) = delete;
+    Operand& operator=(const Operand&) = delete;
+
+    char* host() const { return range_.host; }
+    bool is_pageable() const { return range_.extent == nullptr; }
+    const Range& range() const { return range_; }
+    Side side() const { return {role, address, size, range_.host, is_pageable(), range_.device}; }
+    // The pins are somebody else's from now on.
+    void hand_over() { range_.extent = nullptr; }
+
+    const char* const role;
+    const uint64_t address, size;
+
+  private:
+    Range range_;
+};
+
+// Below this the work is shorter than giving the GIL away and taking it back.
+constexpr uint64_t kBrief = uint64_t{256} << 10;
+
+// All throw Refusal.  After a refusal that names an address nothing was written; after host_fault,
+// device_fault and interrupted the destination's bytes are unspecified.
+// `direct`: refuse (no_route, not_peer_memory) instead of staging through the host.
+void copy(const Operand& dst, const Operand& src, uint64_t size, bool direct = false, Poll poll = {});
+void copy_2d(const Operand& dst, uint64_t dst_pitch, const Operand& src, uint64_t src_pitch, uint64_t width,
+             uint64_t height, bool direct = false, Poll poll = {});
+void fill(const Operand& dst, uint64_t value, unsigned width, uint64_t count, Poll poll = {});
+// check_reduced() has let them pass.
+void reduce(const Operand& dst, const Operand& src, const Reduction& reduction, bool direct = false, Poll poll = {});
+
+void copy(uint64_t dst, uint64_t src, uint64_t size, bool direct = false, Poll poll = {});
+void copy_2d(uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch, uint64_t width, uint64_t height,
+             bool direct = false, Poll poll = {});
+void fill(uint64_t dst, uint64_t value, unsigned width, uint64_t count, Poll poll = {});
+void reduce(uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction, bool direct = false, Poll poll = {});
+
+// What a reduction refuses, before and after its operands are known.
+uint64_t reduced_size(uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction);
+void check_reduced(const Operand& dst, const Operand& src, const Reduction& reduction);
+
+// Run a task to its end on this thread, and on all cores when that pays.
+void run_task(const Task& task, const Side* sides, unsigned count, Poll poll);
+
+}  // namespace peerlane

@@ -1,0 +1,122 @@
+#include "copy/kernels.h"
+
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace peerlane {
+
+#if defined(__x86_64__)
+
+namespace {
+
+constexpr size_t kPage = 4096, kLane = 64;
+
+// Kernels: `dst` is a multiple of kLane, for streaming stores fault elsewhere.  Several pages side by side, all loads
+// before all stores: one stream of reads leaves the memory controller idle.  Shapes chosen by measurement,
+// docs/performance.md.
+template <size_t Pages, size_t Lanes, size_t Ahead>
+__attribute__((target("avx512f"))) void stream_avx512(char* dst, const char* src, size_t n) {
+    for (; n >= Pages * kPage; n -= Pages * kPage, dst += Pages * kPage, src += Pages * kPage)
+        for (size_t at = 0; at < kPage; at += Lanes * kLane) {
+            __m512i lanes[Pages][Lanes];
+            for (size_t page = 0; page < Pages; ++page)
+                for (size_t lane = 0; lane < Lanes; ++lane) {
+                    const char* from = src + page * kPage + at + lane * kLane;
+                    _mm_prefetch(from + Ahead * Lanes * kLane, _MM_HINT_T0);
+                    lanes[page][lane] = _mm512_loadu_si512(from);
+                }
+            for (size_t page = 0; page < Pages; ++page)
+                for (size_t lane = 0; lane < Lanes; ++lane)
+                    _mm512_stream_si512(reinterpret_cast<__m512i*>(dst + page * kPage + at + lane * kLane),
+                                        lanes[page][lane]);
+        }
+    for (; n >= kLane; n -= kLane, dst += kLane, src += kLane)
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(dst), _mm512_loadu_si512(src));
+    memcpy(dst, src, n);
+}
+
+template <size_t Pages, size_t Ahead>
+__attribute__((target("avx2"))) void stream_avx2(char* dst, const char* src, size_t n) {
+    for (; n >= Pages * kPage; n -= Pages * kPage, dst += Pages * kPage, src += Pages * kPage)
+        for (size_t at = 0; at < kPage; at += kLane) {
+            __m256i halves[Pages][2];
+            for (size_t page = 0; page < Pages; ++page) {
+                const char* from = src + page * kPage + at;
+                _mm_prefetch(from + Ahead * kLane, _MM_HINT_T0);
+                halves[page][0] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+                halves[page][1] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + kLane / 2));
+            }
+            for (size_t page = 0; page < Pages; ++page) {
+                char* to = dst + page * kPage + at;
+                _mm256_stream_si256(reinterpret_cast<__m256i*>(to), halves[page][0]);
+                _mm256_stream_si256(reinterpret_cast<__m256i*>(to + kLane / 2), halves[page][1]);
+            }
+        }
+    memcpy(dst, src, n);
+}
+
+template <StreamCopy kernel>
+void from_lane_start(char* dst, const char* src, size_t n) {
+    const size_t head = -reinterpret_cast<uintptr_t>(dst) & (kLane - 1);
+    if (n < head + kLane) {
+        memcpy(dst, src, n);
+        return;
+    }
+    memcpy(dst, src, head);
+    kernel(dst + head, src + head, n - head);
+}
+
+std::vector<StreamCopy> of_this_processor() {
+    std::vector<StreamCopy> found;
+    if (__builtin_cpu_supports("avx512f")) found.push_back(from_lane_start<stream_avx512<8, 2, 1>>);
+    if (__builtin_cpu_supports("avx2")) found.push_back(from_lane_start<stream_avx2<4, 2>>);
+    return found;
+}
+
+}  // namespace
+
+void store_fence() { _mm_sfence(); }
+
+#else
+
+namespace {
+std::vector<StreamCopy> of_this_processor() { return {}; }
+}  // namespace
+
+void store_fence() { __atomic_thread_fence(__ATOMIC_RELEASE); }
+
+#endif
+
+const std::vector<StreamCopy>& stream_copies() {
+    static const std::vector<StreamCopy> found = of_this_processor();
+    return found;
+}
+
+namespace {
+const StreamCopy chosen = stream_copies().empty() ? nullptr : stream_copies().front();
+}  // namespace
+
+bool has_stream_copy() { return chosen != nullptr; }
+
+void stream_copy(char* dst, const char* src, size_t n) {
+    if (chosen)
+        chosen(dst, src, n);
+    else
+        memcpy(dst, src, n);
+}
+
+void fill_pattern(char* dst, uint32_t pattern, size_t n) {
+    const uint32_t byte = pattern & 0xFF;
+    if (pattern == byte * 0x01010101u) {
+        memset(dst, static_cast<int>(byte), n);
+        return;
+    }
+    size_t at = 0;
+    for (; at + 4 <= n; at += 4) memcpy(dst + at, &pattern, 4);
+    memcpy(dst + at, &pattern, n - at);
+}
+
+}  // namespace peerlane

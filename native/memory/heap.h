@@ -1,0 +1,299 @@
+// Allocations on devices: large ones own a block, small ones are slots of a slab; capacity and cache.
+#pragma once
+#include <array>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <new>
+#include <vector>
+
+#include "memory/address_space.h"
+#include "memory/ledger.h"
+#include "memory/refusal.h"
+
+namespace peerlane {
+
+inline uint64_t round_up(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+
+constexpr uint64_t kPage = 4096;
+constexpr uint32_t kHost = 0;             // the device number of pinned host memory
+constexpr uint64_t kLargest = uint64_t{1} << 62;   // no capacity is larger, and rounding up cannot wrap
+constexpr uint32_t kMaxDevices = 1 << 14;  // at one time; the numbers of closed, empty devices are used again
+
+struct HeapSettings {
+    uint64_t window_bytes = uint64_t{64} << 40;
+    uint64_t cache_bytes = uint64_t{1} << 30;
+    bool poison = false;
+};
+
+struct DeviceSettings {
+    uint64_t capacity = 0;
+    bool host_access = false;          // hand out shadow addresses: the host may touch them
+    bool routes_peer_memory_only = false;
+};
+
+struct Neighbour {   // a live allocation near an address, for error texts
+    uint64_t address = 0, size = 0, id = 0;
+    uint32_t device = 0;
+    bool found = false;
+};
+
+// What a resolved range is: where the host finds it, and the extents it holds pinned.
+struct Range {
+    char* host = nullptr;
+    Extent* extent = nullptr;     // null: pageable host memory
+    uint64_t end_offset = 0;      // window offset of the end, for ranges over several mappings
+    uint32_t device = kHost;
+};
+
+// Where a byte lies, whatever addresses it is mapped at: in a block, or, where that is 0, at this address of the host.
+struct Spot {
+    uint64_t block = 0, offset = 0;
+    uint64_t left = UINT64_MAX;   // bytes from there on that lie behind one another; 0: nothing lives there
+};
+
+// Reserved addresses, into which blocks are mapped side by side.
+struct Place {
+    const uint64_t id, offset;
+    const uint32_t device;               // whose addresses they are
+    std::atomic<uint64_t> span;
+    std::atomic<bool> closed{false};
+    uint64_t mapped = 0;                 // under the heap's lock
+    std::shared_ptr<Lease> lease;        // of what is mapped there; set before the first use
+
+    Place(uint64_t id, uint64_t offset, uint32_t device, uint64_t span) : id(id), offset(offset), device(device), span(span) {}
+};
+using PlacePtr = std::shared_ptr<Place>;
+
+// What a device may do with a mapping: bits of Mapping::kRead and kWrite.
+struct Access {
+    static constexpr uint32_t kAll = UINT32_MAX;
+    uint32_t device;
+    unsigned rights;
+};
+
+// Losing a spare object is better than failing to give memory back.
+template <class Work>
+void or_lose(const Work& work) {
+    try {
+        work();
+    } catch (const std::bad_alloc&) {
+    }
+}
+
+// Let other threads run.  A thread that is waited for may need what this one has: the GIL.
+inline std::atomic<void (*)()> pause_here{std::this_thread::yield};
+
+class Heap {
+  public:
+    static Heap& get() {   // leaked: late threads may still need it
+        static Heap* const heap = new Heap;
+        return *heap;
+    }
+    Heap();
+
+    // The first call opens the windows; later ones change cache bound and poison only.
+    void configure(const HeapSettings& settings);
+
+    uint32_t add_device(const DeviceSettings& settings, std::shared_ptr<Ledger> ledger, uint64_t index);
+    void close_device(uint32_t device);          // every allocation there dies
+    uint64_t free_bytes(uint32_t device);
+
+    Extent* allocate(uint32_t device, uint64_t size, bool peer);   // throws Refusal
+    // The owner's end; memory goes back after the last pin.  `id` guards against an extent used again.
+    void retire(Extent* extent, uint64_t id);
+    bool is_current(const Extent* extent, uint64_t id) const;
+    void unpin(Extent* extent) {
+        if (extent->unpin()) reclaim(extent);
+    }
+    // False, and nothing to undo, when the extent is no longer live.  While it moves it waits, calling `pause_here`.
+    bool pin(Extent* extent) {
+        if (extent->pin()) [[likely]] return true;
+        return pin_slowly(extent);
+    }
+    uint64_t address_of(const Extent* extent) const {
+        return (device(extent->device).settings.host_access ? space_.shadow_base() : space_.guard_base()) + extent->offset;
+    }
+
+    // A block that lives by itself, charged to the device.  The caller drops it.  Throws Refusal.
+    Block* create_physical(uint32_t device, uint64_t size, bool peer, const std::string& name = {});
+    // Make the bytes of an extent that the caller has pinned a block that other processes may map, and hold it;
+    // they start at `within` of it.  Throws Refusal: in_use when they would have to move while something else uses them.
+    Block* share(Extent* extent, uint64_t& within);
+    void list(Block& block);             // in the node's file, once; throws Refusal
+
+    // Addresses that several blocks share side by side.  `wanted` (0: any) is taken if it is free.
+    PlacePtr reserve(uint64_t span, uint64_t alignment, uint32_t device, uint64_t wanted = 0);
+    bool grow(Place& place, uint64_t span);   // false: what lies behind it is in use
+    void release(Place& place);               // and what is mapped there, each after its last pin; idempotent
+    // Throws Refusal; holds the block until the last unpin.  Devices not named have the rights `others`.
+    // Of the block its first `limit` bytes are mapped, rounded up to granules; those from `limit` on are out of bounds.
+    Extent* map(Place& place, uint64_t at, Block* block, unsigned others = 3, const std::vector<Access>& named = {},
+                uint64_t limit = UINT64_MAX);
+    void unmap(Place& place, uint64_t at);    // what was mapped at exactly `at`
+    void set_access(Place& place, uint64_t at, uint64_t size, Access access);   // of whole mappings
+    unsigned rights(Place& place, uint64_t at, uint32_t device);
+    // Refuse what no device that takes part may do: the two ends' own, and `actor`, the stream's (kHost: none).
+    void check_access(const Range& dst, const Range& src, uint32_t actor) const {
+        const bool guarded = (dst.extent && dst.extent->mapping) || (src.extent && src.extent->mapping);
+        if (guarded) [[unlikely]] check_mappings(dst, src, actor);
+    }
+    // End a lease when what a pinned range lies in is freed.
+    void end_with(const Range& range, const std::shared_ptr<Lease>& lease);
+    // Use what is mapped at a pinned range, and lies in that place, only as long as the lease does not end.
+    void borrow(const Range& range, Place& place, std::shared_ptr<Lease> lease);
+    // Refuse mappings whose owner took them back.
+    void check_leases(const Range& dst, const Range& src) const {
+        if (dst.extent && dst.extent->mapping) [[unlikely]] check_lease("dst", dst);
+        if (src.extent && src.extent->mapping) [[unlikely]] check_lease("src", src);
+    }
+    void check_lease(const char* role, const Range& range) const;
+    void check_lease(const char* role, const Extent& extent) const;
+
+    uint64_t address_of(const Place& place) const;
+    PlacePtr place_at(uint64_t offset);       // the one that an offset of the window lies in, or null
+    // Where the host finds byte `within` of an extent, which is pinned or cannot move.
+    char* host_of(const Extent* extent, uint64_t within) const {
+        return extent->moved ? extent->block->at + within : space_.shadow(extent->offset + within);
+    }
+    // The extent whose bytes the host finds at `offset` of the shadow window, and the place there; null: none.
+    const Extent* extent_of_host(uint64_t offset, uint64_t& within) const {
+        const Extent* extent = space_.peek(offset);
+        if (!extent) return nullptr;
+        const uint64_t start = extent->moved ? static_cast<uint64_t>(extent->block->at - space_.shadow(0)) : extent->offset;
+        within = offset - start;
+        return within < extent->size ? extent : nullptr;
+    }
+
+    Spot spot_of(const char* host) const;   // of memory that is pinned
+    Range resolve(const char* role, uint64_t address, uint64_t size);   // throws Refusal
+    void unpin(const Range& range) {
+        if (!range.extent) return;
+        const uint64_t reached = range.extent->offset + range.extent->size;
+        unpin(range.extent);
+        if (reached < range.end_offset) [[unlikely]] unpin_from(reached, range.end_offset);
+    }
+    // Each extent of a pinned range.
+    template <class Visit>
+    void each_extent(const Range& range, const Visit& visit) const {
+        if (!range.extent) return;
+        visit(range.extent);
+        for (uint64_t reached = range.extent->offset + range.extent->size; reached < range.end_offset;) {
+            const Extent* next = space_.peek(reached);
+            reached += next->size;
+            visit(next);
+        }
+    }
+
+    bool route_open(uint32_t a, uint32_t b) const;
+    // Both directions are enabled, each by any process of the node.
+    bool is_mutual(uint32_t a, uint32_t b);
+    // The route between two devices' extents; `why` says what is missing.  `by_node`: what other processes enabled counts.
+    bool may_go_direct(const Extent& a, const Extent& b, bool by_node, Why& why);
+    void set_route(uint32_t from, uint32_t to, bool open);
+
+    uint64_t trim();                             // drop the cache; bytes dropped
+    uint64_t cached_bytes();
+    Neighbour nearest(uint64_t address);
+    uint64_t live_allocations(uint32_t device);
+
+    const AddressSpace& space() const { return space_; }
+
+    void fork_prepare();
+    void fork_parent();
+    void fork_child(bool shares);   // whether the parent shared anything
+    bool is_forked() const { return forked_.load(std::memory_order_relaxed); }
+    void check_usable() const {
+        if (forked_.load(std::memory_order_relaxed)) throw Refusal{.why = Why::forked};
+    }
+    // Said before anything is made that a forked child could harm, or lacks; until the node is left.
+    void begin_use() {
+        check_usable();
+        if (!used_.load(std::memory_order_relaxed)) used_.store(true, std::memory_order_relaxed);
+    }
+    void end_use() {
+        if (!is_forked()) used_.store(false, std::memory_order_relaxed);
+    }
+    static bool is_made();
+    bool begin_anew();   // in a forked child, by its only thread; false: its parent had memory
+
+  private:
+    static constexpr unsigned kClasses = 52;
+
+    struct Region {              // what starts at an offset: an extent of its own, or a slab
+        Extent* extent = nullptr;
+        Slab* slab = nullptr;
+    };
+    struct Cached {
+        uint64_t offset;
+        Block* block;
+    };
+    struct Device {
+        DeviceSettings settings;
+        uint64_t index = 0, held = 0, live = 0;
+        bool open = true;
+        std::shared_ptr<Ledger> ledger;
+        std::array<Slab*, kClasses> with_room{};
+        std::array<std::atomic<uint64_t>, kMaxDevices / 64> routes{};   // a bit a device number
+    };
+
+    static unsigned class_of(uint64_t size);
+    static uint64_t class_size(unsigned index);
+
+    Device& device(uint32_t number) const { return *devices_[number].load(std::memory_order_acquire); }
+    void charge(Device& device, uint32_t number, uint64_t bytes, uint64_t asked);
+    void refund(Device& device, uint64_t bytes);
+    Cached obtain(uint32_t number, uint64_t span, uint64_t asked);   // a charged, mapped block
+    Cached obtain_fresh(uint32_t number, uint64_t span);
+    void enter_region(uint32_t number, const Cached& entry, Region region);
+    void put_away(uint32_t number, Cached entry);                    // refunds; keeps it if there is room
+    void destroy(const Cached& entry);
+    uint64_t trim_locked();
+
+    Extent* find(uint64_t offset) {   // pinned, or null
+        Extent* extent = space_.peek(offset);
+        return extent && pin(extent) ? extent : nullptr;
+    }
+    Extent* new_extent();
+    Extent* allocate_large(uint32_t number, uint64_t size);
+    Extent* allocate_slot(uint32_t number, uint64_t size);
+    Slab* new_slab(unsigned size_class);
+    Slab* open_slab(uint32_t number, unsigned size_class);
+    void list_slab(Slab* slab);
+    void unlist_slab(Slab* slab);
+    void release_slot(Extent* extent);
+    void reclaim(Extent* extent);
+    void end_leases(uint64_t id, std::vector<std::shared_ptr<Lease>>& ended);   // under the lock
+    void reclaim_mapping(Extent* extent);
+    void give_place(Place& place);
+    Extent* mapped_at(const Place& place, uint64_t at);   // throws Refusal
+    void check_mappings(const Range& dst, const Range& src, uint32_t actor) const;
+    void move_out(Extent* extent);
+    bool drop_moved(Extent* extent);   // false: its slot has no bytes any more
+    Block* charged_block(uint32_t number, uint64_t size, const std::string& name = {});
+    bool pin_slowly(Extent* extent);
+    void unpin_from(uint64_t reached, uint64_t end);   // the mappings side by side in between
+    void poison(const Extent* extent, int byte);
+    [[noreturn]] void refuse_range(Why why, const char* role, uint64_t address, uint64_t size, Extent* extent);
+
+    std::mutex mutex_;
+    AddressSpace space_;
+    HeapSettings settings_;
+    std::atomic<bool> poison_{false};
+    std::atomic<bool> forked_{false}, used_{false};
+    bool inherits_nothing_ = false;   // in a forked child
+    std::atomic<uint64_t> next_id_{1};
+    uint32_t device_count_ = 0;
+    std::unique_ptr<std::atomic<Device*>[]> devices_{new std::atomic<Device*>[kMaxDevices]()};
+    std::map<uint64_t, Region> regions_;
+    std::map<uint64_t, PlacePtr> places_;
+    std::unordered_multimap<uint64_t, std::shared_ptr<Lease>> lent_;   // by allocation: what ends with it
+    std::vector<Extent*> spare_extents_;
+    std::array<std::vector<Slab*>, kClasses> spare_slabs_;
+    std::list<Cached> cache_;                    // oldest first
+    uint64_t cache_bytes_ = 0;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,118 @@
+// From an address range to host memory.
+#include "memory/heap.h"
+
+namespace peerlane {
+
+namespace {
+
+// Host memory ends where a window begins: what lies there has bounds of its own.
+void refuse_reaching(const AddressSpace& space, const char* role, uint64_t address, uint64_t size) {
+    for (const uint64_t base : {space.guard_base(), space.shadow_base()})
+        if (base != 0 && address < base && size > base - address)
+            throw Refusal{.why = Why::host_fault, .role = role, .address = address, .size = size, .fault_address = base};
+}
+
+}  // namespace
+
+void Heap::refuse_range(Why why, const char* role, uint64_t address, uint64_t size, Extent* extent) {
+    Refusal refusal{.why = why, .role = role, .address = address, .size = size};
+    if (extent) {
+        refusal.base = address_of(extent);
+        refusal.extent_size = extent->size;
+        refusal.id = extent->id.load(std::memory_order_relaxed);
+        refusal.device = extent->device;
+        unpin(extent);
+    }
+    throw refusal;
+}
+
+Range Heap::resolve(const char* role, uint64_t address, uint64_t size) {
+    uint64_t offset;
+    if (address + size < address) throw Refusal{.why = Why::overflow, .role = role, .address = address, .size = size};
+    if (!space_.contains(address, offset)) {
+        refuse_reaching(space_, role, address, size);
+        return {.host = reinterpret_cast<char*>(address)};
+    }
+    Extent* first = find(offset);
+    if (!first) refuse_range(Why::unknown_address, role, address, size, nullptr);
+    const uint64_t within = offset - first->offset;
+    if (within >= first->size) refuse_range(Why::unknown_address, role, address, size, first);
+    Range range{host_of(first, within), first, offset + size, first->device};
+    if (size <= first->size - within) [[likely]] return range;
+    // Only mappings of one reservation continue each other.
+    uint64_t reached = first->offset + first->size;
+    while (first->mapping && reached < offset + size) {
+        Extent* next = reached < space_.window() ? find(reached) : nullptr;
+        if (next && next->mapping && next->mapping->reservation == first->mapping->reservation && next->offset == reached) {
+            reached += next->size;
+            continue;
+        }
+        if (next) unpin(next);
+        break;
+    }
+    if (reached >= offset + size) return range;
+    Refusal refusal{.why = Why::out_of_bounds, .role = role, .address = address, .size = size,
+                    .base = address_of(first), .extent_size = reached - first->offset,
+                    .id = first->id.load(std::memory_order_relaxed), .device = first->device};
+    range.end_offset = reached;
+    unpin(range);
+    throw refusal;
+}
+
+void Heap::unpin_from(uint64_t reached, uint64_t end) {
+    while (reached < end) {
+        // Pinned by us, so the table still leads to it even when it was retired meanwhile.
+        Extent* next = space_.peek(reached);
+        reached += next->size;
+        unpin(next);
+    }
+}
+
+Neighbour Heap::nearest(uint64_t address) {
+    Neighbour best;
+    uint64_t offset, best_distance = UINT64_MAX;
+    check_usable();
+    if (!space_.contains(address, offset)) return best;
+    std::lock_guard lock(mutex_);
+    // In the other window everything lies far away, whatever its offset.
+    const bool in_shadow = address - space_.shadow_base() < space_.window();
+    bool found_any = false;
+    const auto consider = [&](const Extent& extent) {
+        if (!extent.is_live() || device(extent.device).settings.host_access != in_shadow) return;
+        found_any = true;
+        const uint64_t end = extent.offset + extent.size;
+        const uint64_t distance = offset < extent.offset ? extent.offset - offset : offset >= end ? offset - end + 1 : 0;
+        if (distance >= best_distance) return;
+        best_distance = distance;
+        best = {address_of(&extent), extent.size, extent.id.load(std::memory_order_relaxed), extent.device, true};
+    };
+    const auto consider_region = [&](const Region& region) {
+        if (region.extent) consider(*region.extent);
+        if (region.slab)
+            for (uint32_t slot = 0; slot < region.slab->fresh; ++slot) consider(region.slab->extents[slot]);
+    };
+    auto after = regions_.upper_bound(offset);
+    auto before = after;
+    // Two regions on either side have the nearest, if they have any; of those beyond a bounded number are looked at.
+    constexpr int kNeighbours = 2, kMost = 256;
+    for (int step = 0; step < (found_any ? kNeighbours : kMost) && after != regions_.end(); ++step, ++after)
+        consider_region(after->second);
+    found_any = false;
+    for (int step = 0; step < (found_any ? kNeighbours : kMost) && before != regions_.begin(); ++step)
+        consider_region((--before)->second);
+    return best;
+}
+
+Spot Heap::spot_of(const char* host) const {
+    const auto at = reinterpret_cast<uint64_t>(host);
+    const uint64_t offset = at - space_.shadow_base();
+    if (!space_.is_open() || offset >= space_.window()) return {.offset = at};
+    uint64_t within;
+    const Extent* extent = extent_of_host(offset, within);
+    if (!extent) return {.left = 0};
+    const bool in_slab = extent->slab && !extent->moved;
+    const uint64_t before = in_slab ? extent->offset - extent->slab->offset.load(std::memory_order_acquire) : 0;
+    return {extent->block->id, before + within, extent->size - within};
+}
+
+}  // namespace peerlane

@@ -1,0 +1,124 @@
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include "copy/copy_engine.h"
+#include "memory/memory.h"
+#include "stream/scheduler.h"
+
+void bind_memory(nanobind::module_& m);
+void bind_export(nanobind::module_& m);
+void bind_dlpack(nanobind::module_& m);
+void bind_mappings(nanobind::module_& m);
+void bind_sharing(nanobind::module_& m);
+void bind_signals(nanobind::module_& m);
+void bind_copies(nanobind::module_& m);
+void bind_reference(nanobind::module_& m);
+void bind_streams(nanobind::module_& m);
+void bind_submissions(nanobind::module_& m);
+void bind_channels(nanobind::module_& m);
+void bind_ends(nanobind::module_& m);
+void bind_observer(nanobind::module_& m);
+void bind_trace(nanobind::module_& m);
+void bind_sites(nanobind::module_& m);
+void bind_standstill(nanobind::module_& m);
+
+// A number for the line of the program that is calling, which costs about 0.1 us; 0: it is not known.
+uint64_t call_site();
+// (code, offset of the instruction), or None.
+nanobind::object site_of(uint64_t number);
+
+// Asks the interpreter for signals, when this is the thread that handles them.
+peerlane::Poll poll_here();
+// The same in waits, which may last: there it is also looked whether anything can still run.
+peerlane::Poll poll_waiting();
+// By a thread that has no state of the interpreter's, or gave it away; not once the interpreter exits.
+void with_gil_unless_exiting(void (*work)());
+// A refusal as the exception that Python's texts make of it.
+nanobind::object as_exception(const peerlane::Refusal& refusal);
+void raise_refusal(const peerlane::Refusal& refusal);   // sets it
+// Lets go of what operations kept alive; with the GIL and without any lock.
+void release_kept();
+
+// What Python holds of a stream; the last one to go closes it.
+struct StreamHandle {
+    peerlane::StreamPtr stream;
+    StreamHandle(uint32_t device, bool stops, std::shared_ptr<peerlane::Group> group, bool legacy);
+    ~StreamHandle();
+    StreamHandle(const StreamHandle&) = delete;
+};
+struct GroupHandle {
+    std::shared_ptr<peerlane::Group> group = std::make_shared<peerlane::Group>();
+};
+// What Python holds of a block; two threads may close it.  Every member function wants the GIL: it orders a look at
+// the block, and the hold that follows, against the close.
+class BlockHandle {
+  public:
+    explicit BlockHandle(peerlane::Block* held) : block_(held) {}
+    ~BlockHandle();
+    BlockHandle(const BlockHandle&) = delete;
+
+    peerlane::Block& get() const;   // throws Refusal when it is closed
+    bool is_closed() const { return block_ == nullptr; }
+    void close();
+
+  private:
+    peerlane::Block* block_;
+};
+// A hold for the time of an operation that gives the GIL away.
+class BlockUse {
+  public:
+    explicit BlockUse(const BlockHandle& handle) : block(handle.get()) { hold(&block); }
+    ~BlockUse() { drop(&block); }
+    BlockUse(const BlockUse&) = delete;
+
+    peerlane::Block& block;
+};
+// The account outlives the Python object: blocks may be refunded after it is gone.
+struct LedgerHandle {
+    std::shared_ptr<peerlane::Ledger> ledger;
+};
+struct PlaceHandle {
+    peerlane::PlacePtr place;
+    explicit PlaceHandle(peerlane::PlacePtr reserved) : place(std::move(reserved)) {}
+    ~PlaceHandle() {
+        try {
+            close();
+        } catch (const peerlane::Refusal&) {
+            // Forked: nothing of it is here.
+        }
+    }
+    PlaceHandle(const PlaceHandle&) = delete;
+    void close() {
+        if (!peerlane::Heap::get().is_forked()) peerlane::Heap::get().release(*place);
+    }
+};
+template <class Shared>
+struct Held {   // a reference to what is counted by hold() and drop()
+    Shared* shared;
+    ~Held() { shared->drop(); }
+};
+
+// Observers: tell them of a submission; of an operation that is complete on return, also that it starts.
+bool is_observed();
+void tell_submitted(const peerlane::Seen& seen);
+void tell_submitted(const StreamHandle& stream, const peerlane::Op& op, const peerlane::Submitted& done);
+void tell_complete(peerlane::OpKind kind, std::initializer_list<const peerlane::Operand*> written,
+                   std::initializer_list<const peerlane::Operand*> read);
+void tell_view(const peerlane::Memory& memory, bool opened);
+
+// The GIL is given away for the life of this object.  CPython before 3.14 ends a daemon thread that comes back
+// for the GIL during finalization by unwinding it, which C++ answers with an abort: after `interpreter_exits`
+// such threads wait for the end of the process here instead.
+class GilReleased {
+  public:
+    GilReleased();
+    ~GilReleased();
+    GilReleased(const GilReleased&) = delete;
+    GilReleased& operator=(const GilReleased&) = delete;
+
+  private:
+    PyThreadState* state_;
+};
+
+// Called with the GIL by the thread that finalizes, as late as Python allows.
+void interpreter_exits();

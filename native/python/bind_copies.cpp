@@ -1,0 +1,130 @@
+#include <algorithm>
+
+#include "python/bind_operands.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+// `size` is what decides whether the GIL is given away: below, the work is shorter than taking it back.
+template <class Work>
+void released(uint64_t size, const Work& work) {
+    if (size <= kBrief) {
+        work(Poll{});
+        return;
+    }
+    interruptible(work);
+}
+
+void reduce_now(const Operand& to, const Operand& from, const Reduction& reduction, bool direct) {
+    check_reduced(to, from, reduction);
+    if (is_observed()) [[unlikely]] tell_complete(OpKind::reduce, {&to}, {&to, &from});
+    released(to.size, [&](Poll poll) { reduce(to, from, reduction, direct, poll); });
+}
+
+}  // namespace
+
+void bind_copies(nb::module_& m) {
+    m.def(
+        "copy",
+        [](uint64_t dst, uint64_t src, uint64_t size, bool direct) {
+            if (is_observed() && size != 0) [[unlikely]] {
+                Heap::get().check_usable();
+                const Operand to("dst", dst, size), from("src", src, size);
+                tell_complete(OpKind::copy, {&to}, {&from});
+            }
+            released(size, [=](Poll poll) { copy(dst, src, size, direct, poll); });
+        },
+        "dst"_a, "src"_a, "size"_a, "direct"_a = false, "Copy between any two addresses; the GIL is released above 256 KiB.");
+    m.def(
+        "copy_memory",
+        [](nb::handle dst_object, nb::handle src_object) {
+            if (!nb::isinstance<Memory>(dst_object) || !nb::isinstance<Memory>(src_object)) return false;
+            const Memory& dst = *nb::inst_ptr<Memory>(dst_object);
+            const Memory& src = *nb::inst_ptr<Memory>(src_object);
+            const uint64_t size = src.size();
+            const Operand to = writable(dst), from = readable(src);
+            if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .extent_size = dst.size()};
+            if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&to}, {&from});
+            released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
+            return true;
+        },
+        "dst"_a.none(), "src"_a.none(), nb::sig("def copy_memory(dst: typing.Any, src: typing.Any) -> bool"),
+        "Copy all of `src` to `dst`, which must be as large; False if one is no Memory, and then nothing happens.");
+    m.def(
+        "copy_memory_2d",
+        [](const Memory& dst, uint64_t dst_pitch, const Memory& src, uint64_t src_pitch, uint64_t width, uint64_t height) {
+            const Operand to = writable(dst), from = readable(src);
+            if (width == 0 || height == 0) return;
+            checked_span(to, dst_pitch, width, height);
+            checked_span(from, src_pitch, width, height);
+            if (is_observed()) [[unlikely]] tell_complete(OpKind::copy_2d, {&to}, {&from});
+            released(to.size + from.size, [&](Poll poll) {
+                copy_2d(to, dst_pitch, from, src_pitch, width, height, false, poll);
+            });
+        },
+        "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a);
+    m.def(
+        "fill_memory",
+        [](const Memory& dst, uint64_t value, unsigned width) {
+            const Operand to = writable(dst);
+            if (is_observed()) [[unlikely]] tell_complete(OpKind::fill, {&to}, {});
+            released(dst.size(), [&](Poll poll) { fill(to, value, width, dst.size() / width, poll); });
+        },
+        "dst"_a, "value"_a, "width"_a, "Fill all of `dst`, a multiple of `width` bytes.");
+    m.def(
+        "copy_2d",
+        [](uint64_t dst, uint64_t dst_pitch, uint64_t src, uint64_t src_pitch, uint64_t width, uint64_t height,
+           bool direct) {
+            // The span, not the bytes: narrow rows far apart take as long as wide ones.
+            const uint64_t span = height == 0 ? 0 : std::max(dst_pitch, src_pitch);
+            uint64_t size;
+            if (__builtin_mul_overflow(span, height, &size)) size = UINT64_MAX;
+            if (is_observed() && width != 0 && height != 0) [[unlikely]] {
+                Heap::get().check_usable();
+                const Operand to("dst", dst, pitched_span("dst", dst_pitch, width, height));
+                const Operand from("src", src, pitched_span("src", src_pitch, width, height));
+                tell_complete(OpKind::copy_2d, {&to}, {&from});
+            }
+            released(size, [=](Poll poll) { copy_2d(dst, dst_pitch, src, src_pitch, width, height, direct, poll); });
+        },
+        "dst"_a, "dst_pitch"_a, "src"_a, "src_pitch"_a, "width"_a, "height"_a,
+        "direct"_a = false);
+    m.def(
+        "fill",
+        [](uint64_t dst, uint64_t value, unsigned width, uint64_t count) {
+            uint64_t size;
+            if (__builtin_mul_overflow(uint64_t{width}, count, &size)) size = UINT64_MAX;
+            if (is_observed() && size != 0 && size != UINT64_MAX) [[unlikely]] {
+                Heap::get().check_usable();
+                const Operand to("dst", dst, size);
+                tell_complete(OpKind::fill, {&to}, {});
+            }
+            released(size, [=](Poll poll) { fill(dst, value, width, count, poll); });
+        },
+        "dst"_a, "value"_a, "width"_a, "count"_a);
+    m.def(
+        "reduce",
+        [](uint64_t dst, uint64_t src, uint64_t count, unsigned number, bool direct) {
+            const Reduction& reduction = reduction_numbered(number);
+            Heap::get().check_usable();
+            const uint64_t size = reduced_size(dst, src, count, reduction);
+            if (size == 0) return;
+            const Operand to("dst", dst, size), from("src", src, size);
+            reduce_now(to, from, reduction, direct);
+        },
+        "dst"_a, "src"_a, "count"_a, "number"_a, "direct"_a = false, "`number`: four times the type, plus the operation.");
+    m.def(
+        "reduce_memory",
+        [](nb::handle dst, nb::handle src, unsigned number) {
+            if (!nb::isinstance<Memory>(dst) || !nb::isinstance<Memory>(src)) return false;
+            const Operand to = writable(*nb::inst_ptr<Memory>(dst)), from = readable(*nb::inst_ptr<Memory>(src));
+            reduce_now(to, from, reduction_numbered(number), false);
+            return true;
+        },
+        "dst"_a.none(), "src"_a.none(), "number"_a,
+        nb::sig("def reduce_memory(dst: typing.Any, src: typing.Any, number: int) -> bool"),
+        "As `reduce`, all of `src` into `dst`; False if one is no Memory, and then nothing happens.");
+}

@@ -1,0 +1,289 @@
+// An end of a channel, and its calls as programs make them most: served without a Python frame, which takes longer.
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "python/bind_operands.h"
+#include "python/bind_signals.h"
+#include <structmember.h>   // wants Python.h before it
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+constexpr uint64_t kSpinNs = 50'000;   // a futex takes 18 to 31 us to wake somebody
+
+// What the quick calls need; empty: they serve nothing.
+struct ChannelEnd {
+    nb::object window;
+    std::vector<nb::object> incoming, outgoing;
+};
+
+// Null if it is none.
+template <class Type>
+Type* as(nb::handle object) {
+    static const nb::handle type = nb::type<Type>();
+    static PyTypeObject* known = nullptr;   // held: the class that was seen last; asking for bases takes longer than the rest
+    PyTypeObject* const own = Py_TYPE(object.ptr());
+    if (own != known) {
+        if (!PyType_IsSubtype(own, reinterpret_cast<PyTypeObject*>(type.ptr()))) return nullptr;
+        Py_INCREF(own);
+        Py_XDECREF(std::exchange(known, own));
+    }
+    return nb::inst_ready(object) ? nb::inst_ptr<Type>(object) : nullptr;
+}
+
+// Arguments as CPython hands them over: those by name come last.
+struct Arguments {
+    PyObject* const* values;
+    size_t positional;
+    PyObject* names;
+
+    size_t named() const { return names ? static_cast<size_t>(PyTuple_GET_SIZE(names)) : 0; }
+    nb::handle name(size_t i) const { return PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(i)); }
+    nb::handle value(size_t i) const { return values[positional + i]; }
+};
+
+// What a way answers: whether it has served the call.  A refusal means that nothing has happened yet.
+using Way = bool (*)(ChannelEnd&, const Arguments&);
+
+struct Names {
+    nb::handle at, memory, notify, stream, timeout;
+};
+const Names& names() {
+    static const Names all{PyUnicode_InternFromString("at"), PyUnicode_InternFromString("memory"),
+                           PyUnicode_InternFromString("notify"), PyUnicode_InternFromString("stream"),
+                           PyUnicode_InternFromString("timeout")};
+    return all;
+}
+
+std::optional<uint64_t> number(nb::handle value) {
+    if (!PyLong_CheckExact(value.ptr())) return std::nullopt;
+    const unsigned long long found = PyLong_AsUnsignedLongLong(value.ptr());
+    if (found == static_cast<unsigned long long>(-1) && PyErr_Occurred()) {
+        PyErr_Clear();
+        return std::nullopt;
+    }
+    return found;
+}
+
+// Seconds, or None for ever.
+bool is_timeout(nb::handle value) {
+    if (PyFloat_CheckExact(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr()) >= 0;
+    return value.is_none() || number(value);
+}
+
+// One of the lines, held: the end may be closed while the GIL is away.
+nb::object line_at(const std::vector<nb::object>& lines, nb::handle index) {
+    const auto found = number(index);
+    return found && *found < lines.size() ? lines[*found] : nb::object();
+}
+
+const HeldNotify& held(const nb::object& line) { return *nb::inst_ptr<HeldNotify>(line); }
+
+// Once something has happened a refusal is the program's to see.
+template <class Work>
+auto beyond_return(const Work& work) {
+    try {
+        return work();
+    } catch (const Refusal& refusal) {
+        raise_refusal(refusal);
+        throw nb::python_error();
+    }
+}
+
+// The bytes are there, or queued.
+void tell(const StreamHandle* stream, const nb::object& line) {
+    beyond_return([&] {
+        if (stream)
+            submit_notify(*stream, *held(line).shared);
+        else
+            record_now(*held(line).shared);
+    });
+}
+
+bool serve_write(ChannelEnd& end, const Arguments& given) {
+    if (given.positional != 2) return false;
+    const nb::handle src = given.values[1];
+    const Memory* const source = as<Memory>(src);
+    if (!source) return false;
+    nb::object dst = end.window, line;
+    const StreamHandle* stream = nullptr;
+    uint64_t at = 0;
+    for (size_t i = 0; i < given.named(); ++i) {
+        const nb::handle name = given.name(i), value = given.value(i);
+        if (name.is(names().at)) {
+            const auto first = number(value);
+            if (!first) return false;
+            at = *first;
+        } else if (value.is_none() && !name.is(names().at)) {
+            if (!name.is(names().stream) && !name.is(names().notify) && !name.is(names().memory)) return false;
+        } else if (name.is(names().notify)) {
+            if (!(line = line_at(end.outgoing, value))) return false;
+        } else if (name.is(names().stream)) {
+            if (!(stream = as<StreamHandle>(value))) return false;
+        } else if (name.is(names().memory) && as<Memory>(value)) {
+            dst = nb::borrow(value);
+        } else {
+            return false;
+        }
+    }
+    if (!dst) return false;
+    move_memory(stream, Memory(*nb::inst_ptr<Memory>(dst), at, source->size()), *source, dst, src);
+    if (line) tell(stream, line);
+    return true;
+}
+
+bool serve_notify(ChannelEnd& end, const Arguments& given) {
+    const StreamHandle* stream = nullptr;
+    for (size_t i = 0; i < given.named(); ++i) {
+        if (!given.name(i).is(names().stream)) return false;
+        const nb::handle value = given.value(i);
+        if (value.is_none()) continue;
+        if (!(stream = as<StreamHandle>(value))) return false;
+    }
+    if (given.positional != 2) return false;
+    const nb::object line = line_at(end.outgoing, given.values[1]);
+    if (line) tell(stream, line);
+    return line.is_valid();
+}
+
+bool serve_wait(ChannelEnd& end, const Arguments& given) {
+    for (size_t i = 0; i < given.named(); ++i) {
+        const nb::handle name = given.name(i), value = given.value(i);
+        const bool is_right = name.is(names().timeout) ? is_timeout(value) : name.is(names().stream) && value.is_none();
+        if (!is_right) return false;
+    }
+    if (given.positional != 2) return false;
+    const nb::object line = line_at(end.incoming, given.values[1]);
+    return line && beyond_return([&] { return consume_now(held(line), kSpinNs); });   // it may consume, and fail
+}
+
+// A method of a ChannelEnd that a way serves where it can, and a Python function otherwise.
+struct QuickMethod {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject* otherwise;
+    PyObject* attributes;
+    Way way;
+};
+
+PyObject* call_method(PyObject* self, PyObject* const* values, size_t flags, PyObject* names) {
+    const auto* const method = reinterpret_cast<QuickMethod*>(self);
+    const Arguments given{values, static_cast<size_t>(PyVectorcall_NARGS(flags)), names};
+    try {
+        ChannelEnd* const end = given.positional != 0 ? as<ChannelEnd>(values[0]) : nullptr;
+        if (end && method->way(*end, given)) Py_RETURN_NONE;
+    } catch (nb::python_error& error) {
+        error.restore();
+        return nullptr;
+    } catch (const Refusal&) {
+        // The checked call says why.
+    } catch (const std::bad_alloc&) {
+        return PyErr_NoMemory();
+    } catch (const std::exception& error) {   // the interpreter calls this, and cannot unwind
+        return PyErr_Format(PyExc_RuntimeError, "%s", error.what());
+    }
+    return PyObject_Vectorcall(method->otherwise, values, flags, names);
+}
+
+PyObject* bind_method(PyObject* self, PyObject* object, PyObject*) {
+    return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
+}
+
+PyObject* make_method(PyTypeObject* type, PyObject* given, PyObject* named) {
+    const char* name = nullptr;
+    PyObject* otherwise = nullptr;
+    static const char* keywords[] = {"way", "otherwise", nullptr};
+    if (!PyArg_ParseTupleAndKeywords(given, named, "sO", const_cast<char**>(keywords), &name, &otherwise)) return nullptr;
+    constexpr std::pair<std::string_view, Way> ways[] = {
+        {"write", serve_write}, {"notify", serve_notify}, {"wait", serve_wait}};
+    const auto* const found = std::find_if(std::begin(ways), std::end(ways), [&](const auto& each) { return each.first == name; });
+    if (found == std::end(ways)) return PyErr_Format(PyExc_ValueError, "no way of this name: %s", name);
+    auto* const made = reinterpret_cast<QuickMethod*>(type->tp_alloc(type, 0));
+    if (!made) return nullptr;
+    made->call = call_method;
+    made->otherwise = Py_NewRef(otherwise);
+    made->way = found->second;
+    return reinterpret_cast<PyObject*>(made);
+}
+
+int visit_method(PyObject* self, visitproc visit, void* arg) {
+    const auto* const method = reinterpret_cast<QuickMethod*>(self);
+    Py_VISIT(method->otherwise);
+    Py_VISIT(method->attributes);
+    Py_VISIT(Py_TYPE(self));
+    return 0;
+}
+
+int clear_method(PyObject* self) {
+    auto* const method = reinterpret_cast<QuickMethod*>(self);
+    Py_CLEAR(method->otherwise);
+    Py_CLEAR(method->attributes);
+    return 0;
+}
+
+void drop_method(PyObject* self) {
+    PyObject_GC_UnTrack(self);
+    clear_method(self);
+    PyTypeObject* const type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyMemberDef method_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(QuickMethod, call), READONLY, nullptr},
+    {"__dictoffset__", T_PYSSIZET, offsetof(QuickMethod, attributes), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+PyGetSetDef method_attributes[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr},
+};
+PyType_Slot method_slots[] = {
+    {Py_tp_doc, const_cast<char*>("A method of a ChannelEnd that native code serves where it can, and `otherwise` else.")},
+    {Py_tp_new, reinterpret_cast<void*>(make_method)},
+    {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+    {Py_tp_descr_get, reinterpret_cast<void*>(bind_method)},
+    {Py_tp_traverse, reinterpret_cast<void*>(visit_method)},
+    {Py_tp_clear, reinterpret_cast<void*>(clear_method)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(drop_method)},
+    {Py_tp_members, method_members},
+    {Py_tp_getset, method_attributes},
+    {0, nullptr},
+};
+PyType_Spec method_spec = {
+    "peerlane._core.QuickMethod", sizeof(QuickMethod), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR, method_slots};
+
+std::vector<nb::object> lines_of(const nb::list& lines) {
+    std::vector<nb::object> found;
+    for (const nb::handle each : lines) {
+        if (!as<HeldNotify>(each)) throw nb::type_error("a line is a Notify");
+        found.push_back(nb::borrow(each));
+    }
+    return found;
+}
+
+}  // namespace
+
+void bind_ends(nb::module_& m) {
+    nb::class_<ChannelEnd>(m, "ChannelEnd", "What the quick methods of a channel need of it.")
+        .def(nb::init<>())
+        .def(
+            "_serve",
+            [](ChannelEnd& self, nb::handle window, const nb::list& incoming, const nb::list& outgoing) {
+                if (!window.is_none() && !as<Memory>(window)) throw nb::type_error("a window is Memory");
+                self = {window.is_none() ? nb::object() : nb::borrow(window), lines_of(incoming), lines_of(outgoing)};
+            },
+            "window"_a.none(), "incoming"_a, "outgoing"_a,
+            nb::sig("def _serve(self, window: Memory | None, incoming: typing.Sequence[Notify], outgoing: typing.Sequence[Notify]) -> None"),
+            "Let quick methods serve it.")
+        .def("_serve_nothing", [](ChannelEnd& self) { const ChannelEnd last = std::exchange(self, {}); },
+             "Let everything come to the methods in Python.");
+    m.attr("QuickMethod") = nb::steal(PyType_FromSpec(&method_spec));
+}

@@ -1,0 +1,68 @@
+#include <atomic>
+#include <chrono>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+#include "python/bind.h"
+
+namespace {
+
+constexpr int kPatience = 100;   // milliseconds
+constexpr auto kLongestWait = std::chrono::seconds(1);
+std::atomic<int> coming_back{0};
+std::atomic<bool> exiting{false};
+std::atomic<std::thread::id> finalizer{};
+
+bool is_finalizing() {
+#if PY_VERSION_HEX >= 0x030D0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
+bool ask_signals(void*) {
+    nanobind::gil_scoped_acquire gil;
+    return PyErr_CheckSignals() != 0;
+}
+
+}  // namespace
+
+// Only the main thread runs Python's signal handlers; others would take the GIL for nothing.
+peerlane::Poll poll_here() { return syscall(SYS_gettid) == getpid() ? peerlane::Poll{ask_signals} : peerlane::Poll{}; }
+
+GilReleased::GilReleased() : state_(PyEval_SaveThread()) {}
+
+GilReleased::~GilReleased() {
+    coming_back.fetch_add(1);
+    if (exiting.load() && finalizer.load() != std::this_thread::get_id()) {
+        coming_back.fetch_sub(1);
+        // A later exit handler may wait for this thread: then finalization does not begin, and it goes on.
+        for (int i = 0; i < kPatience && !is_finalizing(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        while (is_finalizing()) pause();
+        PyEval_RestoreThread(state_);
+        return;
+    }
+    PyEval_RestoreThread(state_);
+    coming_back.fetch_sub(1);
+}
+
+void with_gil_unless_exiting(void (*work)()) {
+    coming_back.fetch_add(1);   // the exit waits for the end of this
+    if (!exiting.load()) {
+        const nanobind::gil_scoped_acquire gil;
+        work();
+    }
+    coming_back.fetch_sub(1);
+}
+
+void interpreter_exits() {
+    finalizer.store(std::this_thread::get_id());
+    exiting.store(true);
+    PyThreadState* state = PyEval_SaveThread();
+    const auto deadline = std::chrono::steady_clock::now() + kLongestWait;
+    while (coming_back.load() != 0 && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    PyEval_RestoreThread(state);
+}

@@ -1,0 +1,107 @@
+// Physical blocks and the addresses they are mapped into.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "memory/memory.h"
+#include "python/bind.h"
+#include "share/sharing.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+std::vector<Access> accesses(const std::vector<std::pair<uint32_t, unsigned>>& named) {
+    std::vector<Access> found;
+    for (const auto& [device, rights] : named) found.push_back({device, rights});
+    return found;
+}
+
+}  // namespace
+
+BlockHandle::~BlockHandle() { close(); }
+
+void BlockHandle::close() {
+    Block* const mine = std::exchange(block_, nullptr);
+    if (!mine || Heap::get().is_forked()) return;
+    const GilReleased gil;
+    drop(mine);
+}
+
+Block& BlockHandle::get() const {
+    if (!block_) throw Refusal{.why = Why::closed};
+    return *block_;
+}
+
+void bind_mappings(nb::module_& m) {
+    m.attr("GRANULE") = kGranule;
+    m.attr("ALL_DEVICES") = Access::kAll;
+
+    nb::class_<BlockHandle>(m, "Block", "A hold on physical memory.")
+        .def(
+            "__init__",
+            [](BlockHandle* self, uint32_t device, uint64_t size, bool peer, const std::string& name) {
+                new (self) BlockHandle(Heap::get().create_physical(device, size, peer, name));
+            },
+            "device"_a, "size"_a, "peer"_a, "name"_a, nb::call_guard<GilReleased>(), "Its file is named `name` and its id.")
+        .def_prop_ro("size", [](const BlockHandle& self) { return self.get().size; })
+        .def_prop_ro("id", [](const BlockHandle& self) { return self.get().id; }, "Unique in the node.")
+        .def_prop_ro("device", [](const BlockHandle& self) { return self.get().device; }, "Native code's number of its device.")
+        .def_prop_ro("is_read_only", [](const BlockHandle& self) { return self.get().read_only; })
+        .def_prop_ro("is_imported", [](const BlockHandle& self) { return self.get().origin != nullptr; })
+        .def_prop_ro("is_closed", &BlockHandle::is_closed)
+        .def(
+            "export_file",
+            [](const BlockHandle& self, bool read_only) {
+                const BlockUse use(self);
+                const GilReleased gil;
+                return export_file(use.block, read_only);
+            },
+            "read_only"_a, "Return a new descriptor of its file, the caller's to close.")
+        .def("close", &BlockHandle::close, "Let go; idempotent.");
+
+    nb::class_<PlaceHandle>(m, "Place", "Reserved addresses.")
+        .def(
+            "__init__",
+            [](PlaceHandle* self, uint32_t device, uint64_t size, uint64_t alignment, uint64_t wanted) {
+                new (self) PlaceHandle{Heap::get().reserve(size, alignment, device, wanted)};
+            },
+            "device"_a, "size"_a, "alignment"_a, "wanted"_a)
+        .def_prop_ro("address", [](const PlaceHandle& self) { return Heap::get().address_of(*self.place); })
+        .def_prop_ro("size", [](const PlaceHandle& self) { return self.place->span.load(std::memory_order_acquire); })
+        .def_prop_ro("id", [](const PlaceHandle& self) { return self.place->id; }, "Unique in the process.")
+        .def_prop_ro("is_closed", [](const PlaceHandle& self) { return self.place->closed.load(std::memory_order_acquire); })
+        .def(
+            "grow", [](PlaceHandle& self, uint64_t size) { return Heap::get().grow(*self.place, size); }, "size"_a,
+            "Reserve more behind what there is; False when that is in use, or not there.")
+        .def_prop_ro(
+            "most", [](const PlaceHandle& self) { return Heap::get().space().window() - self.place->offset; },
+            "Bytes from its start to the end of the windows.")
+        .def(
+            "map",
+            [](PlaceHandle& self, uint64_t at, const BlockHandle& block, unsigned others,
+               const std::vector<std::pair<uint32_t, unsigned>>& named, uint64_t limit) {
+                const BlockUse use(block);
+                const GilReleased gil;
+                Heap::get().map(*self.place, at, &use.block, others, accesses(named), limit);
+            },
+            "at"_a, "block"_a, "others"_a, "named"_a, "limit"_a,
+            "Rights: 1 read, 2 write; those of devices not named are `others`.  Of the block its first `limit` bytes are mapped; those behind are out of bounds.")
+        .def(
+            "unmap", [](PlaceHandle& self, uint64_t at) { Heap::get().unmap(*self.place, at); }, "at"_a,
+            nb::call_guard<GilReleased>(), "End the mapping that starts at `at`; it stays until its last use ends.")
+        .def(
+            "set_access",
+            [](PlaceHandle& self, uint64_t at, uint64_t size, uint32_t device, unsigned rights) {
+                Heap::get().set_access(*self.place, at, size, {device, rights});
+            },
+            "at"_a, "size"_a, "device"_a, "rights"_a)
+        .def(
+            "rights", [](PlaceHandle& self, uint64_t at, uint32_t device) { return Heap::get().rights(*self.place, at, device); },
+            "at"_a, "device"_a)
+        .def("close", [](PlaceHandle& self) { self.close(); }, nb::call_guard<GilReleased>(),
+             "Unmap everything and give the addresses back after the last use; idempotent.");
+}

@@ -1,0 +1,270 @@
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/set.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include "memory/memory.h"
+#include "python/bind.h"
+#include "stream/fork.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+constexpr const char* kWhyNames[] = {
+    "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
+    "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
+    "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
+    "callback_failed", "bad_descriptor", "notify_doubled", "notifies_full", "notify_order", "own_callback", "deadlock", "no_access",
+    "not_mapped", "imported",
+    "imported_read_only", "seam", "in_use", "shared_blocks",
+    "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
+    "no_block", "lease_ended", "standstill"};
+
+PyObject* refusal_hook = nullptr;   // strong; the texts are its business
+
+}  // namespace
+
+void raise_refusal(const Refusal& refusal) {
+    if (!refusal_hook) {
+        PyErr_SetString(PyExc_RuntimeError, kWhyNames[static_cast<int>(refusal.why)]);
+        return;
+    }
+    try {
+        nb::object error = as_exception(refusal);
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    } catch (nb::python_error& error) {
+        error.restore();
+    }
+}
+
+nb::object as_exception(const Refusal& refusal) {
+    return nb::borrow(refusal_hook)(kWhyNames[static_cast<int>(refusal.why)], refusal.role, refusal.address,
+                                    refusal.size, refusal.base, refusal.extent_size, refusal.id, refusal.fault_address,
+                                    refusal.error, refusal.entry, refusal.device, refusal.other_device);
+}
+
+namespace {
+
+// What a view holds, given back unless the view was made.
+struct ViewPin {
+    Memory* memory;
+    ~ViewPin() {
+        if (memory) memory->unpin_view();
+    }
+};
+
+int get_view(PyObject* self, Py_buffer* view, int flags) {
+    Memory& memory = *nb::inst_ptr<Memory>(self);
+    view->obj = nullptr;
+    try {
+        char* const host = memory.pin_view();
+        ViewPin pin{&memory};
+        const auto size = static_cast<Py_ssize_t>(memory.size());
+        if (PyBuffer_FillInfo(view, self, host, size, memory.may_view_only(), flags) != 0) return -1;
+        pin.memory = nullptr;
+        if (is_observed()) [[unlikely]] tell_view(memory, true);
+        return 0;
+    } catch (const Refusal& refusal) {
+        raise_refusal(refusal);
+    } catch (const std::bad_alloc&) {
+        PyErr_NoMemory();
+    }
+    return -1;
+}
+
+void release_view(PyObject* self, Py_buffer*) {
+    Memory* memory = nb::inst_ptr<Memory>(self);
+    if (is_observed()) [[unlikely]] tell_view(*memory, false);
+    memory->unpin_view();
+}
+
+PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_view)},
+                              {Py_bf_releasebuffer, reinterpret_cast<void*>(release_view)},
+                              {0, nullptr}};
+
+}  // namespace
+
+void bind_memory(nb::module_& m) {
+    nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+        try {
+            std::rethrow_exception(thrown);
+        } catch (const Refusal& refusal) {
+            raise_refusal(refusal);
+        }
+    });
+
+    m.def(
+        "set_refusal_hook",
+        [](nb::callable hook) {
+            PyObject* before = refusal_hook;
+            refusal_hook = hook.release().ptr();
+            Py_XDECREF(before);
+        },
+        "hook"_a, nb::sig("def set_refusal_hook(hook: collections.abc.Callable[..., BaseException]) -> None"),
+        "Set hook(why, role, address, size, base, extent_size, id, fault_address, errno, entry, device, other_device) -> exception.");
+
+    m.def(
+        "configure",
+        [](uint64_t window_bytes, uint64_t cache_bytes, bool poison) {
+            Heap::get().configure({window_bytes, cache_bytes, poison});
+        },
+        "window_bytes"_a, "cache_bytes"_a, "poison"_a,
+        "Reserve the address windows (the first call only) and set the cache bound and poisoning.");
+
+    nb::class_<LedgerHandle>(m, "Ledger", "One process's slot in a node's shared account of device memory.")
+        .def(
+            "__init__",
+            [](LedgerHandle* self, int fd, uint64_t devices, uint64_t slots, uint64_t slot) {
+                new (self) LedgerHandle{std::make_shared<Ledger>(fd, LedgerLayout{devices, slots}, slot)};
+            },
+            "fd"_a, "devices"_a, "slots"_a, "slot"_a)
+        .def(
+            "leave", [](const LedgerHandle& self) { self.ledger->leave(); }, "Write nothing any more: the slot is given back.")
+        .def(
+            "set_peer",
+            [](const LedgerHandle& self, uint64_t from, uint64_t to, bool enabled) { self.ledger->set_peer(from, to, enabled); },
+            "origin"_a, "target"_a, "enabled"_a, "Say whether this process enabled the peer.")
+        .def(
+            "is_peer", [](const LedgerHandle& self, uint64_t from, uint64_t to) { return self.ledger->is_peer(from, to); },
+            "origin"_a, "target"_a, "Whether any process of the node enabled the peer.")
+        .def(
+            "used", [](const LedgerHandle& self, uint64_t device) { return self.ledger->used(device); }, "device"_a, "Bytes of `device` held by all processes of the node.");
+
+    m.def(
+        "ledger_layout",
+        [](uint64_t devices, uint64_t slots) {
+            const LedgerLayout layout{devices, slots};
+            return std::make_tuple(layout.file_size(), layout.entries_at(), layout.holdings_at(), layout.holdings());
+        },
+        "devices"_a, "slots"_a,
+        "Return the bytes of a ledger's file, where its entries and its holdings begin, and how long a slot's holdings are.");
+
+    m.def(
+        "add_device",
+        [](uint64_t capacity, bool host_access, bool routes_peer_memory_only, const LedgerHandle& ledger,
+           uint64_t index) {
+            return Heap::get().add_device({capacity, host_access, routes_peer_memory_only}, ledger.ledger, index);
+        },
+        "capacity"_a, "host_access"_a, "routes_peer_memory_only"_a, "ledger"_a, "index"_a, "Return the number of a new device.");
+    m.def(
+        "close_device", [](uint32_t number) { Heap::get().close_device(number); }, "number"_a,
+        nb::call_guard<GilReleased>(), "Let every allocation of a device die.");
+    m.def("free_bytes", [](uint32_t number) { return Heap::get().free_bytes(number); }, "number"_a);
+    m.def("live_allocations", [](uint32_t number) { return Heap::get().live_allocations(number); }, "number"_a);
+    m.def(
+        "set_route", [](uint32_t from, uint32_t to, bool open) { Heap::get().set_route(from, to, open); }, "origin"_a,
+        "target"_a, "open"_a);
+    m.def("route_open", [](uint32_t a, uint32_t b) { return Heap::get().route_open(a, b); }, "a"_a, "b"_a);
+    m.def("trim", [] { return Heap::get().trim(); }, nb::call_guard<GilReleased>(),
+          "Give cached blocks back to the system; return their bytes.");
+    m.def("interpreter_exits", &interpreter_exits,
+          "Let threads that come back for the GIL from now on wait for the end of the process.");
+    m.def("check_usable", [] { Heap::get().check_usable(); }, "Refuse in a forked child of a process that had used devices.");
+    m.def("begin_use", [] { Heap::get().begin_use(); },
+          "Say that what the process has now no forked child may share; refuses as check_usable.");
+    m.def("end_use", [] { Heap::get().end_use(); }, "Say that the node was left.");
+    m.def("begin_anew", &begin_anew,
+          "In a forked child: be a process of its own.  False if its parent had used devices, and then nothing can be used.");
+    m.def(
+        "window_offset",
+        [](uint64_t address) -> std::optional<uint64_t> {
+            uint64_t offset;
+            if (!Heap::get().space().contains(address, offset)) return std::nullopt;
+            return offset;
+        },
+        "address"_a, "Return the place of an address in its window (guard or shadow), None outside of both.");
+    m.def("cached_bytes", [] { return Heap::get().cached_bytes(); });
+
+    nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots),
+                       "An allocation, a part of one, or foreign host memory; exports its bytes to the host.")
+        .def(
+            "__init__",
+            [](Memory* self, uint32_t device, uint64_t size, bool peer) {
+                new (self) Memory(Memory::allocate(device, size, peer));
+            },
+            "device"_a, "size"_a, "peer"_a, nb::call_guard<GilReleased>())
+        .def(
+            "__init__",
+            [](Memory* self, const Memory& whole, uint64_t offset, uint64_t size) { new (self) Memory(whole, offset, size); },
+            "whole"_a, "offset"_a, "size"_a)
+        .def(
+            "__init__",
+            [](Memory* self, uint64_t address, uint64_t size, bool read_only, bool host_view) {
+                new (self) Memory(address, size, read_only, host_view);
+            },
+            "address"_a, "size"_a, "read_only"_a, "host_view"_a)
+        .def(
+            "__init__",
+            [](Memory* self, const PlaceHandle& place, uint64_t offset, uint64_t size) {
+                new (self) Memory(place.place, offset, size, false);
+            },
+            "place"_a, "offset"_a, "size"_a)
+        .def_prop_ro("address", &Memory::address, "The address; raises when the memory is closed.")
+        .def_prop_ro("writable_address", &Memory::writable_address, "The address; raises when it may not be written.")
+        .def_prop_ro("last_address", &Memory::last_address, "The address it has or had.")
+        .def_prop_ro("size", &Memory::size, "Bytes.")
+        .def_prop_ro("id", &Memory::id, "The allocation's number, unique in the process; 0 for foreign memory.")
+        .def_prop_ro("is_live", &Memory::is_live)
+        .def_prop_ro("is_read_only", &Memory::is_read_only)
+        .def_prop_ro("is_peer", &Memory::is_peer, "Whether it was allocated for peer access.")
+        .def_prop_ro(
+            "homes",
+            [](const Memory& self) {
+                const Operand held("address", self.last_address(), self.size(), self.pin());
+                std::set<std::pair<uint32_t, bool>> found;
+                Heap::get().each_extent(held.range(), [&](const Extent* each) { found.emplace(each->device, each->peer); });
+                return found;
+            },
+            "(device, whether for peer access) of each block that its bytes lie in.")
+        .def_prop_ro(
+            "spans",
+            [](const Memory& self) {
+                std::vector<Seen::Span> spans;
+                try {   // held: another thread may close it meanwhile
+                    const Operand held("address", self.last_address(), self.size(), self.pin());
+                    if (!held.is_pageable()) add_host_span(spans, held.host(), self.size(), false);
+                } catch (const Refusal&) {
+                    // Nothing of it lives.
+                }
+                nb::list found;
+                for (const auto& span : spans) found.append(nb::make_tuple(span.block, span.offset, span.size, span.written));
+                return found;
+            },
+            nb::for_getter(nb::sig("def spans(self, /) -> list[typing.Any]")), "(block, offset, size, False): where its bytes lie.")
+        .def("close", &Memory::close, nb::call_guard<GilReleased>(),
+             "End this object; an owner's memory goes back when the last use of it ends.");
+
+    m.def(
+        "locate",
+        [](uint64_t address) -> std::optional<std::tuple<uint32_t, uint64_t, uint64_t, uint64_t>> {
+            Heap& heap = Heap::get();
+            const Range range = heap.resolve("address", address, 1);
+            if (!range.extent) return std::nullopt;
+            auto found = std::make_tuple(range.device, heap.address_of(range.extent), range.extent->size,
+                                         range.extent->id.load(std::memory_order_relaxed));
+            heap.unpin(range);
+            return found;
+        },
+        "address"_a, "Return (device, base, size, id), or None for pageable host memory.");
+    m.def(
+        "host_pointer",
+        [](uint64_t address, uint64_t size) {
+            Heap& heap = Heap::get();
+            const Range range = heap.resolve("address", address, size);
+            heap.unpin(range);
+            return reinterpret_cast<uint64_t>(range.host);
+        },
+        "address"_a, "size"_a, "Return where the host may touch the range while its allocation lives.");
+    m.def(
+        "nearest",
+        [](uint64_t address) -> std::optional<std::tuple<uint32_t, uint64_t, uint64_t, uint64_t>> {
+            const Neighbour found = Heap::get().nearest(address);
+            if (!found.found) return std::nullopt;
+            return std::make_tuple(found.device, found.address, found.size, found.id);
+        },
+        "address"_a, "Return (device, address, size, id) of the live allocation nearest to a window address.");
+}

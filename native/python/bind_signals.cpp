@@ -1,0 +1,265 @@
+// Signals that processes share: notifies, banks of them, and events given to others, and theirs.
+#include <sched.h>
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <utility>
+
+#include "python/bind_signals.h"
+#include "share/shared_signal.h"
+#include "stream/scheduler.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+int get_area(PyObject* self, Py_buffer* view, int flags) {
+    const HeldBack& area = *nb::inst_ptr<HeldBackHandle>(self)->area;
+    return PyBuffer_FillInfo(view, self, area.base(), static_cast<Py_ssize_t>(area.size()), 0, flags);
+}
+PyType_Slot area_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_area)}, {0, nullptr}};
+
+std::shared_ptr<SharedSignal> created(const LedgerHandle& ledger, uint32_t bank) {
+    Scheduler::get().use_bell(ledger.ledger);
+    return SharedSignal::create(ledger.ledger, bank);
+}
+
+}  // namespace
+
+// Where there are more ranks than cores, who would record may be waiting for this core: time that others took does not
+// count, up to a limit.
+template <class Look>
+bool spin_politely(const Look& look, uint64_t own_ns) {
+    constexpr uint64_t kLongestAway = 40;   // times as long
+    uint64_t own = 0;
+    const uint64_t start = now_ns();
+    for (uint64_t now = start; own < own_ns && now - start < kLongestAway * own_ns;) {
+        for (unsigned looks = 0; looks < 16; ++looks)
+            if (look()) return true;
+        sched_yield();
+        const uint64_t then = std::exchange(now, now_ns());
+        own += std::min<uint64_t>(now - then, 2'000);   // longer than this takes only who was not running
+    }
+    return look();
+}
+
+bool consume_now(const HeldNotify& self, uint64_t spin_ns) {
+    constexpr uint64_t kWithGil = 2'000;   // giving it away and taking it back costs 50 ns, and more if somebody takes it
+    Notify& notify = *self.shared;
+    Heap::get().check_usable();
+    if (is_observed()) [[unlikely]] return false;   // a wait of a stream is told to the observer, and this is not
+    std::optional<uint32_t> other;
+    const auto look = [&] {
+        if (!notify.consume(other)) return false;
+        if (other) throw out_of_order(notify, *other);
+        return true;
+    };
+    if (look()) return true;
+    if (spin_ns == 0) return false;
+    const auto spin = [&look](uint64_t until) {
+        while (now_ns() < until)
+            for (unsigned looks = 0; looks < 16; ++looks)
+                if (look()) return true;
+        return false;
+    };
+    const uint64_t start = now_ns();
+    if (spin(start + std::min(spin_ns, kWithGil))) return true;
+    if (spin_ns <= kWithGil) return false;
+    const GilReleased gil;
+    return spin_politely(look, spin_ns);
+}
+
+// Told as what is complete on return; counted before it happens, as who waits for it may be told at once.
+void record_now(Notify& notify) {
+    Seen seen{.kind = OpKind::notify, .notify = notify.id};
+    uint64_t started = 0;
+    if (is_observed()) [[unlikely]] {
+        seen.order = Scheduler::get().next_order();
+        started = Scheduler::get().next_order();
+    }
+    const uint64_t number = Scheduler::get().notify_recorded(notify);
+    if (started == 0 || !is_observed()) return;
+    tell_submitted(seen);
+    seen.order = started;
+    seen.record = number;
+    Scheduler::get().note(std::move(seen));
+}
+
+std::shared_ptr<SharedSignal> open_signal(const Offer& offer, const LedgerHandle& ledger, uint32_t bank) {
+    Scheduler::get().use_bell(ledger.ledger);
+    return SharedSignal::open(offer.fd, ledger.ledger, bank);
+}
+
+void bind_signals(nb::module_& m) {
+    m.attr("SHARED_RECORDS") = SharedSignal::kRecords;
+    m.attr("MOST_LINES") = SharedSignal::kMostLines;
+    nb::class_<HeldBackHandle>(m, "HeldBack", nb::type_slots(area_slots), "An area for what is held back; exports its bytes.")
+        .def(
+            "__init__",
+            [](HeldBackHandle* self, const SignalHandle& bank) {
+                if (bank.signal->bank() != HeldBack::kLines) throw nb::value_error("not a bank of HELD_LINES");
+                new (self) HeldBackHandle{std::make_shared<HeldBack>(bank.signal)};
+            },
+            "bank"_a)
+        .def("discard", [](const HeldBackHandle& self) { self.area->discard(); }, "Give the pages behind the entries back.");
+    m.attr("HELD_LINES") = HeldBack::kLines;
+    m.attr("HELD_ENTRIES") = HeldBack::kEntries;
+    nb::class_<MembersHandle>(m, "Members", "The processes of a group.");
+    nb::class_<SignalHandle>(m, "Signal", "What processes share of a notify or an event, or a bank of notifies.")
+        .def(
+            "__init__",
+            [](SignalHandle* self, const LedgerHandle& ledger, uint32_t bank) {
+                if (bank > SharedSignal::kMostLines) throw nb::value_error("too many lines");
+                new (self) SignalHandle{created(ledger, bank), true};
+            },
+            "ledger"_a, "bank"_a = 0, "`bank`: how many lines of a bank.")
+        .def(
+            "offer",
+            [](const SignalHandle& self, uint16_t kind, uint32_t device, uint64_t detail, bool everyone) {
+                const Grant grant{.kind = static_cast<Kind>(kind), .device = device, .detail = {detail}};
+                const Ticket ticket = self.signal->offer(grant, everyone, self.signal);
+                return std::make_pair(ticket.index, ticket.nonce);
+            },
+            "kind"_a, "device"_a, "detail"_a, "everyone"_a, nb::call_guard<GilReleased>(), "Return (index, nonce).")
+        .def(
+            "let_go", &SignalHandle::let_go, "This process offers it to nobody any more, and has opened it once less.")
+        .def("belong_to", [](const SignalHandle& self, const MembersHandle& of) { self.signal->belong_to(of.members); }, "members"_a,
+             "Waits here end too when one of a group's processes is lost.")
+        .def(
+            "expect",
+            [](const SignalHandle& self, const HeldBackHandle& from, nb::sequence memories) {
+                std::vector<Memory> copied;
+                for (nb::handle each : memories) {
+                    const auto& memory = nb::cast<const Memory&>(each);
+                    copied.emplace_back(memory, 0, memory.size());
+                }
+                self.signal->expect(std::make_shared<Undelivered>(from.area, std::move(copied)));
+            },
+            "held"_a, "memories"_a, nb::sig("def expect(self, held: HeldBack, memories: collections.abc.Sequence[Memory]) -> None"),
+            "Who records in this bank holds some of it back there, for these memories of this process: if it ends, this one "
+            "brings it.")
+        .def("issue", [](const SignalHandle& self) { return self.signal->issue(); }, "The number of a new record of an event.")
+        .def_prop_ro("issued", [](const SignalHandle& self) { return self.signal->issued(); })
+        .def(
+            "is_done", [](const SignalHandle& self, uint64_t number) { return self.signal->record_line(number).recorded() >= number; },
+            "number"_a)
+        .def(
+            "has_failed",
+            [](const SignalHandle& self, uint64_t number) { return self.signal->record_line(number).generation.load() == number; },
+            "number"_a)
+        .def(
+            "time_ns", [](const SignalHandle& self, uint64_t number) { return self.signal->record_line(number).time_ns.load(); },
+            "number"_a)
+        .def_prop_ro(
+            "lost_to", [](const SignalHandle& self) { return self.signal->lost_to(); },
+            "The pid of a process that has ended, when no other one that had it lives; else 0.")
+        .def(
+            "record_of",
+            [](const SignalHandle& self, uint64_t number, uint32_t device) {
+                return new HeldNotify{Notify::record_of(self.signal, number, device)};
+            },
+            "number"_a, "device"_a, nb::rv_policy::take_ownership, "What stands for one record of an event.");
+
+    m.def(
+        "members",
+        [](const SignalHandle& departures, const std::vector<std::tuple<uint32_t, int32_t, uint64_t>>& listed) {
+            const auto members = std::make_shared<Members>(departures.signal);
+            for (const auto& [rank, pid, start] : listed) {
+                if (rank >= departures.signal->bank()) throw nb::index_error("no line for this rank");
+                members->add(rank, pid, start);
+            }
+            return new MembersHandle{members};
+        },
+        "departures"_a, "listed"_a, nb::rv_policy::take_ownership,
+        "Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.");
+
+    nb::class_<LeaseHandle>(m, "Lease", "Whether memory that was lent to others may still be used.")
+        .def("__init__", [](LeaseHandle* self) { new (self) LeaseHandle{std::make_shared<Lease>()}; }, "Of this process alone.")
+        .def(
+            "__init__",
+            [](LeaseHandle* self, const SignalHandle& bank, uint32_t line, uint64_t number) {
+                if (line >= bank.signal->bank()) throw nb::index_error("no such line in the bank");
+                if (number == 0 || number >= Lease::kMostNumbers) throw nb::index_error("no number of a lease");
+                new (self) LeaseHandle{std::make_shared<Lease>(bank.signal, line, number)};
+            },
+            "bank"_a, "line"_a, "number"_a, "Line `line` of a bank, while it has this number.")
+        .def_prop_ro("id", [](const LeaseHandle& self) { return self.lease->id; }, "Unique in the process.")
+        .def("begin", [](const LeaseHandle& self) { self.lease->begin(); }, "Its owner's, once.")
+        .def("take_back", [](const LeaseHandle& self) { self.lease->end(Lease::taken_back); }, "End it; its owner's.")
+        .def("end_with", [](const LeaseHandle& self, const Memory& memory) { memory.end_with(self.lease); }, "memory"_a,
+             "End it when the memory is freed; its owner's.")
+        .def("lend", [](const LeaseHandle& self, Memory& memory, bool mapped) { memory.borrow(self.lease, mapped); }, "memory"_a,
+             "mapped"_a, "Refuse uses of a buffer once it has ended; `mapped`: by address too.")
+        .def_prop_ro("has_ended", [](const LeaseHandle& self) { return self.lease->ended() != Lease::live; });
+
+    nb::class_<CompletionsHandle>(m, "Completions", "The completion queue of one end of a channel.")
+        .def(
+            "__init__",
+            [](CompletionsHandle* self, const SignalHandle* bank) {
+                if (bank && bank->signal->bank() != Completions::kLines) throw nb::value_error("a queue has so many lines");
+                new (self) CompletionsHandle{bank ? std::make_shared<Completions>(bank->signal) : std::make_shared<Completions>()};
+            },
+            "bank"_a.none(), "In a bank of COMPLETION_LINES; without one it is this process's alone.");
+    m.attr("COMPLETION_LINES") = Completions::kLines;
+
+    nb::class_<HeldNotify>(m, "Notify", "A signal line, used by this process.")
+        .def(
+            "__init__",
+            [](HeldNotify* self, int kind, uint32_t device) {
+                new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
+            },
+            "kind"_a, "device"_a, "`kind`: 0 binary, 1 fifo, 2 strict.")
+        .def_prop_ro("id", [](const HeldNotify& self) { return self.shared->id; })
+        .def(
+            "__init__",
+            [](HeldNotify* self, int kind, uint32_t device, const SignalHandle& signal, uint32_t index) {
+                if (index != 0 && index >= signal.signal->bank()) throw nb::index_error("no such line in the bank");
+                new (self) HeldNotify{Notify::local(static_cast<NotifyKind>(kind), device)};
+                Scheduler::get().share(*self->shared, signal.signal, false, index);
+            },
+            "kind"_a, "device"_a, "signal"_a, "index"_a = 0, "One that another process made, or a line of a bank.")
+        .def(
+            "__init__",
+            [](HeldNotify* self, const CompletionsHandle& queue, uint32_t number, uint32_t device) {
+                if (number >= Completions::kMostNumbers) throw nb::index_error("no such notify in the queue");
+                new (self) HeldNotify{Notify::queued(queue.queue, number, device)};
+            },
+            "queue"_a, "number"_a, "device"_a, "One of those of a queue.")
+        .def(
+            "__init__",
+            [](HeldNotify* self, const HeldNotify& line, const HeldBackHandle& in, uint64_t entry) {
+                if (!line.shared->shared() || line.shared->kind != NotifyKind::binary) throw nb::value_error("not a line of a bank");
+                if (entry >= HeldBack::kEntries) throw nb::index_error("no such entry");
+                new (self) HeldNotify{Notify::held_back(*line.shared, in.area, entry)};
+            },
+            "line"_a, "held"_a, "entry"_a, "A record of a line of a bank that is held back.")
+        .def(
+            "_share",
+            [](const HeldNotify& self, const LedgerHandle& ledger) {
+                Scheduler::get().use_bell(ledger.ledger);
+                if (!self.shared->shared()) Scheduler::get().share(*self.shared, SharedSignal::create(ledger.ledger), true);
+                return new SignalHandle{self.shared->sharing(), false};
+            },
+            "ledger"_a, nb::rv_policy::take_ownership, "Let other processes record it and wait for it.")
+        .def(
+            "_withdraw",
+            [](const HeldNotify& self) {
+                const GilReleased gil;
+                SharedSignal* const with = self.shared->shared();
+                if (with && with->bank() == 0) with->abandon();
+            },
+            "This process offers it to nobody any more.")
+        .def_prop_ro("recorded", [](const HeldNotify& self) { return self.shared->signal().recorded(); })
+        .def_prop_ro("consumed", [](const HeldNotify& self) { return self.shared->signal().consumed.load(); })
+        .def("_record", [](const HeldNotify& self) { record_now(*self.shared); }, "Record now, outside of any stream.")
+        .def("_abandon", [](const HeldNotify& self) { Scheduler::get().abandon(*self.shared); },
+             "Say that only what is queued already will record it: waits in vain fail.")
+        .def("_promise", [](const HeldNotify& self) { Scheduler::get().promise(*self.shared); },
+             "Say that it will be recorded, whatever is cancelled: a stream that closes waits for it.")
+        .def("_reset", [](const HeldNotify& self) { Scheduler::get().reset(*self.shared); });
+}

@@ -1,0 +1,124 @@
+// Where the program called: the innermost frame outside peerlane, and the numbers that operations keep of it.
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+
+#include "memory/fault_guard.h"
+#include "python/bind.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+constexpr char kPackage[] = "peerlane";
+constexpr size_t kPackageLength = sizeof kPackage - 1;
+constexpr uint64_t kSites = 4096;
+
+struct Site {
+    PyObject* code = nullptr;   // strong
+    int offset = 0;             // of the instruction, in bytes
+    uint64_t round = 0;         // how often this place of the table changed hands
+};
+
+// A program submits at few places.  With more than there is room for, the older ones are not known any more: a code
+// object is not kept for ever because it submitted something once.
+std::array<Site, kSites>& table() {
+    static auto& made = *new std::array<Site, kSites>{};
+    return made;
+}
+
+bool is_ours(nb::handle globals) {
+    static PyObject* const key = PyUnicode_InternFromString("__name__");
+    PyObject* const name = PyDict_GetItemWithError(globals.ptr(), key);
+    if (!name || !PyUnicode_Check(name)) {
+        PyErr_Clear();
+        return false;
+    }
+    Py_ssize_t length;
+    const char* const text = PyUnicode_AsUTF8AndSize(name, &length);
+    if (!text) {
+        PyErr_Clear();
+        return false;
+    }
+    return std::strncmp(text, kPackage, kPackageLength) == 0 && (text[kPackageLength] == 0 || text[kPackageLength] == '.');
+}
+
+#if PY_VERSION_HEX >= 0x030B0000
+nb::object globals_of(PyFrameObject* frame) { return nb::steal(PyFrame_GetGlobals(frame)); }
+int offset_of(PyFrameObject* frame) { return PyFrame_GetLasti(frame); }
+#else
+nb::object globals_of(PyFrameObject* frame) { return nb::borrow(frame->f_globals); }
+int offset_of(PyFrameObject* frame) { return frame->f_lasti < 0 ? -1 : frame->f_lasti * 2; }
+#endif
+
+// Null: everything on this thread's stack is ours.
+nb::object innermost() {
+    auto frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
+    while (frame.is_valid()) {
+        auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
+        if (!is_ours(globals_of(raw))) break;
+        frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(raw)));
+    }
+    return frame;
+}
+
+}  // namespace
+
+uint64_t call_site() {
+    const nb::object frame = innermost();
+    if (!frame.is_valid()) return 0;
+    auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
+    nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
+    const int offset = offset_of(raw);
+    const uint64_t slot = (reinterpret_cast<uintptr_t>(code.ptr()) / 64 * 31 + static_cast<unsigned>(offset)) % kSites;
+    Site& site = table()[slot];
+    if (site.code != code.ptr() || site.offset != offset) {
+        // The old one goes last: what its end runs may come here again.
+        const nb::object old = nb::steal(std::exchange(site.code, code.release().ptr()));
+        site.offset = offset;
+        ++site.round;
+        return site.round * kSites + slot;
+    }
+    return site.round * kSites + slot;
+}
+
+nb::object site_of(uint64_t number) {
+    const Site& site = table()[number % kSites];
+    if (number == 0 || !site.code || site.round != number / kSites) return nb::none();
+    return nb::make_tuple(nb::borrow(site.code), site.offset);
+}
+
+void bind_sites(nb::module_& m) {
+    m.def("site", &site_of, "number"_a, nb::sig("def site(number: int) -> tuple[types.CodeType, int] | None"),
+          "The place that has a number, if it is known still.");
+    m.def(
+        "call_site",
+        [] {
+            const nb::object frame = innermost();
+            if (!frame.is_valid()) return nb::object(nb::none());
+            auto* const raw = reinterpret_cast<PyFrameObject*>(frame.ptr());
+            return nb::object(nb::make_tuple(nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw))), offset_of(raw)));
+        },
+        nb::sig("def call_site() -> tuple[types.CodeType, int] | None"),
+        "Code and offset of the instruction that called, in the innermost frame outside peerlane.");
+    m.def(
+        "line_of", [](nb::handle code, int offset) { return PyCode_Addr2Line(reinterpret_cast<PyCodeObject*>(code.ptr()), offset); },
+        "code"_a, "offset"_a, nb::sig("def line_of(code: types.CodeType, offset: int) -> int"),
+        "The line of an instruction, -1 when it has none.");
+    m.def(
+        "is_readable",
+        [](uint64_t address) {
+            // Asking the system costs less than a signal, and says no more than that something is mapped.
+            unsigned char resident;
+            void* const page = reinterpret_cast<void*>(address & ~(static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) - 1));
+            if (mincore(page, 1, &resident) != 0 && errno == ENOMEM) return false;
+            peerlane::rearm_fault_handlers();
+            peerlane::FaultGuard guard;
+            return guarded(guard, [=] { (void)*reinterpret_cast<const volatile char*>(address); });
+        },
+        "address"_a, "Whether the host can read the byte there.");
+}

@@ -1,0 +1,144 @@
+// Where nothing can run: what a process waits for, what the ranks of a group say of it, and who looks.
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "python/bind_signals.h"
+#include "ranks/wait_board.h"
+#include "stream/scheduler.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+constexpr uint64_t kBetweenLooks = 80'000'000, kRarest = 400'000'000, kShareOfTime = 200;   // half a percent of a core
+
+PyObject* hook = nullptr;   // strong; set and called with the GIL
+std::atomic<bool> has_hook{false};
+std::atomic<uint64_t> next_look{0};
+
+uint64_t spent_ns() {   // by this thread, of a core
+    timespec spent{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+    return static_cast<uint64_t>(spent.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(spent.tv_nsec);
+}
+
+// One of the threads that wait, a few times a second.
+bool is_due() {
+    if (!has_hook.load(std::memory_order_relaxed)) return false;
+    uint64_t at = next_look.load(std::memory_order_relaxed);
+    const uint64_t now = now_ns();
+    return now >= at && next_look.compare_exchange_strong(at, now + kBetweenLooks, std::memory_order_relaxed);
+}
+
+// False with Python's error set.
+bool look() {
+    if (!hook) return true;
+    const uint64_t start = spent_ns();
+    const nb::object held = nb::borrow(hook);
+    const nb::object result = nb::steal(PyObject_CallNoArgs(held.ptr()));
+    const uint64_t pause = std::clamp(kShareOfTime * (spent_ns() - start), kBetweenLooks, kRarest);
+    next_look.store(now_ns() + pause, std::memory_order_relaxed);
+    return result.is_valid();
+}
+
+void look_aside() {
+    if (!look()) PyErr_WriteUnraisable(hook);
+}
+
+bool ask(void* is_main) {
+    if (is_main) {
+        const nb::gil_scoped_acquire gil;
+        // What a handler of a signal raises while the hook runs is the wait's, as what it raises before.
+        return PyErr_CheckSignals() != 0 || (is_due() && !look());
+    }
+    if (is_due()) with_gil_unless_exiting(look_aside);
+    return false;
+}
+
+}  // namespace
+
+Poll poll_waiting() {
+    static char yes;
+    return {ask, poll_here().ask ? &yes : nullptr};
+}
+
+void bind_standstill(nb::module_& m) {
+    m.def(
+        "set_wait_hook",
+        [](nb::object called) {
+            // The old one goes last: what its end runs may come here again, or look.
+            const nb::object before = nb::steal(std::exchange(hook, called.is_none() ? nullptr : called.release().ptr()));
+            has_hook.store(hook != nullptr, std::memory_order_relaxed);
+        },
+        "called"_a.none(), nb::sig("def set_wait_hook(called: typing.Callable[[], None] | None) -> None"),
+        "Call it about ten times a second while threads of the program wait for long.");
+    m.def(
+        "standstill",
+        [](bool others_wait) -> nb::object {
+            Standstill found;
+            {
+                const GilReleased gil;
+                found = Scheduler::get().standstill(others_wait);
+            }
+            if (found.token == 0) return nb::none();
+            nb::list hosts, parked;
+            for (const auto& host : found.hosts) hosts.append(nb::make_tuple(host.thread, host.stream));
+            for (const auto& each : found.parked)
+                parked.append(nb::make_tuple(each.stream, each.sequence, site_of(each.site), each.park == Park::notify, each.what,
+                                             each.is_local));
+            return nb::make_tuple(found.token, hosts, parked);
+        },
+        "others_wait"_a, nb::sig("def standstill(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
+                "int, bool]]] | None"),
+        "None if something can run, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, "
+        "the notify or stream that it waits for, whether only this process can record it) of parked streams).");
+    m.def("put_off_losses", [] { Scheduler::get().put_off_losses(); }, nb::call_guard<GilReleased>(),
+          "For a second no wait fails because a peer is lost: what has been found out is told first.");
+    m.def(
+        "end_standstill",
+        [](uint64_t token, uint64_t number, bool others_wait) {
+            const GilReleased gil;
+            return Scheduler::get().end_standstill(token, number, others_wait);
+        },
+        "token"_a, "number"_a, "others_wait"_a, "Let the waits for notifies fail; False if something has happened since the token was given.");
+
+    nb::class_<WaitBoard>(m, "WaitBoard", "What the ranks of a group say of themselves while nothing of them can run.")
+        .def(
+            "__init__",
+            [](WaitBoard* self, const SignalHandle& bank, uint32_t rank) {
+                const uint32_t lines = bank.signal->bank(), ranks = lines / WaitBoard::lines(1);
+                if (lines != WaitBoard::lines(ranks) || ranks > WaitBoard::kMostRanks || rank >= ranks)
+                    throw nb::index_error("no board has this many lines, or this rank");
+                new (self) WaitBoard(bank.signal, rank);
+            },
+            "bank"_a, "rank"_a)
+        .def_static("lines", &WaitBoard::lines, "ranks"_a, "How many lines the bank must have.")
+        .def(
+            "begin",
+            [](WaitBoard& self, uint64_t now, const std::vector<uint32_t>& awaited, const nb::bytes& text) {
+                self.begin(now, awaited, {text.c_str(), text.size()});
+            },
+            "now_ns"_a, "awaited"_a, "text"_a)
+        .def("renew", &WaitBoard::renew, "now_ns"_a)
+        .def("withdraw", &WaitBoard::withdraw)
+        .def("circle", &WaitBoard::circle, "overlap_ns"_a)
+        .def("reached", &WaitBoard::reached)
+        .def("in_vain", &WaitBoard::in_vain)
+        .def("condemn", &WaitBoard::condemn, "ranks"_a)
+        .def_prop_ro("is_condemned", &WaitBoard::is_condemned)
+        .def("acknowledge", &WaitBoard::acknowledge)
+        .def("have_acknowledged", &WaitBoard::have_acknowledged, "ranks"_a)
+        .def("spell", &WaitBoard::spell, "rank"_a)
+        .def(
+            "text",
+            [](const WaitBoard& self, uint32_t rank) {
+                const std::string found = self.text(rank);
+                return nb::bytes(found.data(), found.size());
+            },
+            "rank"_a, "What it said last; any bytes.");
+}

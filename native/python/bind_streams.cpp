@@ -1,0 +1,342 @@
+// Streams, marks, groups, notifies and queues of callbacks, as Python holds them.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+
+#include "memory/memory.h"
+#include "python/bind_signals.h"
+#include "stream/scheduler.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace peerlane;
+
+namespace {
+
+constexpr const char* kParks[] = {"", "record", "notify", "callback", "group", "value"};
+
+// (exception, stream, sequence, kind, token, cause, device, site, the stream's site, ends), None for no failure.
+nb::object as_object(const FailurePtr& failure) {
+    if (!failure) return nb::none();
+    const Ends& ends = failure->ends;
+    return nb::make_tuple(as_exception(failure->refusal), failure->stream, failure->sequence,
+                          name_of(failure->kind), failure->token, as_object(failure->cause), failure->device,
+                          site_of(failure->site), site_of(failure->stream_site),
+                          nb::make_tuple(ends.dst, ends.dst_id, ends.src, ends.src_id, ends.size, ends.rows, ends.notify));
+}
+
+// Not taken while the module is loaded: a program that forks before its first call is fine.
+Scheduler& scheduler() { return Scheduler::get(); }
+
+template <class Wait>
+bool waited(const Wait& wait) {
+    Outcome outcome;
+    {
+        const GilReleased gil;
+        outcome = wait(poll_waiting());
+    }
+    if (outcome == Outcome::interrupted) throw nb::python_error();   // the signal handler's exception: code that runs now loses it
+    release_kept();
+    return outcome == Outcome::reached;
+}
+
+// Callbacks that a thread has taken and not finished; under the GIL.
+std::map<uint64_t, StreamPtr>& running() {
+    static auto* table = new std::map<uint64_t, StreamPtr>;
+    return *table;
+}
+
+using HeldMark = Held<Mark>;
+using HeldCallbacks = Held<CallbackQueue>;
+
+void told(const StreamHandle& self, const Op& op, const Submitted& done) {
+    if (is_observed()) [[unlikely]] tell_submitted(self, op, done);
+}
+
+// The operation holds what it names until it is over.
+template <class Shared>
+void submit_holding(const StreamHandle& self, const Op& op, Shared& shared) {
+    shared.hold();
+    Submitted done;
+    try {
+        done = scheduler().submit(*self.stream, op, call_site());
+    } catch (...) {
+        shared.drop();
+        throw;
+    }
+    told(self, op, done);
+}
+
+// A warning that became an exception must not look like a failure of the call that it comes with.
+void warn_of_lost() {
+    if (!scheduler().has_lost()) return;
+    for (const FailurePtr& failure : scheduler().take_lost()) {
+        try {
+            nb::module_::import_("peerlane.backends.virtual.messages.streams").attr("warn_of_lost")(as_object(failure));
+        } catch (nb::python_error& error) {
+            error.discard_as_unraisable("a stream that was dropped");
+        }
+    }
+}
+
+}  // namespace
+
+StreamHandle::StreamHandle(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy)
+    : stream(Scheduler::get().create(device, stops, std::move(group), legacy)) {
+    stream->site = call_site();
+}
+StreamHandle::~StreamHandle() {
+    try {
+        Scheduler::get().drop(*stream);
+        const nb::error_scope raised;   // objects go while exceptions pass
+        warn_of_lost();
+    } catch (...) {
+        // Nothing can be told from here; what was queued still ends.
+    }
+}
+
+void release_kept() {
+    warn_of_lost();
+    if (!Scheduler::get().has_released()) return;
+    std::vector<void*> objects;
+    std::vector<uint64_t> tokens;
+    Scheduler::get().take_released(objects, tokens);
+    for (void* object : objects) Py_DECREF(static_cast<PyObject*>(object));
+    static nb::object& hook = *new nb::object(nb::module_::import_("peerlane.streams.callbacks").attr("forget"));
+    for (uint64_t token : tokens) hook(token);
+}
+
+static void note_closing(const StreamHandle& self) {
+    if (!self.stream->closing && !self.stream->closed) self.stream->closed_site = call_site();
+}
+
+void submit_notify(const StreamHandle& stream, Notify& notify) {
+    submit_holding(stream, {.kind = OpKind::notify, .notify = &notify}, notify);
+}
+
+static void bind_stream(nb::module_& m) {
+    nb::class_<StreamHandle>(m, "Stream", "An ordered queue of operations.")
+        .def(
+            "__init__",
+            [](StreamHandle* self, uint32_t device, bool stops, const GroupHandle* group, bool legacy) {
+                new (self) StreamHandle(device, stops, group ? group->group : nullptr, legacy);
+            },
+            "device"_a, "stops"_a, "group"_a.none(), "legacy"_a)
+        .def_prop_ro("id", [](const StreamHandle& self) { return self.stream->id; })
+        .def_prop_ro("submitted", [](const StreamHandle& self) { return self.stream->submitted.load(); },
+                     "Number of the last operation that was submitted.")
+        .def_prop_ro("completed", [](const StreamHandle& self) { return self.stream->completed.load(); },
+                     "Number of the last operation that is over.")
+        .def_prop_ro("_is_live", [](const StreamHandle& self) { return !self.stream->closing && !self.stream->closed; })
+        .def(
+            "_query",
+            [](const StreamHandle& self) {
+                if (self.stream->completed.load() == self.stream->submitted.load()) return true;
+                const GilReleased gil;
+                return scheduler().query(*self.stream);
+            },
+            "Whether everything submitted is over.")
+        .def(
+            "_synchronize",
+            [](const StreamHandle& self, double seconds) {
+                Heap::get().check_usable();
+                if (self.stream->completed.load(std::memory_order_acquire) == self.stream->submitted.load()) {
+                    release_kept();
+                    return true;
+                }
+                const Deadline deadline = Deadline::in(seconds);
+                return waited([&](Poll poll) { return scheduler().synchronize(*self.stream, deadline, poll); });
+            },
+            "seconds"_a, "Wait for what was submitted by now; False when `seconds` (negative: for ever) are over.")
+        .def("_take_failure", [](const StreamHandle& self) { return as_object(scheduler().take_failure(*self.stream)); },
+             nb::sig("def _take_failure(self) -> typing.Any"),
+             "The first failure that was not taken yet; the stream goes on.")
+        .def(
+            "_close",
+            [](const StreamHandle& self, bool wait) {
+                note_closing(self);
+                if (!self.stream->closed) waited([&](Poll poll) { return scheduler().close(*self.stream, wait, poll); });
+            },
+            nb::kw_only(), "wait"_a = true, "Let what can end end, cancel waits that nothing submitted satisfies.")
+        .def(
+            "_cancel",
+            [](const StreamHandle& self, bool close) {
+                if (close) note_closing(self);
+                const GilReleased gil;
+                scheduler().abort(*self.stream, close);
+            },
+            "close"_a, "Cancel what is queued; running copies end at their next chunk.")
+        .def("_set_stops", [](const StreamHandle& self, bool stops) { scheduler().set_stops(*self.stream, stops); },
+             "stops"_a)
+        .def(
+            "_record_mark",
+            [](const StreamHandle& self) {
+                Submitted done;
+                Mark* mark = scheduler().record(*self.stream, &done);
+                auto* held = new HeldMark{mark};
+                told(self, {.kind = OpKind::record, .mark = mark}, done);
+                return held;
+            },
+            nb::rv_policy::take_ownership)
+        .def(
+            "_wait_mark",
+            [](const StreamHandle& self, const HeldMark& mark, uint64_t timeout_ns, uint64_t only) {
+                const Submitted done = scheduler().wait(*self.stream, *mark.shared, timeout_ns, call_site(), only);
+                told(self, {.kind = OpKind::wait, .mark = mark.shared}, done);
+                return done.sequence;
+            },
+            "mark"_a, "timeout_ns"_a, "only"_a = 0,
+            "The number of the wait.  `only`: if the mark has failed, that many operations behind the wait are cancelled, and the "
+            "stream has not failed.")
+        .def(
+            "_record_notify",
+            [](const StreamHandle& self, const HeldNotify& notify) {
+                submit_notify(self, *notify.shared);
+            },
+            "notify"_a)
+        .def(
+            "_wait_notify",
+            [](const StreamHandle& self, const HeldNotify& notify, uint64_t timeout_ns) {
+                submit_holding(self, {.kind = OpKind::wait_notify, .notify = notify.shared, .timeout_ns = timeout_ns}, *notify.shared);
+            },
+            "notify"_a, "timeout_ns"_a)
+        .def(
+            "_callback",
+            [](const StreamHandle& self, const HeldCallbacks& queue, uint64_t token) {
+                submit_holding(self, {.kind = OpKind::callback, .callbacks = queue.shared, .value = token}, *queue.shared);
+            },
+            "queue"_a, "token"_a)
+        .def(
+            "_free",
+            [](const StreamHandle& self, Memory& memory) {
+                Op op{.kind = OpKind::free};
+                uint64_t id = 0;
+                if (!memory.hand_over(op.dst_extent, id)) return;
+                op.value = id;
+                Seen seen{.stream = self.stream->id, .kind = op.kind};
+                if (is_observed()) [[unlikely]] add_spans(seen.spans, op);
+                try {
+                    const Submitted done = scheduler().submit(*self.stream, op);
+                    seen.order = done.order;
+                    seen.sequence = done.sequence;
+                } catch (...) {
+                    memory.take_back();
+                    throw;
+                }
+                if (is_observed()) [[unlikely]] tell_submitted(seen);
+            },
+            "memory"_a, "Free an allocation when what was submitted by now is over.");
+}
+
+static void bind_marks(nb::module_& m) {
+    nb::class_<HeldMark>(m, "Mark", "One record of an event.")
+        .def_prop_ro("stream_id", [](const HeldMark& self) { return self.shared->stream_id; })
+        .def_prop_ro("sequence", [](const HeldMark& self) { return self.shared->sequence; })
+        .def_prop_ro(
+            "time_ns",
+            [](const HeldMark& self) -> std::optional<uint64_t> {
+                if (self.shared->state.load(std::memory_order_acquire) == Mark::pending) return std::nullopt;
+                return self.shared->time_ns;
+            },
+            "Steady clock; None while it is pending.")
+        .def(
+            "query",
+            [](const HeldMark& self) {
+                if (self.shared->state.load(std::memory_order_acquire) != Mark::pending) return true;
+                const GilReleased gil;
+                return scheduler().query(*self.shared);
+            })
+        .def(
+            "synchronize",
+            [](const HeldMark& self, double seconds) {
+                Heap::get().check_usable();
+                if (self.shared->state.load(std::memory_order_acquire) != Mark::pending) return true;
+                const Deadline deadline = Deadline::in(seconds);
+                return waited([&](Poll poll) { return scheduler().synchronize(*self.shared, deadline, poll); });
+            },
+            "seconds"_a)
+        .def("failure",
+             [](const HeldMark& self) {
+                 if (self.shared->state.load(std::memory_order_acquire) != Mark::failed) return nb::object(nb::none());
+                 return as_object(self.shared->failure);
+             },
+             nb::sig("def failure(self) -> typing.Any"))
+        .def("fileno", [](const HeldMark& self) { return scheduler().event_fd(*self.shared); },
+             "A descriptor that is readable once the record is over; it lives as long as this object.");
+
+    nb::class_<GroupHandle>(m, "Group", "Streams with a legacy barrier.")
+        .def(nb::init<>())
+        .def_prop_ro("is_idle", [](const GroupHandle& self) { return self.group->is_idle(); },
+                     "Whether all that its streams were given is over.");
+
+    nb::class_<HeldCallbacks>(m, "CallbackQueue", "Where callbacks wait for the thread that runs them.")
+        .def("__init__", [](HeldCallbacks* self) { new (self) HeldCallbacks{new CallbackQueue}; })
+        .def(
+            "take",
+            [](const HeldCallbacks& self, double seconds) -> std::optional<uint64_t> {
+                const Deadline deadline = Deadline::in(seconds);
+                CallbackQueue::Item item;
+                bool found = false;
+                Outcome outcome = Outcome::timed_out;
+                {
+                    const GilReleased gil;
+                    const Poll poll = poll_here();
+                    while (true) {
+                        const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.at - Clock::now());
+                        const auto slice = std::min(left, std::chrono::nanoseconds(std::chrono::milliseconds(100)));
+                        found = self.shared->take(item, slice.count() > 0 ? static_cast<uint64_t>(slice.count()) : 0);
+                        if (found && !scheduler().begin_callback(*item.stream, item.token)) continue;   // cancelled
+                        if (found || left <= slice) break;
+                        if (poll.ask && poll.ask(poll.context)) {
+                            outcome = Outcome::interrupted;
+                            break;
+                        }
+                    }
+                }
+                if (outcome == Outcome::interrupted) throw nb::python_error();
+                if (!found) return std::nullopt;
+                running()[item.token] = std::move(item.stream);
+                return item.token;
+            },
+            "seconds"_a, "The token of the next callback, None when `seconds` (negative: for ever) are over.")
+        .def(
+            "finish",
+            [](const HeldCallbacks&, uint64_t token, bool raised) {
+                const auto found = running().find(token);
+                if (found == running().end()) return;
+                const StreamPtr stream = std::move(found->second);
+                running().erase(found);
+                const GilReleased gil;
+                scheduler().finish_callback(*stream, token, raised);
+            },
+            "token"_a, "raised"_a, "Let the stream go on, by the thread that took the token.");
+}
+
+void bind_streams(nb::module_& m) {
+    bind_marks(m);
+    bind_stream(m);
+    m.def(
+        "configure_schedule",
+        [](int schedule, uint64_t seed) { scheduler().configure(static_cast<Schedule>(schedule), seed); }, "schedule"_a,
+        "seed"_a, "`schedule`: 0 eager, 1 lazy, 2 seeded.");
+    m.def("close_streams", [](uint32_t device) { scheduler().close_device(device); }, "device"_a,
+          nb::call_guard<GilReleased>(), "Abort and close the streams of a device.");
+    m.def(
+        "drain", [] { waited([&](Poll poll) { return scheduler().drain(poll); }); },
+        "Run what can run, on all streams.");
+    m.def(
+        "waiting",
+        [] {
+            nb::list found;
+            for (const Waiting& entry : scheduler().waiting())
+                found.append(nb::make_tuple(entry.stream, entry.sequence, entry.submitted, kParks[static_cast<int>(entry.park)],
+                                            entry.what, entry.record, entry.device));
+            return found;
+        },
+        nb::sig("def waiting() -> list[tuple[int, int, int, str, int, int, int]]"),
+        "(stream, operation, submitted, waits for, whom, its operation, device) of every stream that is not done.");
+}

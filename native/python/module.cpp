@@ -1,0 +1,24 @@
+#include "python/bind.h"
+
+namespace nb = nanobind;
+
+NB_MODULE(_core, m) {
+    m.doc() = "The virtual machine's hardware: address windows, blocks, copies.  No policy, no texts.";
+    nb::set_leak_warnings(false);   // what lives at interpreter exit is the user's program's business
+    bind_memory(m);
+    bind_export(m);
+    bind_dlpack(m);
+    bind_mappings(m);
+    bind_sharing(m);
+    bind_copies(m);
+    bind_signals(m);
+    bind_streams(m);
+    bind_submissions(m);
+    bind_channels(m);
+    bind_ends(m);
+    bind_observer(m);
+    bind_trace(m);
+    bind_sites(m);
+    bind_standstill(m);
+    bind_reference(m);
+}

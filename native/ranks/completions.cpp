@@ -1,0 +1,61 @@
+#include "ranks/completions.h"
+
+#include "share/shared_signal.h"
+
+namespace peerlane {
+
+namespace {
+
+// An entry is the notify, and above it the place's turn: who reads it knows whether it is this turn's.
+uint64_t packed(uint64_t position, uint32_t number) { return (position + 1) * Completions::kMostNumbers | number; }
+
+}  // namespace
+
+Completions::Completions() : page_(std::make_unique<SignalPage>(kLines)), lines_(&page_->line(0)) {}
+
+Completions::Completions(std::shared_ptr<SharedSignal> bank) : bank_(std::move(bank)), lines_(&bank_->line(0)) {}
+
+std::atomic<uint64_t>& Completions::entry(uint64_t position) const {
+    return reinterpret_cast<std::atomic<uint64_t>*>(lines_ + 2)[position % kMost];
+}
+
+uint64_t Completions::push(uint32_t number, bool& wake) {
+    wake = false;
+    uint64_t position = given().load(std::memory_order_relaxed);
+    do {
+        if (position - line().consumed.load(std::memory_order_acquire) >= kMost) return 0;
+    } while (!given().compare_exchange_weak(position, position + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+    entry(position).store(packed(position, number), std::memory_order_release);
+    // Behind the entry: who announces himself before this is woken, and who does afterwards sees the entry.
+    wake = line().word.fetch_add(SignalLine::kRecord, std::memory_order_acq_rel) & SignalLine::kWaiter;
+    return position + 1;
+}
+
+std::optional<uint32_t> Completions::front(uint64_t& position) const {
+    while (true) {
+        const uint64_t found = entry(position).load(std::memory_order_acquire);
+        const uint32_t number = found % kMostNumbers;
+        if (found == packed(position, number)) return number;
+        // Who was overtaken by a whole round finds a later turn's entry in this place, and the queue is not empty.
+        const uint64_t now = line().consumed.load(std::memory_order_acquire);
+        if (now == position) return std::nullopt;
+        position = now;
+    }
+}
+
+bool Completions::is_empty() const {
+    uint64_t position = line().consumed.load(std::memory_order_acquire);
+    return !front(position);
+}
+
+std::optional<uint32_t> Completions::pop() {
+    uint64_t position = line().consumed.load(std::memory_order_relaxed);
+    std::optional<uint32_t> found;
+    do {   // another thread may consume too
+        found = front(position);
+        if (!found) return std::nullopt;
+    } while (!line().consumed.compare_exchange_weak(position, position + 1, std::memory_order_acq_rel, std::memory_order_relaxed));
+    return found;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,30 @@
+#include "ranks/members.h"
+
+#include <unistd.h>
+
+#include "share/shared_signal.h"
+
+namespace peerlane {
+
+Members::Members(std::shared_ptr<SharedSignal> departures) : departures_(std::move(departures)) {}
+
+Members::~Members() {
+    for (const Member& member : members_)
+        if (member.process.pidfd >= 0) close(member.process.pidfd);
+}
+
+void Members::add(uint32_t rank, int32_t pid, uint64_t start) {
+    const Process process = Process::watch(pid, -1);
+    const bool is_other = process.start != kUnknownStart && process.start != start;   // it ended, and its pid was used again
+    members_.push_back({rank, pid, is_other, process});
+}
+
+uint64_t Members::lost() const {
+    for (const Member& member : members_) {
+        if (!member.was_gone && !member.process.has_ended()) continue;
+        if (departures_->line(member.rank).recorded() == 0) return static_cast<uint64_t>(member.pid);
+    }
+    return 0;
+}
+
+}  // namespace peerlane

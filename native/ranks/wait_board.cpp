@@ -1,0 +1,129 @@
+#include "ranks/wait_board.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+namespace peerlane {
+
+WaitBoard::WaitBoard(std::shared_ptr<SharedSignal> bank, uint32_t rank)
+    : bank_(std::move(bank)), ranks_(bank_->bank() / (1 + kLinesEach)), rank_(rank) {}
+
+WaitBoard::Word* WaitBoard::words(uint32_t rank) const {
+    return reinterpret_cast<Word*>(&bank_->line(ranks_ + rank * kLinesEach));
+}
+
+// Readers that see an odd turn, or another one afterwards, have read nothing.
+template <class Write>
+void WaitBoard::change(const Write& write) {
+    Word* const at = words(rank_);
+    const uint64_t turn = at[kTurn].load(std::memory_order_relaxed) | 1;
+    at[kTurn].store(turn, std::memory_order_relaxed);
+    write(at);   // each with release: who reads one of them sees the odd turn
+    at[kTurn].store(turn + 1, std::memory_order_release);
+}
+
+void WaitBoard::begin(uint64_t now, const std::vector<uint32_t>& awaited, std::string_view text) {
+    last_ = spell_ = std::max(now, last_ + 1);
+    uint64_t bits[kAwaitedWords] = {};
+    for (const uint32_t rank : awaited)
+        if (rank < ranks_) bits[rank / 64] |= uint64_t{1} << rank % 64;
+    const uint64_t length = std::min<uint64_t>(text.size(), kTextBytes);
+    change([&](Word* at) {
+        at[kSpell].store(spell_, std::memory_order_release);
+        at[kSince].store(now, std::memory_order_release);
+        at[kUntil].store(now, std::memory_order_release);
+        for (uint32_t i = 0; i < kAwaitedWords; ++i) at[kAwaited + i].store(bits[i], std::memory_order_release);
+        at[kLength].store(length, std::memory_order_release);
+        for (uint64_t i = 0; i < length; i += sizeof(uint64_t)) {
+            uint64_t part = 0;
+            memcpy(&part, text.data() + i, std::min<uint64_t>(sizeof part, length - i));
+            at[kText + i / sizeof part].store(part, std::memory_order_release);
+        }
+    });
+}
+
+void WaitBoard::renew(uint64_t now) {
+    if (spell_ != 0) words(rank_)[kUntil].store(now, std::memory_order_release);
+}
+
+// What it said last stays: others may be about to tell of it.
+void WaitBoard::withdraw() {
+    if (std::exchange(spell_, 0) == 0) return;
+    change([](Word* at) { at[kSince].store(0, std::memory_order_release); });
+}
+
+WaitBoard::Said WaitBoard::read(uint32_t rank) const {
+    const Word* const at = words(rank);
+    const uint64_t turn = at[kTurn].load(std::memory_order_acquire);
+    Said said{at[kSince].load(std::memory_order_acquire), at[kUntil].load(std::memory_order_acquire)};
+    for (uint32_t i = 0; i < kAwaitedWords; ++i) said.awaited[i] = at[kAwaited + i].load(std::memory_order_acquire);
+    if (turn % 2 != 0 || at[kTurn].load(std::memory_order_relaxed) != turn) said.since = 0;   // next time
+    return said;
+}
+
+std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_stuck, uint64_t overlap) const {
+    std::vector<uint32_t> found{from};
+    std::vector<bool> seen(ranks_);
+    seen[from] = true;
+    uint64_t since = 0, until = UINT64_MAX;
+    for (size_t next = 0; next < found.size(); ++next) {
+        const Said said = read(found[next]);
+        if (only_stuck && said.since == 0) return {};
+        since = std::max(since, said.since);
+        until = std::min(until, said.until);
+        for (uint32_t word = 0; word < kAwaitedWords; ++word)
+            for (uint64_t bits = said.awaited[word]; bits != 0; bits &= bits - 1) {
+                const uint32_t rank = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
+                if (rank >= ranks_ || seen[rank] || has_left(rank)) continue;
+                seen[rank] = true;
+                found.push_back(rank);
+            }
+    }
+    if (only_stuck && (until < since || until - since < overlap)) return {};
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+std::vector<uint32_t> WaitBoard::in_vain() const {
+    std::vector<uint32_t> found;
+    for (uint32_t rank = 0; rank < ranks_; ++rank)
+        if (!has_left(rank) && !follow(rank, true, 0).empty()) found.push_back(rank);
+    return found;
+}
+
+void WaitBoard::condemn(const std::vector<uint32_t>& ranks) const {
+    for (const uint32_t rank : ranks)
+        if (rank < ranks_) words(rank)[kCondemned].store(spell(rank), std::memory_order_release);
+}
+
+bool WaitBoard::is_condemned() const {
+    return spell_ != 0 && words(rank_)[kCondemned].load(std::memory_order_acquire) == spell_;
+}
+
+void WaitBoard::acknowledge() const { words(rank_)[kKnown].store(spell_, std::memory_order_release); }
+
+bool WaitBoard::have_acknowledged(const std::vector<uint32_t>& ranks) const {
+    return std::all_of(ranks.begin(), ranks.end(), [this](uint32_t rank) {
+        return rank >= ranks_ || has_left(rank) || words(rank)[kKnown].load(std::memory_order_acquire) == spell(rank);
+    });
+}
+
+uint64_t WaitBoard::spell(uint32_t rank) const {
+    return rank < ranks_ ? words(rank)[kSpell].load(std::memory_order_acquire) : 0;
+}
+
+std::string WaitBoard::text(uint32_t rank) const {
+    if (rank >= ranks_) return {};
+    const Word* const at = words(rank);
+    const uint64_t length = std::min<uint64_t>(at[kLength].load(std::memory_order_acquire), kTextBytes);
+    std::string found(length, '\0');
+    for (uint64_t i = 0; i < length; i += sizeof(uint64_t)) {
+        const uint64_t part = at[kText + i / sizeof part].load(std::memory_order_relaxed);
+        memcpy(found.data() + i, &part, std::min<uint64_t>(sizeof part, length - i));
+    }
+    return found;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,68 @@
+// What each rank of a group says of itself while nothing of it can run, for all others to read: who waits for whom.
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "share/shared_signal.h"
+
+namespace peerlane {
+
+// Lies in the bank of the group's departures, behind the line that each rank records when it leaves.  Any rank may write
+// anything anywhere: numbers are compared, lengths are cut, and who shows a text escapes it.
+class WaitBoard {
+  public:
+    static constexpr uint32_t kMostRanks = 1024, kLinesEach = 16, kBytesEach = kLinesEach * sizeof(SignalLine);
+    static constexpr uint32_t kTextBytes = kBytesEach - 24 * 8;   // behind the numbers
+    static uint32_t lines(uint32_t ranks) { return ranks * (1 + kLinesEach); }   // of the bank
+
+    WaitBoard(std::shared_ptr<SharedSignal> bank, uint32_t rank);   // the bank has lines(ranks)
+    WaitBoard(const WaitBoard&) = delete;
+
+    // Nothing of this rank's process can run, at `now` (nanoseconds of the steady clock) and until something is recorded
+    // by one of those awaited.
+    void begin(uint64_t now, const std::vector<uint32_t>& awaited, std::string_view text);
+    void renew(uint64_t now);   // it was so all the time
+    void withdraw();
+
+    // This rank, those that it waits for, those that they wait for, and so on, if all of them were stuck for one and the
+    // same `overlap` of nanoseconds; else nothing: one of them can go on.  Who has left is not waited for.
+    std::vector<uint32_t> circle(uint64_t overlap) const { return follow(rank_, true, overlap); }
+    std::vector<uint32_t> reached() const { return follow(rank_, false, 0); }   // whether or not they are stuck
+    std::vector<uint32_t> in_vain() const;   // all ranks from which one comes only to ranks that were stuck at a time
+    // Let the waits of these end, if they are as they were.
+    void condemn(const std::vector<uint32_t>& ranks) const;
+    bool is_condemned() const;
+    // This rank knows that it is, and tells its program of that whatever others do meanwhile.
+    void acknowledge() const;
+    bool have_acknowledged(const std::vector<uint32_t>& ranks) const;   // or have left
+
+    uint64_t spell(uint32_t rank) const;      // changes with every begin()
+    std::string text(uint32_t rank) const;    // what it said last
+    uint32_t ranks() const { return ranks_; }
+
+  private:
+    using Word = std::atomic<uint64_t>;
+    enum Field : uint32_t { kTurn, kSince, kUntil, kCondemned, kKnown, kSpell, kLength, kAwaited = 8 };
+    static constexpr uint32_t kAwaitedWords = kMostRanks / 64, kText = kAwaited + kAwaitedWords;
+    static_assert(kText * sizeof(Word) + kTextBytes == kBytesEach && Word::is_always_lock_free);
+
+    struct Said {
+        uint64_t since = 0, until = 0;   // 0: it is not stuck
+        uint64_t awaited[kAwaitedWords] = {};
+    };
+    Said read(uint32_t rank) const;
+    std::vector<uint32_t> follow(uint32_t from, bool only_stuck, uint64_t overlap) const;
+    Word* words(uint32_t rank) const;
+    bool has_left(uint32_t rank) const { return bank_->line(rank).recorded() != 0; }
+    template <class Write>
+    void change(const Write& write);
+
+    const std::shared_ptr<SharedSignal> bank_;
+    const uint32_t ranks_, rank_;
+    uint64_t spell_ = 0;      // of the present one; 0: this rank is not stuck
+    uint64_t last_ = 0;
+};
+
+}  // namespace peerlane

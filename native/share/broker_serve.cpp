@@ -1,0 +1,176 @@
+// What the broker answers.  The lock is held from reading a frame to sending its answer; nothing of it blocks.
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "memory/block.h"
+#include "share/broker_loop.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr int kTurn = 16;   // frames of one connection before others have theirs
+
+// 0 or an errno.
+int send_answer(int socket, const Answer& answer, int fd) {
+    iovec part{const_cast<Answer*>(&answer), sizeof answer};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
+    msghdr message{.msg_iov = &part, .msg_iovlen = 1};
+    if (fd >= 0) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        cmsghdr* header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    }
+    return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
+}
+
+int send_descriptor(int socket, const Answer& answer, int fd) {
+    if (answer.grant.rights & kMayWrite) return send_answer(socket, answer, fd);
+    const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    const auto reopen = [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); };
+    int reader = reopen();
+    if (reader < 0 && errno == EMFILE && raise_descriptor_limit()) reader = reopen();
+    if (reader < 0) return errno;
+    const int error = send_answer(socket, answer, reader);
+    close(reader);
+    return error;
+}
+
+bool is_frame(const Request& request) {
+    const bool verb = request.verb >= Verb::open && request.verb <= Verb::cancel;
+    return verb && (request.nonce_bits == 64 || (request.nonce_bits == 28 && request.nonce <= kShortNonce));
+}
+
+}  // namespace
+
+void BrokerLoop::serve(uint64_t id) {
+    for (int n = 0; n < kTurn; ++n) {
+        std::vector<Gone> gone;
+        Next next;
+        {
+            Lock lock(mutex_);
+            const auto found = connections_.find(id);
+            if (found == connections_.end()) return;
+            try {
+                next = answer_one(found->second, gone);
+            } catch (const std::bad_alloc&) {
+                next = Next::drop;
+            }
+        }
+        for (const Gone& each : gone) each();
+        if (next == Next::drop) drop(id);
+        if (next != Next::more) return;
+    }
+}
+
+BrokerLoop::Next BrokerLoop::answer_one(Connection& connection, std::vector<Gone>& gone) {
+    Request request;
+    // One byte more than a frame has, so that a longer one shows; descriptors in it find no room, and are closed.
+    char bytes[sizeof request + 1];
+    const ssize_t size = recv(connection.socket, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (size < 0) return errno == EAGAIN || errno == EINTR ? Next::later : Next::drop;
+    if (size == 0) return Next::drop;
+    memcpy(&request, bytes, sizeof request);
+    const auto received = static_cast<size_t>(size);
+    const bool magic = received >= offsetof(Request, verb) && request.magic == kFrameMagic;
+    const bool whole = magic && received == sizeof request;
+    Answer answer{.id = whole ? request.id : 0, .exporter = pid_, .asker = connection.process.pid,
+                  .asker_start = connection.process.start};
+    if (magic && request.version != kFrameVersion) {
+        answer.status = Status::version;
+        answer.first = kFrameVersion;
+        answer.second = request.version;
+    } else if (!whole || !is_frame(request)) {
+        answer.status = Status::malformed;
+    } else if (request.verb == Verb::open) {
+        return open(connection, request, answer) ? Next::more : Next::drop;
+    } else {
+        gone = undo(connection, request);
+        return Next::more;
+    }
+    return send_answer(connection.socket, answer, -1) == 0 ? Next::more : Next::drop;
+}
+
+bool BrokerLoop::open(Connection& connection, const Request& request, Answer& answer) {
+    connection.last_request = request.id;
+    connection.last_granted = false;
+    connection.last_index = request.index;
+    answer.status = judge(connection, request, answer);
+    int error = 0;
+    if (answer.status == Status::ok) {
+        Tickets::Entry& entry = tickets_.at(request.index);
+        if (connection.held[request.index]++ == 0) tickets_.add_importer(request.index);
+        ++connection.opens;
+        connection.last_granted = true;
+        answer.nonce = entry.nonce;
+        answer.grant = entry.what.grant;
+        error = send_descriptor(connection.socket, answer, entry.what.fd);
+        if (error == 0) return true;
+        if (error == EAGAIN || error == EPIPE || error == ECONNRESET) return false;
+        connection.last_granted = false;
+        release(connection, request.index);   // others have it, or its owner: nothing is to be called
+        answer.status = Status::exhausted;
+        answer.first = static_cast<uint64_t>(error);
+        answer.nonce = 0;
+        answer.grant = {};
+    }
+    return send_answer(connection.socket, answer, -1) == 0;
+}
+
+Status BrokerLoop::judge(const Connection& connection, const Request& request, Answer& answer) {
+    const auto differ = [&answer](Status status, uint64_t first, uint64_t second) {
+        answer.first = first;
+        answer.second = second;
+        return status;
+    };
+    const Process& process = connection.process;
+    if (request.node != node_) return differ(Status::other_node, node_, request.node);
+    if (process.pid == 0) return Status::foreign_namespace;
+    if (connection.user != geteuid()) return differ(Status::other_user, geteuid(), connection.user);
+    if (process.pid == pid_) return Status::own_process;
+    const Status status = tickets_.status(request.index, request.nonce, request.nonce_bits);
+    if (status != Status::ok) return status;
+    const Tickets::Entry* entry = &tickets_.at(request.index);
+    if (!entry->what.everyone) {
+        const auto listed = std::find_if(entry->listed.begin(), entry->listed.end(),
+                                         [&](const auto& each) { return each.first == process.pid; });
+        if (listed == entry->listed.end()) return Status::not_listed;
+        answer.listed_start = listed->second;
+        if (listed->second == 0) return Status::listed_early;
+        if (listed->second != process.start) return Status::pid_reused;
+    }
+    const auto kind = static_cast<uint64_t>(entry->what.grant.kind), wanted = static_cast<uint64_t>(request.kind);
+    if (kind != wanted) return differ(Status::wrong_kind, kind, wanted);
+    if (connection.opens >= kMaxOpens) return differ(Status::too_many, kMaxOpens, 0);
+    return Status::ok;
+}
+
+std::vector<BrokerLoop::Gone> BrokerLoop::undo(Connection& connection, const Request& request) {
+    if (request.verb == Verb::let_go) {
+        const bool known = tickets_.find(request.index, request.nonce & kShortNonce, 28);
+        return known ? release(connection, request.index) : std::vector<Gone>{};
+    }
+    if (request.id != connection.last_request || !connection.last_granted) return {};
+    connection.last_granted = false;
+    return release(connection, connection.last_index);
+}
+
+std::vector<BrokerLoop::Gone> BrokerLoop::release(Connection& connection, uint32_t index) {
+    const auto held = connection.held.find(index);
+    if (held == connection.held.end()) return {};
+    --connection.opens;
+    if (--held->second != 0) return {};
+    connection.held.erase(held);
+    return tickets_.drop_importer(index);
+}
+
+}  // namespace peerlane

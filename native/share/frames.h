@@ -1,0 +1,113 @@
+// What an exporter and an importer say to each other: one record of a SOCK_SEQPACKET socket is one frame.
+//
+// All fields are little-endian, no frame has padding, and whatever has another length, magic or version is answered
+// with a status or ends the connection.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
+#include "memory/refusal.h"
+
+namespace peerlane {
+
+enum class Kind : uint16_t { memory = 1, buffer = 2, event = 3, notify = 4, notifies = 5 };   // what a handle stands for
+
+constexpr uint16_t kMayRead = 1, kMayWrite = 2, kForPeers = 4;
+
+// What travels with a descriptor: plain numbers, never trusted by the importer.
+struct Grant {
+    Kind kind = Kind::memory;
+    uint16_t rights = kMayRead | kMayWrite;
+    uint32_t device = 0;                 // ordinal in the node
+    uint64_t block = 0;                  // id of the block, unique in the node
+    uint64_t entry = 0;                  // its place in the node's list of shared blocks
+    uint64_t size = 0;                   // bytes behind the descriptor
+    uint64_t offset = 0, length = 0;     // the part that is meant (a buffer in its block)
+    uint64_t detail[2] = {};             // for the kind's use
+};
+
+// Why a handle was refused.  `first` and `second` are the numbers of refuse_handle().
+enum class Status : uint16_t {
+    ok = 0,
+    // said by the exporter
+    malformed = 1,           // a frame that is none
+    version = 2,             // first: the exporter's version, second: the asker's
+    other_node = 3,          // first: the exporter's node, second: the asker's
+    unknown = 4,             // was never given out
+    stale = 5,               // was withdrawn, or its owner freed what it stood for
+    not_listed = 6,
+    pid_reused = 7,          // the pid is listed, and was another process then
+    listed_early = 8,        // the pid was listed before there was such a process
+    other_user = 9,          // first: the exporter's user, second: the asker's
+    foreign_namespace = 10,  // one does not see the other's pid
+    own_process = 11,
+    wrong_kind = 12,         // first: the kind it has, second: the kind that was wanted
+    too_many = 13,           // first: how many there may be, of connections or of opens of one connection
+    exhausted = 14,          // the exporter has no descriptor left; first: its errno
+    too_many_of_process = 15,   // first: how many connections one process may have
+    // found by the importer
+    bad_answer = 32,         // a frame that is none, not the one asked for, or without its one descriptor
+    false_size = 33,         // first: bytes that were claimed, second: bytes that are there
+    no_seals = 34,           // first: the seals there are
+    false_rights = 35,       // first: rights that were claimed, second: mode of the descriptor
+    too_many_members = 36,   // first: how many processes may have it
+};
+
+struct Asked {   // what an error text can name
+    uint32_t index = 0;
+    uint64_t nonce = 0;
+    int32_t exporter = 0, asker = 0;
+    uint64_t asker_start = 0, listed_start = 0;
+    uint64_t first = 0, second = 0;
+};
+
+// Why::handle with error = status, device = index, address = nonce, id = the exporter's pid, base = the asker's pid,
+// entry = the asker's start time, fault_address = the start time that was listed, size = first, extent_size = second.
+Refusal refuse_handle(Status status, const Asked& asked);
+
+constexpr uint32_t kFrameMagic = 0x4B424C50;   // "PLBK"
+constexpr uint16_t kFrameVersion = 1;
+constexpr uint64_t kShortNonce = (uint64_t{1} << 28) - 1;   // the bits that the integer form of a handle carries
+
+enum class Verb : uint16_t {
+    open = 1,
+    let_go = 2,   // no answer; undoes one open of the handle on this connection
+    cancel = 3,   // no answer; undoes request `id`, if it was the last and was granted
+};
+
+struct Request {
+    uint32_t magic = kFrameMagic;
+    uint16_t version = kFrameVersion;
+    Verb verb = Verb::open;
+    uint64_t id = 0;
+    uint64_t node = 0;
+    uint64_t nonce = 0;
+    uint32_t index = 0;
+    uint16_t nonce_bits = 64;   // 28 or 64 of them are known
+    Kind kind = Kind::memory;
+};
+
+struct Answer {
+    uint32_t magic = kFrameMagic;
+    uint16_t version = kFrameVersion;
+    Status status = Status::ok;
+    uint64_t id = 0;            // of the request; 0: about the connection
+    int32_t exporter = 0, asker = 0;
+    uint64_t asker_start = 0, listed_start = 0;
+    uint64_t first = 0, second = 0;
+    uint64_t nonce = 0;         // all of it
+    Grant grant;
+};
+
+static_assert(std::endian::native == std::endian::little);
+static_assert(sizeof(Grant) == 64 && sizeof(Request) == 40 && sizeof(Answer) == 128);
+static_assert(std::has_unique_object_representations_v<Grant> && std::has_unique_object_representations_v<Request> &&
+              std::has_unique_object_representations_v<Answer>);
+
+// Whether `nonce`, of which the lowest 28 or all 64 bits are known, may be `whole`.
+constexpr bool is_nonce(uint64_t nonce, unsigned bits, uint64_t whole) {
+    return bits == 28 ? nonce == (whole & kShortNonce) : nonce == whole;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,208 @@
+// One question to an exporter, and what is believed of the answer: nothing that was not looked at.
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "memory/block.h"
+#include "share/importer_line.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr unsigned kMostDescriptors = 2;   // enough to see that there is more than one
+
+struct Verdict {
+    Status status = Status::ok;
+    uint64_t first = 0, second = 0;
+};
+
+// What was claimed, against the descriptor itself.
+Verdict check(const Grant& grant, Kind wanted, int fd) {
+    constexpr uint16_t kKnownRights = kMayRead | kMayWrite | kForPeers;
+    if (grant.kind != wanted || !(grant.rights & kMayRead) || (grant.rights & ~kKnownRights)) return {Status::bad_answer};
+    struct stat found{};
+    const int seals = fcntl(fd, F_GET_SEALS);
+    if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) || seals < 0 || (seals & kSeals) != kSeals)
+        return {Status::no_seals, seals < 0 ? 0 : static_cast<uint64_t>(seals)};
+    const auto size = static_cast<uint64_t>(found.st_size);
+    if (grant.size > size) return {Status::false_size, grant.size, size};
+    if (grant.offset > grant.size) return {Status::false_size, grant.offset, grant.size};
+    if (grant.length > grant.size - grant.offset) return {Status::false_size, grant.length, grant.size - grant.offset};
+    const int mode = fcntl(fd, F_GETFL) & O_ACCMODE;
+    if (mode != (grant.rights & kMayWrite ? O_RDWR : O_RDONLY))
+        return {Status::false_rights, grant.rights & (kMayRead | kMayWrite), static_cast<uint64_t>(mode)};
+    return {};
+}
+
+bool has_room_for_another(int descriptor) {
+    const int fd = dup(descriptor);
+    if (fd >= 0) close(fd);
+    return fd >= 0;
+}
+
+}  // namespace
+
+struct ExporterLine::Received {
+    int fds[kMostDescriptors] = {-1, -1};
+    unsigned count = 0;
+    bool cut = false;   // there were more, or no room for them here
+
+    Received() = default;
+    ~Received() {
+        for (int fd : fds)
+            if (fd >= 0) close(fd);
+    }
+    Received(const Received&) = delete;
+
+    void take(msghdr& message) {
+        cut = message.msg_flags & MSG_CTRUNC;
+        for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
+            if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+            const size_t here = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+            for (size_t i = 0; i < here && count < kMostDescriptors; ++i, ++count)
+                memcpy(&fds[count], CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+        }
+    }
+};
+
+// Answers come in order, so whoever asks has the line until his came.
+class ExporterLine::Turn {
+  public:
+    Turn(ExporterLine& line, Patience& patience) : line_(line) {
+        while (true) {
+            const int span = patience.slice();   // may ask the interpreter: not under the lock
+            Lock lock(line.mutex_);
+            if (line.turn_.wait_for(lock, std::chrono::milliseconds(span), [&] { return !line.asking_; })) {
+                line.asking_ = true;
+                return;
+            }
+        }
+    }
+    ~Turn() {
+        Lock lock(line_.mutex_);
+        line_.asking_ = false;
+        line_.turn_.notify_one();
+    }
+    Turn(const Turn&) = delete;
+
+  private:
+    ExporterLine& line_;
+};
+
+Offer ExporterLine::open(Request request, Patience& patience) {
+    const Turn turn(*this, patience);
+    request.node = node_;
+    request.id = next_id_++;
+    try {
+        return ask(request, patience);
+    } catch (const Refusal& refusal) {
+        if (refusal.why != Why::descriptors || !raise_descriptor_limit()) throw;
+    }
+    request.id = next_id_++;
+    return ask(request, patience);
+}
+
+Offer ExporterLine::ask(const Request& request, Patience& patience) {
+    try {
+        send_request(request, patience);
+        while (true) {
+            if (std::optional<Offer> offer = receive(request, patience)) return *offer;
+            wait_for(POLLIN, patience);
+        }
+    } catch (const Refusal& refusal) {
+        // What is answered later, or was and is not believed, must not count as opened.
+        const bool exporter_knows = refusal.why == Why::peer_lost ||
+                                    (refusal.why == Why::handle && refusal.error < static_cast<int>(Status::bad_answer));
+        if (!exporter_knows) {
+            Request cancel = request;
+            cancel.verb = Verb::cancel;
+            post(cancel);
+        }
+        throw;
+    }
+}
+
+void ExporterLine::send_request(const Request& request, Patience& patience) {
+    while (true) {
+        int error = 0;
+        {
+            // Messages first: a server that answers in order must see them in order.
+            Lock lock(mutex_);
+            if (!flush()) error = EAGAIN;
+            else if (send(socket_, &request, sizeof request, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) error = errno;
+        }
+        if (error == 0 || error == EPIPE || error == ECONNRESET) return;   // its last words can still be read
+        if (error != EAGAIN && error != EINTR && error != ENOBUFS) lose(error);
+        wait_for(POLLOUT, patience);
+    }
+}
+
+// The answer; nothing, if it is not there yet.
+std::optional<Offer> ExporterLine::receive(const Request& request, Patience& patience) {
+    while (true) {
+        Answer answer{};
+        iovec part{&answer, sizeof answer};
+        alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))];
+        msghdr message{.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+        ssize_t size = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        // It hung up with our question unread, which is told before what it said.
+        if (size < 0 && errno == ECONNRESET) size = recvmsg(socket_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        if (size < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
+        if (size <= 0) lose(size == 0 ? ECONNRESET : errno);
+        Received received;
+        received.take(message);
+        Asked asked = patience.asked();
+        const auto refuse = [&](Status status) {
+            Lock lock(mutex_);
+            lost_ = true;   // what it says means nothing any more; what was imported stays as it is
+            throw refuse_handle(status, asked);
+        };
+        const auto bytes = static_cast<size_t>(size);
+        if (bytes < offsetof(Answer, status) || answer.magic != kFrameMagic) refuse(Status::bad_answer);
+        if (answer.version != kFrameVersion) {
+            asked.first = answer.version;
+            asked.second = kFrameVersion;
+            refuse(Status::version);
+        }
+        const bool is_late = answer.id != 0 && answer.id < request.id;
+        const bool of_connection = answer.id == 0 && answer.status != Status::ok;
+        if (bytes != sizeof answer || (message.msg_flags & MSG_TRUNC) || !(is_late || of_connection || answer.id == request.id))
+            refuse(Status::bad_answer);
+        if (is_late) {   // and cancelled
+            (void)patience.slice();   // an exporter that sends nothing else must not hold us
+            continue;
+        }
+        return accept(request, answer, received, patience);
+    }
+}
+
+Offer ExporterLine::accept(const Request& request, const Answer& answer, Received& received, const Patience& patience) {
+    Asked asked = patience.asked();
+    asked.asker = answer.asker;
+    asked.asker_start = answer.asker_start;
+    asked.listed_start = answer.listed_start;
+    asked.first = answer.first;
+    asked.second = answer.second;
+    if (answer.status > Status::too_many_of_process) throw refuse_handle(Status::bad_answer, asked);
+    if (answer.status != Status::ok) throw refuse_handle(answer.status, asked);
+    if (received.cut && received.count == 0 && !has_room_for_another(socket_))
+        throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
+    if (received.cut || received.count != 1 || !is_nonce(request.nonce, request.nonce_bits, answer.nonce))
+        throw refuse_handle(Status::bad_answer, asked);
+    const Verdict verdict = check(answer.grant, request.kind, received.fds[0]);
+    asked.first = verdict.first;
+    asked.second = verdict.second;
+    if (verdict.status != Status::ok) throw refuse_handle(verdict.status, asked);
+    return {answer.grant, answer.nonce, std::exchange(received.fds[0], -1)};
+}
+
+}  // namespace peerlane

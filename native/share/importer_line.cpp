@@ -1,0 +1,216 @@
+#include "share/importer_line.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <poll.h>
+#include <set>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <thread>
+#include <unistd.h>
+
+#include "copy/thread_team.h"
+#include "memory/block.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr int kSlice = 100;          // milliseconds between two looks at signals and at who died
+constexpr int kDialAgain = 2;        // milliseconds
+constexpr int kLastWords = 100;      // milliseconds: a dying process closes its sockets before it counts as dead
+
+// Every line that has descriptors; a forked child closes them.
+struct Lines {
+    std::mutex mutex;
+    std::set<ExporterLine*> all;
+    static Lines& get() {
+        static auto* lines = new Lines;
+        return *lines;
+    }
+};
+
+}  // namespace
+
+void refuse_lost(int32_t pid, int error) {
+    throw Refusal{.why = Why::peer_lost, .role = "handle", .id = static_cast<uint64_t>(pid), .error = error};
+}
+
+int Patience::slice() {
+    const auto now = Clock::now();
+    if (now >= next_poll_) {
+        next_poll_ = now + std::chrono::milliseconds(kSlice);
+        if (poll_.ask && poll_.ask(poll_.context)) throw Refusal{.why = Why::interrupted};
+    }
+    if (now >= deadline_.at)
+        throw Refusal{.why = Why::wait_timeout, .role = "handle", .address = asked_.nonce,
+                      .id = static_cast<uint64_t>(asked_.exporter), .device = asked_.index};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline_.at, next_poll_) - now);
+    return std::clamp(static_cast<int>(left.count()), 1, kSlice);
+}
+
+void ExporterLine::obtain_socket() {
+    std::lock_guard lock(Lines::get().mutex);
+    const auto make = [] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); };
+    socket_ = make();
+    if (socket_ < 0 && errno == EMFILE && raise_descriptor_limit()) socket_ = make();
+    if (socket_ >= 0) {
+        Lines::get().all.insert(this);
+        return;
+    }
+    const bool descriptors = errno == EMFILE || errno == ENFILE;
+    throw Refusal{.why = descriptors ? Why::descriptors : Why::system_memory, .role = "handle", .error = errno};
+}
+
+ExporterLine::~ExporterLine() {
+    std::lock_guard lock(Lines::get().mutex);
+    Lines::get().all.erase(this);
+    for (int fd : {socket_, process_.pidfd})
+        if (fd >= 0) close(fd);
+}
+
+std::shared_ptr<ExporterLine> ExporterLine::connect(int directory, const std::string& name, uint64_t node, int32_t pid,
+                                                    uint64_t start, Patience& patience) {
+    std::shared_ptr<ExporterLine> line(new ExporterLine(node));
+    line->obtain_socket();
+    line->dial(directory, name, pid, patience);
+    line->identify(pid, start, patience);
+    return line;
+}
+
+void ExporterLine::dial(int directory, const std::string& name, int32_t pid, Patience& patience) {
+    // Through the descriptor: the directory's own path may be longer than an address can be.
+    const std::string path = "/proc/self/fd/" + std::to_string(directory) + "/" + name;
+    sockaddr_un address{.sun_family = AF_UNIX};
+    if (path.size() >= sizeof address.sun_path)
+        throw Refusal{.why = Why::system_memory, .role = "handle", .error = ENAMETOOLONG};
+    path.copy(address.sun_path, path.size());
+    while (::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+        const int error = errno;
+        if (error == EACCES || error == EPERM) throw refuse_handle(Status::other_user, patience.asked());
+        if (error != EAGAIN && error != EINTR) refuse_lost(pid, start_time(pid) == 0 ? 0 : error);
+        // More than the backlog want in.
+        if (start_time(pid) == 0) refuse_lost(pid, 0);
+        poll(nullptr, 0, std::min(patience.slice(), kDialAgain));
+    }
+}
+
+void ExporterLine::identify(int32_t pid, uint64_t start, const Patience& patience) {
+    ucred credentials{};
+    socklen_t size = sizeof credentials;
+    getsockopt(socket_, SOL_SOCKET, SO_PEERCRED, &credentials, &size);
+    Asked asked = patience.asked();
+    asked.first = credentials.uid;
+    asked.second = geteuid();
+    if (credentials.uid != geteuid()) throw refuse_handle(Status::other_user, asked);
+    if (credentials.pid == 0) throw refuse_handle(Status::foreign_namespace, patience.asked());
+    if (credentials.pid != pid) refuse_lost(pid, 0);
+    {
+        std::lock_guard lock(Lines::get().mutex);
+        process_ = Process::watch(pid, socket_);
+    }
+    if (process_.start == kUnknownStart) throw Refusal{.why = Why::descriptors, .role = "handle", .error = EMFILE};
+    const bool is_other = start != 0 && static_cast<uint32_t>(start) != static_cast<uint32_t>(process_.start);
+    if (process_.start == 0 || is_other) refuse_lost(pid, 0);
+}
+
+bool ExporterLine::is_lost() {
+    {
+        Lock lock(mutex_);
+        if (lost_) return true;
+    }
+    pollfd asked{socket_, POLLRDHUP, 0};
+    return poll(&asked, 1, 0) == 1 || process_.has_ended();
+}
+
+void ExporterLine::lose(int error) {
+    {
+        Lock lock(mutex_);
+        lost_ = true;
+    }
+    pollfd asked{process_.pidfd, POLLIN, 0};
+    if (process_.pidfd >= 0) poll(&asked, 1, kLastWords);
+    refuse_lost(process_.pid, process_.has_ended() ? 0 : error);
+}
+
+void ExporterLine::wait_for(short events, Patience& patience) {
+    pollfd asked[2] = {{socket_, events, 0}, {process_.pidfd, POLLIN, 0}};
+    while (true) {
+        if (poll(asked, 2, patience.slice()) <= 0) {
+            if (process_.pidfd < 0 && process_.has_ended()) lose(0);
+            continue;
+        }
+        if (asked[0].revents) return;   // what it said last counts, also when it is dead by now
+        lose(0);
+    }
+}
+
+void ExporterLine::hang_up() {
+    if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);
+}
+
+void ExporterLine::let_go(uint32_t index, uint64_t nonce) {
+    post({.verb = Verb::let_go, .node = node_, .nonce = nonce, .index = index});
+}
+
+void ExporterLine::post(const Request& request) {
+    Lock lock(mutex_);
+    try {
+        unsent_.push_back(request);
+    } catch (const std::bad_alloc&) {
+        return;   // it is let go with the connection
+    }
+    if (!flush()) flush_later();
+}
+
+bool ExporterLine::flush() {
+    while (!unsent_.empty()) {
+        if (send(socket_, &unsent_.front(), sizeof(Request), MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+            if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) return false;
+            lost_ = true;
+            unsent_.clear();
+            return true;
+        }
+        unsent_.pop_front();
+    }
+    return true;
+}
+
+// The exporter is behind with reading.  Nobody may ever call again, so a thread stays until all is sent.
+void ExporterLine::flush_later() {
+    if (flushing_) return;
+    const auto work = [self = shared_from_this()] {
+        leave_signals_to_others();
+        pollfd asked[2] = {{self->socket_, POLLOUT, 0}, {self->process_.pidfd, POLLIN, 0}};
+        while (true) {
+            poll(asked, 2, kSlice);
+            const bool dead = self->process_.has_ended();
+            Lock lock(self->mutex_);
+            if (!dead && !self->flush()) continue;
+            self->flushing_ = false;
+            return;
+        }
+    };
+    try {
+        std::thread(work).detach();
+        flushing_ = true;
+    } catch (const std::exception&) {
+        // The next call tries again.
+    }
+}
+
+void ExporterLine::fork_prepare() { Lines::get().mutex.lock(); }
+void ExporterLine::fork_parent() { Lines::get().mutex.unlock(); }
+bool ExporterLine::fork_child() {
+    const bool any = !Lines::get().all.empty();
+    for (ExporterLine* line : Lines::get().all) {
+        for (int fd : {line->socket_, line->process_.pidfd})
+            if (fd >= 0) close(fd);
+        line->socket_ = line->process_.pidfd = -1;
+    }
+    Lines::get().all.clear();
+    Lines::get().mutex.unlock();
+    return any;
+}
+
+}  // namespace peerlane

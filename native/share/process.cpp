@@ -1,0 +1,96 @@
+#include "share/process.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "memory/block.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+namespace peerlane {
+
+namespace {
+
+bool is_readable(int fd) {
+    pollfd asked{fd, POLLIN, 0};
+    return poll(&asked, 1, 0) == 1;
+}
+
+template <class Make>
+int descriptor(const Make& make) {
+    const int fd = make();
+    return fd < 0 && errno == EMFILE && raise_descriptor_limit() ? make() : fd;
+}
+
+int pidfd_of_peer(int socket) {
+    if (socket < 0) return -1;
+    return descriptor([socket] {
+        int fd = -1;
+        socklen_t size = sizeof fd;
+        return getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0 ? fd : -1;
+    });
+}
+
+}  // namespace
+
+uint64_t start_time(int32_t pid) {
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    const int fd = descriptor([&path] { return open(path, O_RDONLY | O_CLOEXEC); });
+    if (fd < 0) return errno == EMFILE || errno == ENFILE || errno == ENOMEM ? kUnknownStart : 0;
+    const ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0) return 0;
+    text[n] = 0;
+    const char* at = strrchr(text, ')');   // the name before it may hold anything
+    if (!at || at[1] != ' ' || at[2] == 'Z' || at[2] == 'X') return 0;
+    for (int field = 2; field < 22; ++field) {
+        at = strchr(at + 1, ' ');
+        if (!at) return 0;
+    }
+    return strtoull(at + 1, nullptr, 10);
+}
+
+bool is_ending(int32_t pid) {
+    const int fd = descriptor([pid] { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); });
+    if (fd < 0) return false;
+    const bool goes_on = !is_readable(fd);
+    close(fd);
+    return goes_on;
+}
+
+Process Process::watch(int32_t pid, int socket) {
+    Process process{.pid = pid, .pidfd = pidfd_of_peer(socket)};
+    if (process.pidfd >= 0) {
+        process.start = start_time(pid);
+        // Still that process after its start time was read: it is the time of this one.
+        if (is_readable(process.pidfd)) process.start = 0;
+        return process;
+    }
+    process.start = start_time(pid);
+    process.pidfd = descriptor([pid] { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); });
+    const uint64_t now = start_time(pid);
+    if (now == kUnknownStart)
+        process.start = now;
+    else if (now != process.start)
+        process.start = 0;
+    return process;
+}
+
+bool Process::has_ended() const {
+    if (pidfd >= 0) return is_readable(pidfd);
+    if (start == 0) return true;
+    const uint64_t now = start_time(pid);
+    return now != start && now != kUnknownStart;
+}
+
+}  // namespace peerlane

@@ -1,0 +1,293 @@
+#include "stream/notify.h"
+
+#include <cerrno>
+#include <climits>
+#include <ctime>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <bit>
+#include <chrono>
+#include <list>
+#include <mutex>
+#include <utility>
+
+#include "memory/heap.h"
+#include "ranks/completions.h"
+#include "ranks/held_back.h"
+#include "share/shared_signal.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr uint64_t kSecond = 1'000'000'000;
+
+[[noreturn]] void refuse(int fd, int error, uint64_t bytes) {
+    if (fd >= 0) close(fd);
+    const bool descriptors = error == EMFILE || error == ENFILE;
+    throw Refusal{.why = descriptors ? Why::descriptors : Why::system_memory, .role = "signals", .size = bytes, .error = error};
+}
+
+std::atomic<uint64_t> living{0};   // notifies
+
+uint64_t next_id() {
+    static std::atomic<uint64_t> next{1};
+    return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+constexpr uint32_t kLines = 63;   // with the doorbell's: two pages of memory
+constexpr uint64_t kAllFree = (uint64_t{1} << kLines) - 1;
+
+struct LocalPage : SignalPage {
+    LocalPage() : SignalPage(kLines) {}
+    uint64_t free = kAllFree;     // one bit a line
+    std::list<std::shared_ptr<LocalPage>>::iterator place{};
+};
+
+// Lines for notifies within this process; used again when nobody holds the notify any more.  A page costs a descriptor:
+// it goes when all its lines are free, but for one.  Whoever shares a page must hold a notify of it.
+class Lines {
+  public:
+    static Lines& get() {
+        static auto* lines = new Lines;
+        return *lines;
+    }
+    std::pair<std::shared_ptr<SignalPage>, uint32_t> take() {
+        std::lock_guard lock(mutex_);
+        if (usable_.empty()) {
+            usable_.push_front(std::make_shared<LocalPage>());
+            usable_.front()->place = usable_.begin();
+        }
+        const std::shared_ptr<LocalPage> page = usable_.front();
+        const auto line = static_cast<uint32_t>(std::countr_zero(page->free));
+        page->free &= page->free - 1;
+        if (page->free == 0) full_.splice(full_.begin(), usable_, page->place);
+        return {page, line};
+    }
+    // In a forked child, where nobody has a line: the pages are the parent's too.
+    void begin_anew() { usable_.clear(); }
+    void give(LocalPage& page, uint32_t line) {
+        std::lock_guard lock(mutex_);
+        if (page.free == 0) usable_.splice(usable_.begin(), full_, page.place);
+        page.free |= uint64_t{1} << line;
+        if (page.free != kAllFree) return;
+        if (&page != usable_.back().get() && usable_.back()->free == kAllFree)
+            usable_.erase(page.place);   // the notify holds it still
+        else
+            usable_.splice(usable_.end(), usable_, page.place);
+    }
+
+  private:
+    std::mutex mutex_;
+    std::list<std::shared_ptr<LocalPage>> usable_;   // some lines are free; at the end the one with all, if there is one
+    std::list<std::shared_ptr<LocalPage>> full_;
+};
+
+}  // namespace
+
+// Not private futexes: the word lies in memory that processes share.
+void Doorbell::ring() {
+    rings.fetch_add(1, std::memory_order_release);
+    syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Doorbell::sleep(uint32_t seen, uint64_t nanoseconds) {
+    const timespec span{static_cast<time_t>(nanoseconds / kSecond), static_cast<long>(nanoseconds % kSecond)};
+    syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &span, nullptr, 0);
+}
+
+SignalPage::SignalPage(uint32_t lines) : lines_(lines) {
+    fd_ = memfd_create("peerlane-signals", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes())) != 0 || fcntl(fd_, F_ADD_SEALS, kSeals) != 0)
+        refuse(fd_, errno, bytes());
+    void* at = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (at == MAP_FAILED) refuse(fd_, errno, bytes());
+    base_ = static_cast<char*>(at);
+}
+
+SignalPage::SignalPage(int fd, uint32_t lines) : lines_(lines) {
+    struct stat found {};
+    const int seals = fcntl(fd, F_GET_SEALS);
+    // Without the seals a peer's truncate would be our SIGBUS.
+    if (seals < 0 || (seals & kSeals) != kSeals || fstat(fd, &found) != 0 ||
+        static_cast<uint64_t>(found.st_size) != bytes())
+        throw Refusal{.why = Why::system_memory, .size = bytes(), .error = EBADF};
+    fd_ = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (fd_ < 0) refuse(-1, errno, bytes());
+    void* at = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    if (at == MAP_FAILED) refuse(fd_, errno, bytes());
+    base_ = static_cast<char*>(at);
+}
+
+SignalPage::~SignalPage() {
+    munmap(base_, bytes());
+    close(fd_);
+}
+
+SignalLine& Notify::signal() const {
+    SharedSignal* const with = shared();
+    if (!with) return line;
+    return kind == NotifyKind::level ? with->record_line(target) : with->line(index_);
+}
+
+bool Notify::is_recorded() const {
+    if (queue_) return !queue_->is_empty();
+    const SignalLine& at = signal();
+    if (kind == NotifyKind::level) return at.recorded() >= target;
+    return at.recorded() != at.consumed.load(std::memory_order_acquire);
+}
+
+uint64_t Notify::record(bool& wake) {
+    if (queue_) return queue_->push(number_, wake);
+    wake = false;
+    SignalLine& at = signal();
+    if (held_in_) {
+        HeldEntry& entry = held_in_->entry(held_as_);
+        entry.before = at.recorded();
+        entry.state.store(HeldEntry::begun, std::memory_order_release);
+    }
+    uint64_t before = at.word.load(std::memory_order_relaxed), after;
+    do {
+        if (kind == NotifyKind::strict && before / SignalLine::kRecord != at.consumed.load(std::memory_order_acquire))
+            return 0;
+        after = before + SignalLine::kRecord;
+        if (kind == NotifyKind::level) {
+            if (before / SignalLine::kRecord >= target) return target;   // the place is a later record's by now
+            after = target * SignalLine::kRecord | (before & SignalLine::kWaiter);
+            at.time_ns.store(static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count()),
+                             std::memory_order_relaxed);
+        }
+        // One read-modify-write with the waiter's bit: release and acquire alone would lose wake-ups.
+    } while (!at.word.compare_exchange_weak(before, after, std::memory_order_acq_rel, std::memory_order_relaxed));
+    wake = before & SignalLine::kWaiter;
+    return after / SignalLine::kRecord;
+}
+
+void Notify::fail() { signal().generation.store(target, std::memory_order_release); }
+
+bool Notify::consume(std::optional<uint32_t>& other) {
+    if (queue_) {
+        const auto found = queue_->pop();
+        if (found && *found != number_) other = found;
+        return found.has_value();
+    }
+    SignalLine& at = signal();
+    if (kind == NotifyKind::level) return at.recorded() >= target;
+    uint64_t consumed = at.consumed.load(std::memory_order_relaxed), recorded;
+    do {   // another process may consume too
+        recorded = at.recorded();
+        if (recorded == consumed) return false;
+    } while (!at.consumed.compare_exchange_weak(consumed, kind == NotifyKind::fifo ? consumed + 1 : recorded,
+                                                std::memory_order_acq_rel, std::memory_order_relaxed));
+    return true;
+}
+
+bool Notify::announce() {
+    if (SharedSignal* const with = shared()) with->announce();
+    signal().word.fetch_or(SignalLine::kWaiter, std::memory_order_acq_rel);
+    return is_recorded();
+}
+
+void Notify::reset() {
+    SignalLine& at = signal();
+    at.consumed.store(at.recorded(), std::memory_order_release);
+    at.generation.fetch_add(1, std::memory_order_acq_rel);
+}
+
+void Notify::share(std::shared_ptr<SharedSignal> with, bool keep, uint32_t index) {
+    index_ = index;
+    if (keep) {
+        with->line().consumed.store(line.consumed.load(std::memory_order_relaxed), std::memory_order_relaxed);
+        // Whoever waits here is woken by every record, as if he had announced himself.
+        with->line().word.store(line.recorded() * SignalLine::kRecord | SignalLine::kWaiter, std::memory_order_release);
+    }
+    with->announce();
+    shared_ = std::move(with);
+    used_.store(shared_.get(), std::memory_order_release);
+}
+
+Notify* Notify::record_of(std::shared_ptr<SharedSignal> event, uint64_t number, uint32_t device) {
+    Notify* const notify = local(NotifyKind::level, device);
+    notify->target = number;
+    notify->share(std::move(event), false);
+    return notify;
+}
+
+Notify* Notify::held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry) {
+    Notify* const notify = local(line.kind, line.device);
+    notify->id = line.id;
+    notify->index_ = line.index_;
+    notify->shared_ = line.shared_;
+    notify->used_.store(notify->shared_.get(), std::memory_order_release);
+    notify->held_in_ = std::move(in);
+    notify->held_as_ = entry;
+    return notify;
+}
+
+Notify* Notify::queued(std::shared_ptr<Completions> queue, uint32_t number, uint32_t device) {
+    Heap::get().begin_use();
+    const std::shared_ptr<SharedSignal> bank = queue->bank();
+    auto* const notify = new Notify(std::move(queue), number);
+    notify->local_ = true;
+    notify->id = next_id();
+    notify->device = device;
+    if (bank) notify->share(bank, false);
+    return notify;
+}
+
+Notify* Notify::local(NotifyKind kind, uint32_t device) {
+    Heap::get().begin_use();   // another thread may have held the lock of the lines
+    Lines& lines = Lines::get();
+    auto place = lines.take();
+    auto* notify = new Notify(std::move(place.first), place.second, kind);
+    notify->line.word.store(0, std::memory_order_relaxed);   // nobody else knows the line any more
+    notify->line.consumed.store(0, std::memory_order_relaxed);
+    notify->reset();
+    notify->local_ = true;
+    notify->id = next_id();
+    notify->device = device;
+    return notify;
+}
+
+Notify::Notify(std::shared_ptr<Completions> queue, uint32_t number)
+    : line(queue->line()), kind(NotifyKind::queued), number_(number), queue_(std::move(queue)) {
+    living.fetch_add(1, std::memory_order_relaxed);
+}
+
+Notify::Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind)
+    : page(std::move(page)), line(this->page->line(line)), kind(kind) {
+    living.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool Notify::begin_anew() {
+    if (living.load(std::memory_order_acquire) != 0) return false;
+    Lines::get().begin_anew();
+    return true;
+}
+
+Notify::~Notify() {
+    struct Gone {
+        ~Gone() { living.fetch_sub(1, std::memory_order_release); }
+    } last;
+    if (shared_ && shared_->bank() == 0 && kind != NotifyKind::level && !Heap::get().is_forked()) shared_->abandon();
+    if (!local_ || queue_ || Heap::get().is_forked()) return;
+    const auto index = static_cast<uint32_t>(&line - &page->line(0));
+    Lines::get().give(static_cast<LocalPage&>(*page), index);
+}
+
+Refusal not_recorded(const Notify& notify) {
+    const Why why = notify.kind == NotifyKind::queued ? Why::notifies_full : Why::notify_doubled;
+    return {.why = why, .size = Completions::kMost, .id = notify.id, .device = notify.device};
+}
+
+Refusal out_of_order(const Notify& notify, uint32_t other) {
+    return {.why = Why::notify_order, .size = other, .id = notify.id, .device = notify.device};
+}
+
+}  // namespace peerlane

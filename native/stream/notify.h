@@ -1,0 +1,137 @@
+// Signals: two cache lines in shared memory, one written by whoever records, one by the process that consumes.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "memory/refusal.h"
+#include "stream/doorbell.h"
+
+namespace peerlane {
+
+// Everything here may be written by another process: values are counted with, never trusted.
+struct alignas(64) SignalLine {
+    static constexpr uint64_t kWaiter = 1, kRecord = 2;
+
+    std::atomic<uint64_t> word{0};          // how often it was recorded, times two; the lowest bit: somebody waits
+    std::atomic<uint64_t> time_ns{0};       // of an event's record: when it was over
+    uint64_t reserved[6] = {};
+    // A line of its own: a recorder would wait for it to come back from the consumer.
+    alignas(64) std::atomic<uint64_t> consumed{0};   // written by the consumer only
+    std::atomic<uint64_t> generation{0};    // how often it was reset
+
+    uint64_t recorded() const { return word.load(std::memory_order_acquire) / kRecord; }
+};
+static_assert(sizeof(SignalLine) == 128);
+
+enum class NotifyKind : uint8_t {
+    binary,   // consuming takes all records
+    fifo,     // consuming takes one
+    strict,   // a record is refused until the one before was consumed
+    level,    // one record of an event, by its number: once reached it stays so, and nothing is consumed
+    queued,   // one of several with a completion queue: consuming takes the next record, whoever's it is
+};
+
+// Lines in a sealed memfd: another process maps the same ones.
+class SignalPage {
+  public:
+    // A page starts with the doorbell of the process that made it, in a line of its own.
+    explicit SignalPage(uint32_t lines);   // throws Refusal
+    // Maps `fd` (not kept); throws Refusal unless it is sealed and as large as it must be.
+    SignalPage(int fd, uint32_t lines);
+    ~SignalPage();
+    SignalPage(const SignalPage&) = delete;
+    SignalPage& operator=(const SignalPage&) = delete;
+
+    int fd() const { return fd_; }
+    uint32_t lines() const { return lines_; }
+    Doorbell& bell() const { return *reinterpret_cast<Doorbell*>(base_); }
+    SignalLine& line(uint32_t i) const { return reinterpret_cast<SignalLine*>(base_)[1 + i]; }
+
+    uint64_t bytes() const { return (uint64_t{lines_} + 1) * sizeof(SignalLine); }
+
+  private:
+    const uint32_t lines_;
+    int fd_ = -1;
+    char* base_ = nullptr;
+};
+
+class Completions;
+class HeldBack;
+class SharedSignal;
+
+// One use of a line by this process.
+struct Notify {
+    // One of this process alone; throws Refusal.  The caller drops it.
+    static Notify* local(NotifyKind kind, uint32_t device);
+    // Record `number` of an event that processes share.
+    static Notify* record_of(std::shared_ptr<SharedSignal> event, uint64_t number, uint32_t device);
+
+    // Number `number` of those of a queue.
+    static Notify* queued(std::shared_ptr<Completions> queue, uint32_t number, uint32_t device);
+
+    // A record of `line`, of a bank, as entry `entry` of what is held back: who takes the entry over can tell whether it was
+    // made.
+    static Notify* held_back(const Notify& line, std::shared_ptr<HeldBack> in, uint64_t entry);
+
+    // In a forked child: use no line that its parent has; false: the parent had notifies.
+    static bool begin_anew();
+
+    Notify(std::shared_ptr<SignalPage> page, uint32_t line, NotifyKind kind);
+
+    // The number of the record; 0: strict, and the one before was not consumed, or the queue is full.  `wake`: somebody
+    // waits for it.
+    uint64_t record(bool& wake);
+    // True when a record was there; it is consumed then.  `other`: what was recorded instead, if it was not this notify.
+    bool consume(std::optional<uint32_t>& other);
+    bool is_recorded() const;
+    // Announce a waiter, then look again: a record after this rings.
+    bool announce();
+    void reset();
+    // Let other processes record it and wait for it.  `keep`: what it has now goes with it; `index`: which line of a
+    // bank.  Under the scheduler's lock.
+    void share(std::shared_ptr<SharedSignal> with, bool keep, uint32_t index = 0);
+    SharedSignal* shared() const { return used_.load(std::memory_order_acquire); }
+    std::shared_ptr<SharedSignal> sharing() const { return shared_; }   // not while it is being shared
+    uint32_t index() const { return index_; }   // of its line in a bank
+    bool is_local() const { return local_ && !shared(); }   // nobody outside of this process can record it
+    // Where it is recorded: its own line, as long as it is this process's alone.
+    SignalLine& signal() const;
+    // Of an event's record: what it stood for was cancelled, and that is all that will ever come.
+    void fail();
+    bool has_failed() const { return signal().generation.load(std::memory_order_acquire) == target && kind == NotifyKind::level; }
+
+    const std::shared_ptr<SignalPage> page;   // null: queued
+    SignalLine& line;       // its name in this process, also when it is shared
+    const NotifyKind kind;
+    uint64_t target = 0;    // level: the number of the record
+    std::atomic<bool> abandoned{false};  // only what is queued already will record it
+    std::atomic<bool> promised{false};   // the program will record it, whatever is cancelled
+    uint64_t id = 0;        // unique in this process, for texts
+    uint32_t device = 0;
+    std::atomic<uint32_t> references{1};
+
+    void hold() { references.fetch_add(1, std::memory_order_relaxed); }
+    void drop() {
+        if (references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    }
+
+  private:
+    Notify(std::shared_ptr<Completions> queue, uint32_t number);
+    ~Notify();
+    bool local_ = false;    // its line goes back
+    uint32_t index_ = 0;    // of its line in a bank
+    uint32_t number_ = 0;   // of those of its queue
+    const std::shared_ptr<Completions> queue_;
+    std::shared_ptr<SharedSignal> shared_;
+    std::atomic<SharedSignal*> used_{nullptr};
+    std::shared_ptr<HeldBack> held_in_;   // null: what is recorded is recorded
+    uint64_t held_as_ = 0;
+};
+
+// Why it was not recorded, and why a wait for it failed.
+Refusal not_recorded(const Notify& notify);
+Refusal out_of_order(const Notify& notify, uint32_t other);
+
+}  // namespace peerlane

@@ -1,0 +1,171 @@
+// What a stream's queue holds.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "copy/task.h"
+
+namespace peerlane {
+
+enum class OpKind : uint8_t {
+    copy, copy_2d, write_value, fill, reduce, free, batch, descriptor, record, wait, notify, wait_notify, callback, wait_value
+};
+
+const char* name_of(OpKind kind);
+
+// What an operation needs beyond its 64 bytes.
+struct Extra {
+    virtual ~Extra() = default;
+};
+
+struct Rectangle : Extra {
+    uint64_t dst_pitch, src_pitch, width, height;
+};
+
+enum class Compare : uint8_t { geq, eq, mask_and, nor, since };
+
+// Until a word of memory holds what is wanted.
+struct ValueWait : Extra {
+    uint64_t value, mask, timeout_ns;   // 0: for ever
+    Compare compare;
+
+    bool is_satisfied(uint64_t word, unsigned width) const;
+};
+
+// A list of copies with what it holds pinned; each range once, in neighbouring entries of one allocation.
+struct Batch : Extra {
+    std::vector<Piece> pieces;
+    std::vector<Range> pins;
+    uint32_t actor = kHost;   // the stream's device
+    ~Batch() override {
+        for (const Range& range : pins) Heap::get().unpin(range);
+    }
+};
+
+struct Mark;
+struct Notify;
+struct Op;
+struct Stream;
+class CallbackQueue;
+
+// One cache line: a million of them may be queued.
+struct Op {
+    OpKind kind = OpKind::copy;
+    bool direct = false;            // refuse instead of staging
+    uint8_t width = 1;              // fill, values: bytes of an element
+    uint32_t phase = 0;             // of the stream's group
+    union {
+        char* dst = nullptr;
+        Notify* notify;             // held
+        CallbackQueue* callbacks;   // held
+    };
+    Extent* dst_extent = nullptr;   // pinned
+    union {
+        const char* src = nullptr;
+        uint64_t timeout_ns;        // wait, wait_notify: 0 is for ever
+        Op* next;                   // notify: in the list of what will record the line
+    };
+    Extent* src_extent = nullptr;   // pinned
+    union {
+        uint64_t size = 0;          // bytes; of the destination's span for rectangles; wait: how many operations go with it
+        Stream* recorder;           // notify: whose queue it is in
+    };
+    union {
+        uint64_t value = 0;         // fill, write_value; free: the allocation's id; callback: its token
+        Extra* extra;               // owned
+        const Reduction* reduction; // reduce: for ever
+        Mark* mark;                 // held
+        Op* previous;               // notify: as next
+    };
+    void* keep = nullptr;           // a Python object; released by a later Python call
+
+    bool owns_extra() const {
+        return kind == OpKind::copy_2d || kind == OpKind::batch || kind == OpKind::descriptor || kind == OpKind::wait_value;
+    }
+    bool moves_bytes() const { return kind <= OpKind::reduce || kind == OpKind::batch || kind == OpKind::descriptor; }
+    Range dst_range() const { return range(dst, dst_extent, size); }
+    Range src_range() const { return range(src, src_extent, src_size()); }
+    // A rectangle's two spans differ: unpinned by the wrong one, other memory's pins would go.
+    uint64_t src_size() const {
+        if (kind != OpKind::copy_2d) return size;
+        const auto& shape = static_cast<const Rectangle&>(*extra);
+        return pitched_span("src", shape.src_pitch, shape.width, shape.height);
+    }
+
+  private:
+    static Range range(const char* host, Extent* extent, uint64_t size) {
+        if (!extent) return {.host = const_cast<char*>(host)};
+        if (!extent->mapping) return {const_cast<char*>(host), extent, 0, extent->device};
+        const uint64_t offset = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(host)) -
+                                Heap::get().space().shadow_base();
+        return {const_cast<char*>(host), extent, offset + size, extent->device};
+    }
+};
+
+static_assert(sizeof(Op) == 64);
+
+// A copy or a reduction.
+Task plan_move(const Op& op, bool staged);
+
+// What a failure tells of what an operation works on: memory, by addresses as the program knows them and allocations; or
+// a notify.
+struct Ends {
+    uint64_t dst = 0, dst_id = 0, src = 0, src_id = 0, size = 0;
+    uint64_t rows = 0;                  // of `size` bytes each; 0: no rectangle
+    uint64_t notify = 0;                // the id of what it records or waits for
+};
+// While it holds its pins.
+Ends ends_of(const Op& op);
+
+// First in, first out; operations stay where they are until they are popped.  Under the scheduler's lock, but for
+// the operations themselves.  Beside each lies the number of the place that submitted it, 0 where that was not noted.
+class OpQueue {
+  public:
+    OpQueue() = default;
+    ~OpQueue();
+    OpQueue(const OpQueue&) = delete;
+    OpQueue& operator=(const OpQueue&) = delete;
+
+    bool empty() const { return count_ == 0; }
+    uint64_t size() const { return count_; }
+    Op& front() { return head_->ops[first_]; }
+    const Op& front() const { return head_->ops[first_]; }
+    // Operations that lie behind one another from the front on, at least one.
+    uint64_t contiguous() const { return std::min<uint64_t>(count_, kPerChunk - first_); }
+    uint64_t site(uint64_t i) const { return head_->sites[first_ + i]; }   // one of the contiguous()
+    Op& push(const Op& op, uint64_t site);    // throws std::bad_alloc
+    void pop(uint64_t n);      // at most contiguous()
+
+    template <class Visit>
+    void each(const Visit& visit) const {
+        const Chunk* chunk = head_;
+        uint64_t at = first_;
+        for (uint64_t i = 0; i < count_; ++i, ++at) {
+            if (at == kPerChunk) {
+                chunk = chunk->next;
+                at = 0;
+            }
+            visit(i, chunk->ops[at]);
+        }
+    }
+
+  private:
+    static constexpr uint64_t kPerChunk = 56;
+    struct Chunk {
+        Chunk* next = nullptr;
+        uint64_t sites[kPerChunk];
+        Op ops[kPerChunk];
+    };
+    static Chunk* spare_;          // under the scheduler's lock too
+    static uint64_t spares_;
+
+    static Chunk* take();
+    static void give(Chunk* chunk);
+
+    Chunk* head_ = nullptr;
+    Chunk* tail_ = nullptr;
+    uint64_t first_ = 0, count_ = 0;
+};
+
+}  // namespace peerlane

@@ -1,0 +1,377 @@
+// What is submitted, what is ready, and the workers.
+#include "stream/scheduler.h"
+
+#include <pthread.h>
+#include <thread>
+
+#include "copy/thread_team.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr auto kIdleLife = std::chrono::seconds(5);
+constexpr auto kSlice = std::chrono::milliseconds(2);
+constexpr uint64_t kAtOnce = uint64_t{32} << 10;   // about as long as handing it to somebody else takes
+constexpr unsigned kMostStepsBetween = 3;
+
+void prepare_fork() { Scheduler::get().fork_prepare(); }
+void after_fork() { Scheduler::get().fork_done(); }
+
+bool is_control(OpKind kind) {
+    return kind == OpKind::record || kind == OpKind::wait || kind == OpKind::notify || kind == OpKind::wait_notify ||
+           kind == OpKind::callback;
+}
+
+}  // namespace
+
+Scheduler& Scheduler::get() {
+    static auto* scheduler = new Scheduler;
+    return *scheduler;
+}
+
+// After the heap: the last to register is the first to lock before a fork, and its lock is the outer one.
+Scheduler::Scheduler() {
+    Heap::get();
+    Failure::keep({});   // makes the one for want of memory
+    pthread_atfork(prepare_fork, after_fork, after_fork);
+}
+
+bool Scheduler::begin_anew() {
+    Lock lock(mutex_);
+    if (!streams_.empty()) return false;
+    new (&work_) std::condition_variable;   // its parent's workers sleep there, for ever
+    workers_ = idle_ = 0;
+    watching_ = false;
+    watch_until_ = UINT64_MAX;
+    at_rest_ = false;
+    waiting_ = 0;
+    sleepers_.clear();
+    hosts_.clear();   // on stacks of its parent's threads
+    bell_node_.reset();
+    bell_page_.reset();
+    return true;
+}
+
+void Scheduler::configure(Schedule schedule, uint64_t seed) {
+    Lock lock(mutex_);
+    schedule_.store(schedule, std::memory_order_relaxed);
+    random_.seed(seed);
+    background_ = all_demanded_ = false;
+    able_.clear();
+    for (auto& [id, stream] : streams_) make_ready(*stream);
+}
+
+StreamPtr Scheduler::create(uint32_t device, bool stops, std::shared_ptr<Group> group, bool legacy) {
+    Heap::get().begin_use();
+    auto stream = std::make_shared<Stream>();
+    stream->device = device;
+    stream->stops = stops;
+    stream->group = std::move(group);
+    stream->legacy = legacy;
+    Lock lock(mutex_);
+    if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);   // here it can be refused
+    stream->id = next_stream_++;
+    streams_.emplace(stream->id, stream);
+    try {
+        able_.admit();
+        if (stream->group) stream->group->held_up.admit();
+    } catch (...) {
+        streams_.erase(stream->id);
+        throw;
+    }
+    return stream;
+}
+
+void Scheduler::refuse_unusable(const Stream& stream) const {
+    if (stream.closing || stream.closed)
+        throw Refusal{.why = Why::stream_closed, .base = stream.site, .extent_size = stream.closed_site, .id = stream.id,
+                      .device = stream.device};
+}
+
+Submitted Scheduler::submit(Stream& stream, const Op& op, uint64_t site) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    refuse_unusable(stream);
+    return push(lock, stream, op, site);
+}
+
+void Scheduler::submit_nothing(const Stream& stream) const {
+    Heap::get().check_usable();
+    refuse_unusable(stream);
+}
+
+namespace {
+
+uint64_t timeout_of(const Op& op) {
+    if (op.kind == OpKind::wait || op.kind == OpKind::wait_notify) return op.timeout_ns;
+    return op.kind == OpKind::wait_value ? static_cast<const ValueWait*>(op.extra)->timeout_ns : 0;
+}
+
+}  // namespace
+
+Submitted Scheduler::push(Lock& lock, Stream& stream, Op op, uint64_t site) {
+    const Schedule schedule = this->schedule();
+    if (timeout_of(op) != 0 && !stream.has_deadline && stream.deadline_entry.empty()) {
+        Stream::Deadlines entry;
+        entry.emplace(0, &stream);
+        stream.deadline_entry = entry.extract(entry.begin());
+    }
+    if (stream.group) op.phase = stream.group->enter(stream.legacy);
+    Submitted result{.sequence = stream.submitted.load(std::memory_order_relaxed) + 1};
+    if (observing.load(std::memory_order_relaxed)) [[unlikely]] result.order = next_order();
+    const bool idle = stream.is_idle() && !stream.cause && (!stream.group || stream.group->may_run(op.phase));
+    if (schedule == Schedule::eager && idle && op.kind <= OpKind::reduce && op.kind != OpKind::copy_2d &&
+        op.size <= kAtOnce) {
+        stream.submitted.store(result.sequence, std::memory_order_relaxed);
+        run_at_once(stream, op, site);
+        result.at_once = true;
+        return result;
+    }
+    try {
+        Op& queued = stream.queue.push(op, site);
+        if (op.kind == OpKind::notify) add_recorder(stream, queued);
+    } catch (const std::bad_alloc&) {
+        if (stream.group) stream.group->leave(op.phase, 1);
+        throw;
+    }
+    stream.submitted.store(result.sequence, std::memory_order_relaxed);
+    if (schedule != Schedule::eager) {
+        note_call();
+        ensure_watch();
+        ring_before(moved_at_ + kRest);
+    }
+    if (schedule == Schedule::eager && idle && is_control(op.kind)) {
+        const StreamPtr held = stream.shared_from_this();
+        Leave leave{.single = true};
+        start_head(lock, stream, leave);
+    }
+    // Another process may wait for what it records, and cannot ask.
+    const bool asked_elsewhere = op.kind == OpKind::notify && op.notify->shared();
+    if (demanding_ != 0 || asked_elsewhere) demand(stream, result.sequence);
+    if (demanding_ == 0) all_demanded_ = false;
+    make_ready(stream);
+    if (schedule == Schedule::seeded && random_() % 4 == 0)
+        pump(lock, 1 + static_cast<unsigned>(random_() % kMostStepsBetween), true);
+    return result;
+}
+
+Mark* Scheduler::record(Stream& stream, Submitted* done) {
+    Heap::get().check_usable();
+    auto* mark = new Mark;
+    Lock lock(mutex_);
+    try {
+        refuse_unusable(stream);
+        mark->stream = stream.shared_from_this();
+        mark->stream_id = stream.id;
+        mark->sequence = stream.submitted.load(std::memory_order_relaxed) + 1;
+        mark->hold();
+        const Submitted pushed = push(lock, stream, {.kind = OpKind::record, .mark = mark}, 0);
+        if (done) *done = pushed;
+        return mark;
+    } catch (...) {
+        delete mark;
+        throw;
+    }
+}
+
+Submitted Scheduler::wait(Stream& stream, Mark& mark, uint64_t timeout_ns, uint64_t site, uint64_t only) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    refuse_unusable(stream);
+    mark.hold();
+    try {
+        return push(lock, stream, {.kind = OpKind::wait, .timeout_ns = timeout_ns, .size = only, .mark = &mark}, site);
+    } catch (...) {
+        mark.drop();
+        throw;
+    }
+}
+
+bool Scheduler::can_run(const Stream& stream) const {
+    return stream.active == 0 && !stream.job && stream.park == Park::none && !stream.queue.empty() &&
+           (schedule() != Schedule::lazy || stream.head() <= stream.demanded);
+}
+
+void Scheduler::make_ready(Stream& stream) {
+    if (stream.ready || !can_help(stream)) return;
+    if (schedule() == Schedule::seeded) {
+        able_.add(stream);
+        if (!background_) {
+            for (HostWaiter* sleeper : sleepers_) {
+                sleeper->woken.store(true, std::memory_order_release);
+                sleeper->wake.notify_one();
+            }
+            return;
+        }
+    }
+    (ready_last_ ? ready_last_->ready_next : ready_first_) = stream.shared_from_this();
+    ready_last_ = &stream;
+    stream.ready = true;
+    const uint64_t waiting = ready_count_.fetch_add(1, std::memory_order_relaxed) + 1;
+    // An idle worker that was woken for another stream counts as idle until it runs.
+    if (waiting > idle_) add_worker();
+    if (idle_ != 0) work_.notify_one();
+    if (waiting > idle_ || stream.job) wake(stream.waiters);   // who waits for it runs it, or joins in
+}
+
+void Scheduler::wake(HostWaiter* waiters) {
+    for (HostWaiter* waiter = waiters; waiter; waiter = waiter->next) {
+        waiter->woken.store(true, std::memory_order_release);
+        waiter->wake.notify_one();
+    }
+}
+
+// One core is left to the program until it waits.
+void Scheduler::add_worker() {
+    const unsigned most = ThreadTeam::cores() > 1 ? ThreadTeam::cores() - 1 : 1;
+    if (workers_ >= most) return;
+    try {
+        std::thread([this] { serve(); }).detach();
+        ++workers_;
+    } catch (const std::exception&) {
+        // No thread to be had, or no memory for it: who waits for a stream runs it.
+    }
+}
+
+void Scheduler::serve() {
+    leave_signals_to_others();
+    Lock lock(mutex_);
+    while (true) {
+        if (!ready_first_) {
+            ++idle_;
+            const bool woken = work_.wait_for(lock, kIdleLife, [this] { return ready_first_ != nullptr; });
+            --idle_;
+            if (!woken) break;
+        }
+        const StreamPtr stream = std::move(ready_first_);
+        ready_first_ = std::move(stream->ready_next);
+        if (!ready_first_) ready_last_ = nullptr;
+        stream->ready = false;
+        ready_count_.fetch_sub(1, std::memory_order_relaxed);
+        run_slice(lock, *stream, {.at = Clock::now() + kSlice, .others = &ready_count_});
+    }
+    --workers_;
+}
+
+void Scheduler::demand(Stream& stream, uint64_t sequence) {
+    if (schedule() != Schedule::lazy) return;
+    Stream* at = &stream;
+    while (at && at->demanded < sequence) {
+        at->demanded = sequence;
+        make_ready(*at);
+        if (at->park != Park::mark) return;
+        const Mark& mark = *at->queue.front().mark;
+        sequence = mark.sequence;
+        at = mark.stream.get();
+    }
+}
+
+void Scheduler::demand_all() {
+    if (schedule() != Schedule::lazy || std::exchange(all_demanded_, true)) return;
+    for (auto& [id, stream] : streams_) demand(*stream, stream->submitted.load(std::memory_order_relaxed));
+}
+
+void Scheduler::set_stops(Stream& stream, bool stops) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    stream.stops = stops;
+}
+
+bool Scheduler::begin_callback(Stream& stream, uint64_t token) {
+    Lock lock(mutex_);
+    if (stream.park != Park::callback || stream.queue.front().value != token) return false;
+    const auto here = std::this_thread::get_id();
+    stream.callback_thread = here;
+    CallbackQueue& queue = *stream.queue.front().callbacks;
+    queue.shared |= queue.server != std::thread::id{} && queue.server != here;
+    queue.server = here;
+    ++queue.running;
+    return true;
+}
+
+void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
+    if (Heap::get().is_forked()) return;
+    Lock lock(mutex_);
+    if (stream.park != Park::callback || stream.callback_thread == std::thread::id{}) return;
+    const StreamPtr held = stream.shared_from_this();
+    unpark(stream);
+    stream.callback_thread = {};
+    const Op& op = stream.queue.front();
+    --op.callbacks->running;
+    if (raised) fail(stream, op, {.why = Why::callback_failed, .id = token, .device = stream.device});
+    finish_head(lock, stream);
+    make_ready(stream);
+}
+
+uint64_t Scheduler::notify_recorded(Notify& notify) {
+    Heap::get().check_usable();
+    const bool is_shared = notify.shared() != nullptr;   // it stays so
+    Lock lock(mutex_, std::defer_lock);
+    if (!is_shared) lock.lock();   // it may be about to be shared
+    bool wake;
+    const uint64_t number = notify.record(wake);
+    if (number == 0) throw not_recorded(notify);
+    if (!wake) return number;
+    if (is_shared) lock.lock();
+    wake_waiters(notify);
+    return number;
+}
+
+void Scheduler::share(Notify& notify, std::shared_ptr<SharedSignal> with, bool keep, uint32_t index) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    notify.share(std::move(with), keep, index);
+    each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
+    demand_all();   // what is queued may record it
+    ++hope_;
+}
+
+void Scheduler::use_bell(std::shared_ptr<Ledger> node) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    if (node == bell_node_) return;   // also when there was none
+    if (!bell_page_) bell_page_ = std::make_unique<SignalPage>(1);
+    wake_watch();   // who sleeps there moves, once this lock is free
+    bell_node_ = std::move(node);
+    if (bell_node_ && schedule() == Schedule::seeded) ensure_watch();   // others wait for what nobody here asks for
+}
+
+void Scheduler::abandon(Notify& notify) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    notify.abandoned.store(true, std::memory_order_relaxed);
+    each_parked_on(notify.line, [this](Stream& stream) { count_shared_wait(stream); });
+}
+
+void Scheduler::promise(Notify& notify) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    notify.promised.store(true, std::memory_order_relaxed);
+    ++hope_;
+}
+
+void Scheduler::reset(Notify& notify) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);   // streams consume under it
+    notify.reset();
+}
+
+void Scheduler::release(void* keep) {
+    or_lose([&] { released_.push_back(keep); });
+    has_released_.store(true, std::memory_order_relaxed);
+}
+
+void Scheduler::release_token(uint64_t token) {
+    or_lose([&] { released_tokens_.push_back(token); });
+    has_released_.store(true, std::memory_order_relaxed);
+}
+
+void Scheduler::take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens) {
+    Lock lock(mutex_);
+    objects.swap(released_);
+    tokens.swap(released_tokens_);
+    has_released_.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace peerlane

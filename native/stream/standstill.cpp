@@ -1,0 +1,76 @@
+// Whether anything of this process can run, for who asks on behalf of a group of ranks.
+#include "share/shared_signal.h"
+#include "stream/scheduler.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr uint64_t kPutOff = 1'000'000'000;
+constexpr auto kSoon = std::chrono::seconds(2);   // a wait that ends by itself until then is left to it
+
+uint64_t mixed(uint64_t into, uint64_t value) { return (into ^ value) * 0x9E3779B97F4A7C15; }
+
+// Only records of processes that are known can end such a wait.
+bool is_between_ranks(const Notify& notify) {
+    const SharedSignal* const with = notify.shared();
+    if (notify.kind == NotifyKind::level || (with && with->bank() == 0)) return false;
+    return !notify.promised.load(std::memory_order_relaxed) && !notify.abandoned.load(std::memory_order_relaxed) &&
+           !notify.is_recorded();
+}
+
+}  // namespace
+
+uint64_t Scheduler::standstill_token(bool others_wait) const {
+    if ((hosts_.empty() || demanding_ == 0) && !others_wait) return 0;
+    const auto soon = Clock::now() + kSoon;
+    const auto soon_ns = static_cast<uint64_t>(soon.time_since_epoch().count());
+    uint64_t token = mixed(1, hope_);   // it counts whatever lets a parked stream go on
+    for (const HostWaiter* host : hosts_) {
+        if (host->deadline < soon) return 0;
+        token = mixed(token, host->number);
+    }
+    for (const auto& [id, stream] : streams_) {
+        if (stream->active != 0 || stream->job || can_help(*stream)) return 0;
+        if (stream->queue.empty()) continue;
+        if (stream->has_deadline && stream->timed_until < soon_ns) return 0;
+        // Under lazy nobody has asked for what is not parked.
+        const bool is_still = stream->park == Park::none || stream->park == Park::mark || stream->park == Park::phase ||
+                              (stream->park == Park::notify && is_between_ranks(*stream->queue.front().notify));
+        if (!is_still) return 0;
+    }
+    return token | 1;
+}
+
+Standstill Scheduler::standstill(bool others_wait) {
+    Lock lock(mutex_);
+    Standstill found{.token = standstill_token(others_wait)};
+    if (found.token == 0) return found;
+    for (const HostWaiter* host : hosts_) found.hosts.push_back({host->thread, host->stream});
+    for (const auto& [id, stream] : streams_) {
+        if (stream->park != Park::mark && stream->park != Park::notify) continue;
+        const Op& op = stream->queue.front();
+        const bool is_mark = stream->park == Park::mark;
+        found.parked.push_back({id, stream->head(), stream->queue.site(0), stream->park,
+                                is_mark ? op.mark->stream_id : op.notify->id, is_mark || !op.notify->shared()});
+    }
+    return found;
+}
+
+void Scheduler::put_off_losses() {
+    Lock lock(mutex_);
+    next_pulse_ = now_ns() + kPutOff;
+}
+
+bool Scheduler::end_standstill(uint64_t token, uint64_t id, bool others_wait) {
+    Lock lock(mutex_);
+    if (token == 0 || token != standstill_token(others_wait)) return false;
+    std::vector<StreamPtr> parked;
+    for (const auto& [number, stream] : streams_)
+        if (stream->park == Park::notify) parked.push_back(stream);
+    for (const StreamPtr& stream : parked)   // one may end another's wait
+        if (stream->park == Park::notify) fail_parked(lock, *stream, {.why = Why::standstill, .id = id, .device = stream->device});
+    return true;
+}
+
+}  // namespace peerlane

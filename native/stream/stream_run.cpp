@@ -1,0 +1,354 @@
+// What runs: slices of a stream, small operations in a row, and what the others begin with.  Runs in threads that
+// cannot tell anybody of an exception: none is thrown.
+#include <cstring>
+#include <unistd.h>
+
+#include "copy/kernels.h"
+#include "memory/fault_guard.h"
+#include "stream/descriptor.h"
+#include "stream/scheduler.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr uint64_t kSmall = uint64_t{64} << 10;
+constexpr uint64_t kMostInARow = 64, kMostBytesInARow = kChunk;
+
+bool is_small(const Op& op) {
+    return op.kind == OpKind::free || op.kind == OpKind::write_value ||
+           ((op.kind == OpKind::copy || op.kind == OpKind::fill || op.kind == OpKind::reduce) && op.size <= kSmall);
+}
+
+void store_word(char* at, unsigned width, uint64_t value) {
+    if (width == 8)
+        std::atomic_ref(*reinterpret_cast<uint64_t*>(at)).store(value, std::memory_order_release);
+    else
+        std::atomic_ref(*reinterpret_cast<uint32_t*>(at)).store(static_cast<uint32_t>(value), std::memory_order_release);
+}
+
+// True: done.  Nothing is released.
+bool run_small_op(const Op& op, Refusal& why) {
+    try {
+        if (op.kind == OpKind::free) {
+            Heap::get().retire(op.dst_extent, op.value);
+            return true;
+        }
+        Heap::get().check_leases(op.dst_range(), op.src_range());   // they may have ended since it was submitted
+        FaultGuard guard;
+        if (!op.dst_extent || ((op.kind == OpKind::copy || op.kind == OpKind::reduce) && !op.src_extent)) rearm_fault_handlers();
+        if (op.kind == OpKind::write_value) {
+            if (guarded(guard, [&] { store_word(op.dst, op.width, op.value); })) return true;
+            const Side side = side_at("dst", op.dst, op.size);
+            why = explain_fault(guard, &side, 1);
+            return false;
+        }
+        if (op.kind == OpKind::fill) {
+            const Task task = plan_fill(op.dst, op.value, op.width, op.size);
+            if (guarded(guard, [&] { task.step(0); })) return true;
+            const Side side = side_at("dst", op.dst, op.size);
+            why = explain_fault(guard, &side, 1);
+            return false;
+        }
+        const bool staged = needs_staging(op.dst_range(), op.src_range(), op.direct);
+        if (staged) prepare_staging();
+        if (staged || op.kind == OpKind::reduce) {
+            const Task task = plan_move(op, staged);
+            if (guarded(guard, [&] { task.run(); })) return true;
+        } else {
+            char* const to = op.dst;
+            const char* const from = op.src;
+            const uint64_t size = op.size;
+            if (guarded(guard, [=] { memmove(to, from, size); })) return true;
+        }
+        const Side sides[] = {side_at("dst", op.dst, op.size), side_at("src", op.src, op.size)};
+        why = explain_fault(guard, sides, 2);
+    } catch (const Refusal& refusal) {
+        why = refusal;
+    } catch (const std::bad_alloc&) {
+        why = {.why = Why::system_memory, .size = kChunk};
+    }
+    return false;
+}
+
+void unpin(const Op& op) {
+    if (op.kind == OpKind::free) return;   // its extent is not pinned: it is what ends
+    if (op.dst_extent) Heap::get().unpin(op.dst_range());
+    if (op.src_extent) Heap::get().unpin(op.src_range());
+}
+
+}  // namespace
+
+bool Scheduler::run_slice(Lock& lock, Stream& stream, Leave leave) {
+    const StreamPtr held = stream.shared_from_this();
+    bool ran = false;
+    while (true) {
+        if (stream.job) {
+            if (!stream.job->may_join() || !join_job(lock, stream, leave)) break;
+        } else if (!can_run(stream) || !start_head(lock, stream, leave)) {
+            break;
+        }
+        ran = true;
+        if (leave.single) break;
+        if (Clock::now() >= leave.at && (!leave.others || leave.others->load(std::memory_order_relaxed) != 0)) break;
+    }
+    if (ran && schedule() != Schedule::eager) moved_at_ = now_ns();
+    make_ready(stream);
+    return ran;
+}
+
+// True when the head is over or has become a job; false when the stream was parked.
+bool Scheduler::start_head(Lock& lock, Stream& stream, Leave& leave) {
+    Op& op = stream.queue.front();
+    if (stream.cause) {   // not held up by a barrier
+        cancel_head(lock, stream);
+        return true;
+    }
+    if (stream.group && !stream.group->may_run(op.phase)) {
+        park(stream, Park::phase, 0);
+        return stream.park == Park::none;
+    }
+    if (is_small(op)) {
+        run_small(lock, stream, leave);
+        return true;
+    }
+    if (op.moves_bytes()) {
+        open_job(lock, stream);
+        return true;
+    }
+    // A wait starts when it is over: parked, it would be told again whenever it looks.
+    const bool waits =
+        op.kind == OpKind::wait || op.kind == OpKind::wait_notify || op.kind == OpKind::wait_value;
+    const bool observed = observing.load(std::memory_order_relaxed);
+    if (observed && !waits) note_started(stream, stream.head(), op, nullptr);
+    switch (op.kind) {
+        case OpKind::record:
+            settle(*op.mark, nullptr);
+            break;
+        case OpKind::wait:
+            start_wait(stream, op);
+            break;
+        case OpKind::notify:
+            start_notify(stream, op);
+            break;
+        case OpKind::wait_notify:
+            start_wait_notify(stream, op);
+            break;
+        case OpKind::wait_value:
+            start_wait_value(stream, op);
+            break;
+        default:
+            try {
+                op.callbacks->push({op.value, stream.shared_from_this()});
+                park(stream, Park::callback, 0);   // nobody begins it before this lock is given back
+            } catch (const std::bad_alloc&) {
+                fail(stream, op, {.why = Why::system_memory});
+                release_token(op.value);
+            }
+    }
+    if (stream.park != Park::none) return false;
+    if (stream.cause && stream.closing) return true;   // it was given up while it was parked: cancelled in its turn
+    if (observed && waits) note_started(stream, stream.head(), op, nullptr);
+    finish_head(lock, stream);
+    return true;
+}
+
+void Scheduler::run_at_once(Stream& stream, const Op& op, uint64_t site) {
+    const uint64_t sequence = stream.submitted.load(std::memory_order_relaxed);
+    const bool timed = tracing.load(std::memory_order_relaxed);
+    if (observing.load(std::memory_order_relaxed)) note_started(stream, sequence, op, nullptr);
+    const uint64_t start = timed ? now_ns() : 0;
+    Refusal why{};
+    if (!run_small_op(op, why)) fail(stream, op, why, sequence, site, ends_of(op));
+    unpin(op);
+    if (timed) note_time(stream, sequence, op, start);
+    complete(stream, 1, op.phase);
+}
+
+void Scheduler::run_small(Lock& lock, Stream& stream, const Leave& leave) {
+    OpQueue& queue = stream.queue;
+    const Op* const first = &queue.front();
+    const uint64_t head = stream.head();
+    uint64_t most = leave.single ? 1 : std::min(kMostInARow, queue.contiguous());
+    if (schedule() == Schedule::lazy) most = std::min(most, stream.demanded - head + 1);
+    if (stream.cause_until >= head && stream.cause) most = 1;
+    uint64_t n = 0;
+    for (uint64_t bytes = 0; n < most && is_small(first[n]) && first[n].phase == first->phase; ++n) {
+        bytes += first[n].size;
+        if (n != 0 && bytes > kMostBytesInARow) break;
+    }
+    const bool timed = tracing.load(std::memory_order_relaxed);
+    if (observing.load(std::memory_order_relaxed)) {
+        n = 1;
+        note_started(stream, head, *first, nullptr);
+    }
+    if (timed) n = 1;
+    stream.active = 1;
+    lock.unlock();
+    const uint64_t start = timed ? now_ns() : 0;
+    Refusal why{};
+    uint64_t done = 0;
+    bool failed = false;
+    Ends ends;
+    while (done < n && !failed) {
+        failed = !run_small_op(first[done], why);
+        if (failed) ends = ends_of(first[done]);   // unpinned they may be another allocation's
+        unpin(first[done++]);
+    }
+    lock.lock();
+    stream.active = 0;
+    if (failed) fail(stream, first[done - 1], why, head + done - 1, queue.site(done - 1), ends);
+    if (timed) note_time(stream, head, *first, start);
+    for (uint64_t i = 0; i < done; ++i)
+        if (first[i].keep) release(first[i].keep);
+    const uint32_t phase = first->phase;
+    queue.pop(done);
+    complete(stream, done, phase);
+}
+
+// The head is over: what it holds goes, then everybody may see that it is over.
+void Scheduler::finish_head(Lock& lock, Stream& stream) {
+    Op op = stream.queue.front();
+    std::unique_ptr<Job> job = std::move(stream.job);
+    if (op.dst_extent || op.src_extent || op.owns_extra()) {
+        stream.active = 1;
+        lock.unlock();
+        job.reset();
+        unpin(op);
+        if (op.owns_extra()) delete op.extra;
+        lock.lock();
+        stream.active = 0;
+    }
+    switch (op.kind) {
+        case OpKind::record:
+        case OpKind::wait:
+            op.mark->drop();
+            break;
+        case OpKind::notify:
+            remove_recorder(stream.queue.front());
+            [[fallthrough]];
+        case OpKind::wait_notify:
+            op.notify->drop();
+            break;
+        case OpKind::callback:
+            op.callbacks->drop();
+            break;
+        default:
+            break;
+    }
+    if (op.keep) release(op.keep);
+    stream.queue.pop(1);
+    complete(stream, 1, op.phase);
+}
+
+void Scheduler::cancel_head(Lock& lock, Stream& stream) {
+    const Op& op = stream.queue.front();
+    if (op.kind == OpKind::free) {
+        run_small(lock, stream, {.single = true});   // memory goes back whatever happened
+        return;
+    }
+    if (op.kind == OpKind::record)
+        settle(*op.mark, Failure::keep({.refusal = {.why = Why::cancelled, .device = stream.device},
+                                        .stream = stream.id, .sequence = stream.head(), .kind = op.kind,
+                                        .cause = stream.cause, .device = stream.device,
+                                        .stream_site = stream.site}));
+    if (op.kind == OpKind::callback) release_token(op.value);
+    if (op.kind == OpKind::notify && op.notify->kind == NotifyKind::level) {   // its waiters inherit the cancellation
+        bool wake;
+        op.notify->fail();
+        op.notify->record(wake);
+        if (wake) wake_waiters(*op.notify);
+    }
+    finish_head(lock, stream);
+}
+
+void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, FailurePtr cause) {
+    fail(stream, op, refusal, stream.head(), stream.queue.site(0), ends_of(op), std::move(cause));
+}
+
+void Scheduler::fail(Stream& stream, const Op& op, const Refusal& refusal, uint64_t sequence, uint64_t site, const Ends& ends,
+                     FailurePtr cause) {
+    FailurePtr failure = Failure::keep({.refusal = refusal, .stream = stream.id, .sequence = sequence, .kind = op.kind,
+                                        .token = op.kind == OpKind::callback ? op.value : 0, .cause = std::move(cause),
+                                        .device = stream.device, .site = site, .stream_site = stream.site, .ends = ends});
+    if (!stream.failure) stream.failure = failure;
+    if (stream.stops && !stream.cause) {
+        stream.cause = std::move(failure);
+        stream.cause_until = UINT64_MAX;
+    }
+}
+
+void Scheduler::complete(Stream& stream, uint64_t n, uint32_t phase) {
+    const uint64_t upto = stream.completed.load(std::memory_order_relaxed) + n;
+    stream.completed.store(upto, std::memory_order_release);
+    if (stream.cause && upto >= stream.cause_until) stream.cause = nullptr;
+    if (n != 0 && stream.group && stream.group->leave(phase, n)) wake_all(stream.group->parked);
+    const bool ends = stream.closing && stream.queue.empty();
+    for (HostWaiter* waiter = stream.waiters; waiter; waiter = waiter->next)
+        if (waiter->target <= upto || ends) {
+            waiter->woken.store(true, std::memory_order_release);
+            waiter->wake.notify_one();
+        }
+    if (ends) {
+        stream.closed = true;
+        keep_lost(stream);
+        able_.dismiss(stream);
+        if (stream.group) stream.group->held_up.dismiss(stream);
+        streams_.erase(stream.id);
+    }
+}
+
+void Scheduler::settle(Mark& mark, FailurePtr failure) {
+    const bool failed = failure != nullptr;
+    mark.failure = std::move(failure);
+    mark.time_ns = now_ns();
+    mark.stream.reset();
+    mark.state.store(failed ? Mark::failed : Mark::done, std::memory_order_release);
+    wake(mark.waiters);
+    wake_all(mark.parked);
+    if (mark.fd >= 0) {
+        const uint64_t one = 1;
+        (void)!write(mark.fd, &one, sizeof one);
+    }
+}
+
+void Scheduler::start_wait(Stream& stream, Op& op) {
+    Mark& mark = *op.mark;
+    if (mark.state.load(std::memory_order_acquire) == Mark::pending) {
+        park(stream, Park::mark, op.timeout_ns);
+        return;
+    }
+    if (!mark.failure) return;
+    if (op.size == 0) return fail(stream, op, {.why = Why::cancelled, .device = stream.device}, mark.failure);
+    stream.cause = mark.failure;
+    stream.cause_until = stream.head() + op.size;
+}
+
+void Scheduler::start_notify(Stream& stream, Op& op) {
+    bool wake;
+    if (!op.notify->record(wake)) {
+        fail(stream, op, not_recorded(*op.notify));
+        return;
+    }
+    if (wake) wake_waiters(*op.notify);
+}
+
+void Scheduler::start_wait_notify(Stream& stream, Op& op) {
+    std::optional<uint32_t> other;
+    while (!op.notify->consume(other))
+        if (!op.notify->announce()) {
+            park(stream, Park::notify, op.timeout_ns);
+            return;
+        }
+    if (other) fail(stream, op, out_of_order(*op.notify, *other));
+    if (op.notify->has_failed()) fail(stream, op, {.why = Why::cancelled, .device = stream.device});
+}
+
+void Scheduler::start_wait_value(Stream& stream, const Op& op) {
+    Refusal why{};
+    const Word word = look_at_word(op, why);
+    if (word == Word::other) park(stream, Park::value, static_cast<const ValueWait*>(op.extra)->timeout_ns);
+    if (word == Word::gone) fail(stream, op, why);
+}
+
+}  // namespace peerlane

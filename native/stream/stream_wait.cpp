@@ -1,0 +1,278 @@
+// Who waits, who is waited for, and who waits in vain.
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <cerrno>
+
+#include "stream/scheduler.h"
+
+namespace peerlane {
+
+namespace {
+
+constexpr auto kPollPeriod = std::chrono::milliseconds(100);
+constexpr auto kSpin = std::chrono::microseconds(50);            // a futex takes 18 to 31 to wake somebody
+constexpr auto kHopePeriod = std::chrono::milliseconds(250);     // another thread may be about to submit
+constexpr std::chrono::milliseconds kRarest{4000};               // it looks at all that is queued
+constexpr unsigned kMostHops = 256;
+constexpr unsigned kMostLooks = 16;                              // at streams that may have something small to do
+
+}  // namespace
+
+Deadline Deadline::in(double seconds) {
+    constexpr double kLongest = 1e9;
+    if (seconds < 0 || seconds > kLongest) return {};
+    return {Clock::now() + std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9))};
+}
+
+// Whom to run so that `stream` gets on: itself, or what it waits for.
+Stream* Scheduler::find_help(Stream& stream) {
+    Stream* at = &stream;
+    for (unsigned hops = 0; at && hops < kMostHops; ++hops) {
+        if (can_help(*at)) return at;
+        if (at->park == Park::callback && is_mine(*at))
+            throw Refusal{.why = Why::own_callback, .id = stream.id, .device = stream.device};
+        at = at->park == Park::mark ? at->queue.front().mark->stream.get() : nullptr;
+    }
+    return nullptr;
+}
+
+Stream* Scheduler::choose(bool small_only) {
+    const auto is_small = [](const Stream& stream) {
+        const Op& op = stream.queue.front();
+        if (!op.moves_bytes()) return true;
+        return !stream.job && op.size <= kBrief && op.kind != OpKind::batch && op.kind != OpKind::descriptor;
+    };
+    if (able_.size() == 0) return nullptr;
+    size_t at = random_() % able_.size();
+    for (unsigned looks = kMostLooks; looks != 0 && able_.size() != 0;) {
+        Stream& stream = able_[at %= able_.size()];
+        if (!can_help(stream)) {
+            able_.remove(stream);   // another one is in its place now
+            continue;
+        }
+        if (!small_only || is_small(stream)) return &stream;
+        ++at;
+        --looks;
+    }
+    return nullptr;
+}
+
+Stream* Scheduler::find_able() {
+    for (auto& [id, stream] : streams_)
+        if (can_help(*stream)) return stream.get();
+    return nullptr;
+}
+
+void Scheduler::pump(Lock& lock, unsigned steps, bool small_only) {
+    for (; steps != 0; --steps) {
+        Stream* stream = choose(small_only);
+        if (!stream) return;
+        run_slice(lock, *stream, {.steps = 1 + random_() % 8, .single = true});
+    }
+}
+
+void Scheduler::sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::time_point until) {
+    const bool seeded = schedule() == Schedule::seeded;
+    if (seeded) sleepers_.push_back(&waiter);   // this may throw
+    waiter.woken.store(false, std::memory_order_relaxed);
+    waiter.next = list;
+    list = &waiter;
+    lock.unlock();
+    const auto stop = std::min(until, Clock::now() + kSpin);
+    while (!waiter.woken.load(std::memory_order_acquire) && Clock::now() < stop) {
+    }
+    lock.lock();
+    waiter.wake.wait_until(lock, until, [&] { return waiter.woken.load(std::memory_order_relaxed); });
+    HostWaiter** place = &list;
+    while (*place != &waiter) place = &(*place)->next;
+    *place = waiter.next;
+    if (seeded) std::erase(sleepers_, &waiter);
+}
+
+struct Scheduler::ListedHost {
+    Scheduler& scheduler;
+    HostWaiter& waiter;
+
+    ListedHost(Scheduler& in, HostWaiter& of) : scheduler(in), waiter(of) {
+        ++scheduler.waiting_;
+        scheduler.note_call();
+    }
+    ListedHost(const ListedHost&) = delete;
+    void add() const {
+        if (waiter.number != 0) return;
+        waiter.thread = static_cast<uint64_t>(pthread_self());
+        or_lose([this] {   // without memory: at the next look
+            scheduler.hosts_.push_back(&waiter);
+            waiter.number = scheduler.next_host_++;
+        });
+    }
+    ~ListedHost() {
+        --scheduler.waiting_;
+        scheduler.note_call();
+        if (waiter.number != 0) std::erase(scheduler.hosts_, &waiter);
+    }
+};
+
+Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, const std::function<Stream*()>& stream, HostWaiter*& list,
+                              uint64_t target, Deadline deadline, Poll poll) {
+    HostWaiter waiter;
+    waiter.target = target;
+    waiter.deadline = deadline.at;
+    const ListedHost listed{*this, waiter};
+    const auto start = Clock::now();
+    auto next_poll = start + kPollPeriod, next_look = start + kHopePeriod;
+    auto hope_period = kHopePeriod;
+    while (!done()) {
+        const auto now = Clock::now();
+        if (now >= deadline.at) return Outcome::timed_out;
+        if (now >= next_poll) {
+            next_poll = now + kPollPeriod;
+            listed.add();
+            lock.unlock();
+            const bool stop = poll.ask && poll.ask(poll.context);
+            lock.lock();
+            if (stop) return Outcome::interrupted;
+            continue;
+        }
+        const auto until = std::min(deadline.at, next_poll);
+        const StreamPtr at = stream()->shared_from_this();
+        waiter.stream = at->id;
+        const bool seeded = schedule() == Schedule::seeded;
+        Stream* help = seeded ? choose(false) : find_help(*at);
+        if (!help && workers_ == 0) help = find_able();   // no thread was to be had, and whom it waits for is ready
+        if (help && seeded)
+            run_slice(lock, *help, {.steps = 1 + random_() % 8, .single = true});   // not by the clock, but by the seed
+        else if (help)
+            run_slice(lock, *help, {.at = until});
+        if (help) continue;
+        if (seeded) find_help(*at);   // refuses a callback that would wait for itself
+        if (!watching_ && (!deadlines_.empty() || parked_on_values_.first)) ensure_watch();
+        if (at->closing && give_up_if_hopeless(*at)) continue;
+        if (now >= next_look) {
+            hope_period = std::min(2 * hope_period, kRarest);
+            next_look = now + hope_period;
+            refuse_if_hopeless(*at);
+        }
+        sleep(lock, waiter, list, until);
+    }
+    return Outcome::reached;
+}
+
+bool Scheduler::query(Stream& stream) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    const uint64_t target = stream.submitted.load(std::memory_order_relaxed);
+    const auto over = [&] { return stream.completed.load(std::memory_order_relaxed) >= target; };
+    if (over()) return true;
+    note_call();
+    demand(stream, target);
+    if (schedule() == Schedule::seeded) pump(lock, 1 + static_cast<unsigned>(random_() % 3), false);
+    return over();
+}
+
+bool Scheduler::query(Mark& mark) {
+    if (mark.state.load(std::memory_order_acquire) != Mark::pending) return true;
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    note_call();
+    if (mark.stream) demand(*mark.stream, mark.sequence);
+    if (schedule() == Schedule::seeded) pump(lock, 1 + static_cast<unsigned>(random_() % 3), false);
+    return mark.state.load(std::memory_order_acquire) != Mark::pending;
+}
+
+Outcome Scheduler::synchronize(Stream& stream, Deadline deadline, Poll poll) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    const StreamPtr held = stream.shared_from_this();
+    const uint64_t target = stream.submitted.load(std::memory_order_relaxed);
+    demand(stream, target);
+    return wait_until(
+        lock, [&] { return stream.completed.load(std::memory_order_relaxed) >= target; }, [&] { return &stream; },
+        stream.waiters, target, deadline, poll);
+}
+
+Outcome Scheduler::synchronize(Mark& mark, Deadline deadline, Poll poll) {
+    if (mark.state.load(std::memory_order_acquire) != Mark::pending) return Outcome::reached;
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    if (mark.stream) demand(*mark.stream, mark.sequence);
+    return wait_until(
+        lock, [&] { return mark.state.load(std::memory_order_relaxed) != Mark::pending; },
+        [&] { return mark.stream.get(); }, mark.waiters, 0, deadline, poll);
+}
+
+FailurePtr Scheduler::take_failure(Stream& stream) {
+    Lock lock(mutex_);
+    stream.cause_until = std::min(stream.cause_until, stream.submitted.load(std::memory_order_relaxed));
+    if (stream.cause_until <= stream.completed.load(std::memory_order_relaxed)) stream.cause = nullptr;
+    return std::exchange(stream.failure, nullptr);
+}
+
+// A poll that says stop ends it; whatever still cannot run then is left.
+Outcome Scheduler::drain(Poll poll) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    demand_all();
+    HostWaiter waiter;
+    auto next_poll = Clock::now() + kPollPeriod;
+    while (true) {
+        Stream* able = nullptr;
+        Stream* busy = nullptr;
+        for (auto& [id, stream] : streams_) {
+            if (can_help(*stream)) able = stream.get();
+            if (stream->active != 0) busy = stream.get();
+        }
+        if (able) {
+            run_slice(lock, *able, {.at = next_poll});
+        } else if (busy) {
+            const StreamPtr held = busy->shared_from_this();
+            waiter.target = busy->head();
+            sleep(lock, waiter, busy->waiters, next_poll);
+        } else {
+            return Outcome::reached;
+        }
+        if (Clock::now() < next_poll) continue;
+        next_poll = Clock::now() + kPollPeriod;
+        lock.unlock();
+        const bool stop = poll.ask && poll.ask(poll.context);
+        lock.lock();
+        if (stop) return Outcome::interrupted;
+    }
+}
+
+int Scheduler::event_fd(Mark& mark) {
+    Heap::get().check_usable();
+    Lock lock(mutex_);
+    if (mark.fd >= 0) return mark.fd;
+    const bool over = mark.state.load(std::memory_order_acquire) != Mark::pending;
+    mark.fd = eventfd(over ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (mark.fd < 0) throw Refusal{.why = Why::descriptors, .role = "event", .error = errno};
+    if (over) return mark.fd;
+    if (schedule() == Schedule::seeded && !background_) {
+        background_ = true;
+        for (auto& [id, stream] : streams_) make_ready(*stream);
+    }
+    demand(*mark.stream, mark.sequence);
+    return mark.fd;
+}
+
+std::vector<Waiting> Scheduler::waiting() {
+    Lock lock(mutex_);
+    std::vector<Waiting> found;
+    for (auto& [id, stream] : streams_) {
+        if (stream->queue.empty()) continue;
+        const Op& op = stream->queue.front();
+        Waiting entry{id, stream->head(), stream->submitted.load(std::memory_order_relaxed), stream->park, 0, 0,
+                      stream->device};
+        if (stream->park == Park::mark) {
+            entry.what = op.mark->stream_id;
+            entry.record = op.mark->sequence;
+        } else if (stream->park == Park::notify) {
+            entry.what = op.notify->id;
+        }
+        found.push_back(entry);
+    }
+    return found;
+}
+
+}  // namespace peerlane
