@@ -35,6 +35,8 @@ from peerlane.cli.bench import (
 )
 from peerlane.errors import InvalidValue
 
+pytestmark = pytest.mark.any_schedule
+
 KIB, MIB = 1 << 10, 1 << 20
 
 
