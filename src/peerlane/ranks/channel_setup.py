@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.messages.sharing import Lent
 from peerlane.backends.virtual.node import schedule

@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.diagnostics import live_objects, losses, observers
 from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout

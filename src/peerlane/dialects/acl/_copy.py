@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from peerlane import Kind
 from peerlane.backends.virtual.describe_address import is_mapped
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import allocations
 from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._device import without_access
@@ -245,7 +245,7 @@ def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:
     present = machine.devices()
     a, b = present[ends["dst"].ordinal], present[ends["src"].ordinal]
     private = [
-        f"{name} ({memory_messages.record_of(end.allocation) or hex(end.base)})"
+        f"{name} ({allocations.record_of(end.allocation) or hex(end.base)})"
         for name, end in ends.items()
         if not machine.is_for_peers(end.base)
     ]

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from peerlane import Kind
 from peerlane.backends.virtual.describe_address import is_mapped
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import allocations
 from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._malloc_config import read_attributes, refuse_attributes
@@ -271,7 +271,7 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
         place = raw.locate(address)
     except Error as error:
         raise Refusal(Code.RT_PARAM_INVALID, explain(error)[0], remedy) from None
-    record = memory_messages.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
+    record = allocations.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
     if machine.owned(address, host=not host) is not None:
         cause = f"{address:#x} is memory of acl.rt.{_maker(not host)}: {record}"
         remedy = f"free it with acl.rt.{'free' if host else 'free_host'}"

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from peerlane import _core
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.messages import sharing as sharing_messages
-from peerlane.diagnostics import call_site
+from peerlane.diagnostics import allocations, call_site
 from peerlane.errors import (
     Busy,
     Cancelled,
@@ -185,7 +185,7 @@ def _notify(number: int) -> str:
 def _end(address: int, allocation: int) -> str:
     if not allocation:
         return f"{address:#x} in host memory"
-    record = memory_messages.record_at(address, allocation)
+    record = allocations.record_at(address, allocation)
     if record is None:
         return f"{address:#x}"
     offset = address - record.address
