@@ -11,7 +11,7 @@ from helpers.inner_pytest import SECONDS, here, passes, run
 from peerlane.testing.procs import run_python
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
 def test_each_test_has_a_node_of_its_own(pytester: pytest.Pytester) -> None:

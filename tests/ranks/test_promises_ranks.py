@@ -27,7 +27,7 @@ from peerlane.rendezvous import Rendezvous, RendezvousServer, meet
 
 DEADLOCK_SECONDS = 2.0
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 def test_wait_in_a_circle() -> None:

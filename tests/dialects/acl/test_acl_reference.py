@@ -6,11 +6,14 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
 from mypy import api
 
 from peerlane.dialects import _reference
 from peerlane.dialects.acl import _elsewhere, media, rt, util
 from peerlane.dialects.acl._state import acl as convention
+
+pytestmark = pytest.mark.any_schedule
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "reference" / "acl.md").read_text()

@@ -7,11 +7,14 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from mypy import api
 
 from peerlane.dialects import _reference, hcomm
 from peerlane.dialects.hcomm import _page, _refused
 from peerlane.dialects.hcomm._state import hcomm as convention
+
+pytestmark = pytest.mark.any_schedule
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "reference" / "hcomm.md").read_text()

@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from mypy import api
 
 from peerlane.dialects import _reference
@@ -13,6 +14,8 @@ from peerlane.dialects._shared.hook import MODULES
 from peerlane.dialects.hip import _page, _stubs, hip
 from peerlane.dialects.hip._policy import Policy
 from peerlane.dialects.hip._state import calls
+
+pytestmark = pytest.mark.any_schedule
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "reference" / "hip.md").read_text()
