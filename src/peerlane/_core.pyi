@@ -675,10 +675,13 @@ def close_streams(device: int) -> None:
 def drain() -> None:
     """Run what can run, on all streams."""
 
-def waiting() -> list[tuple[int, int, int, str, int, int, int]]:
+def waiting() -> list[tuple[int, int, int, str, int, int, int, tuple[types.CodeType, int] | None]]:
     """
-    (stream, operation, submitted, waits for, whom, its operation, device) of every stream that is not done.
+    (stream, operation, submitted, waits for, whom, its operation, device, site) of every stream that is not done.
     """
+
+def untold() -> list[Any]:
+    """The failures of streams that nobody was told of; they stay so."""
 
 def submit_copy(stream: Stream, dst: Any, src: Any) -> bool:
     """
@@ -786,9 +789,9 @@ def set_wait_hook(called: Callable[[], None] | None) -> None:
     Call it about ten times a second while threads of the program wait for long.
     """
 
-def standstill(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
+def standstill(others_wait: bool) -> tuple[int, bool, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
     """
-    None if something can run, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
+    None if something can run, else (token, whether a wait ends by itself some time, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
     """
 
 def put_off_losses() -> None:
@@ -799,6 +802,11 @@ def put_off_losses() -> None:
 def end_standstill(token: int, number: int, others_wait: bool) -> bool:
     """
     Let the waits for notifies fail; False if something has happened since the token was given.
+    """
+
+def refuse_waits(token: int, number: int) -> bool:
+    """
+    Refuse the waits of threads for streams; False if something has happened since the token was given.
     """
 
 class WaitBoard:
