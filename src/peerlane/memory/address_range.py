@@ -53,6 +53,8 @@ class AddressRange:
 
     __slots__ = ("__weakref__", "_mapped", "_place", "_read_only", "device")
 
+    _place: _core.Place
+
     def __init__(self, device: Device, nbytes: int, *, alignment: int = 0, address: int = 0) -> None:
         if not isinstance(device, Device):
             raise TypeError(f"AddressRange: the device must be a Device, not {type(device).__name__}")

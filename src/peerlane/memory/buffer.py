@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from peerlane import _core
-from peerlane.backend.interface import Block, HandleKind
+from peerlane.backend.facts import HandleKind
+from peerlane.backend.interface import Memory
 from peerlane.devices.device import Device, Host, devices
 from peerlane.diagnostics import allocations, live_objects, observers
 from peerlane.errors import BadAddress, Busy, Closed, Fault, InvalidValue, Unsupported
@@ -78,7 +79,7 @@ class Buffer(_core.Memory):
         return made
 
     @staticmethod
-    def _own(block: Block, device: Device | Host, stream: Stream | None = None) -> Buffer:
+    def _own(block: Memory, device: Device | Host, stream: Stream | None = None) -> Buffer:
         made = _Owner._make(block, device, block, 0, block.size, owns=True)
         made._stream = stream
         if observers.active:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from peerlane import _core
 from peerlane.backend import registry
-from peerlane.backend.interface import Kind, Location
+from peerlane.backend.facts import Kind, Location
 from peerlane.errors import BadAddress, Fault, InvalidValue
 from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support import reductions

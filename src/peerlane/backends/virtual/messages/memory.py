@@ -85,7 +85,7 @@ def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
 
 def label(number: int) -> str:
     """Name the device that native code knows as ``number``."""
-    node = registry.current() if registry.is_entered() else None
+    node = registry.entered_as("virtual")
     return (node.label(number) if node else None) or f"device number {number} of a node that was left"
 
 
@@ -209,7 +209,7 @@ def _out_of_memory(device: int, size: int, free: int, total: int) -> Error:
 def _held_by_others(device: int) -> str:
     """Say which other processes hold memory of a device; nothing if that cannot be told."""
     try:
-        node = registry.current() if registry.is_entered() else None
+        node = registry.entered_as("virtual")
         told = node.told_others(device) if node else ""
     except Exception:  # noqa: BLE001 - the refusal itself must come, whatever the node's file and /proc hold
         return ""
