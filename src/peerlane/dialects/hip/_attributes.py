@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._places import Place, known, place_of, refuse_null
 from peerlane.dialects.hip._pointers import read, write
-from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, struct
 from peerlane.dialects.hip._state import INVALID_DEVICE, calls, machine
 from peerlane.dialects.hip._types import Pointer
@@ -79,8 +78,7 @@ def hipPointerGetAttributes(ptr: int) -> object:
     """Tell what is at an address (facts/hip 3.4).
 
     Memory of a device has no hostPointer; memory of the host has, and its device is the one that was current when it
-    was made.  Ordinary memory of the host is of the type unregistered, device -2, pointers NULL; with
-    ``host_attributes=document`` it is refused.
+    was made.  Ordinary memory of the host is of the type unregistered, device -2, pointers NULL.
 
     Gives: hipPointerAttribute_t
     Refuses: hipErrorInvalidValue NULL, addresses of devices where nothing is
@@ -90,8 +88,6 @@ def hipPointerGetAttributes(ptr: int) -> object:
     place = place_of(ptr)
     made = struct("hipPointerAttribute_t")()
     if place is None:
-        if policy.host_attributes == "document":
-            known("ptr", ptr)
         made.device = INVALID_DEVICE
         return made
     made.type = type_of(place)
@@ -114,7 +110,7 @@ def hipPointerGetAttribute(data: int, attribute: Any, ptr: int) -> None:
 
     Pointers and the start are 8 bytes, ordinal, type, ids and flags 4, yes or no 1.  BUFFER_ID and
     RANGE_SIZE keep the lower 32 bits, as the vendor's runtime does.  MEMORY_TYPE of ordinary memory of the host is
-    unregistered, 0; with ``host_attributes=document`` it is refused.
+    unregistered, 0.
 
     Refuses: hipErrorInvalidValue NULL, what memory does not have, and then writes 0 (DEVICE_ORDINAL -2);
         hipErrorNotSupported CONTEXT, P2P_TOKENS, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE, MEMPOOL_HANDLE
@@ -164,7 +160,7 @@ def _pointer_get_attributes(numAttributes: int, attributes: Any, data: Any, ptr:
 
 def _refuse_none(count: int) -> None:
     if not count:
-        raise refusal("hipErrorInvalidValue", "numAttributes is 0", "ask for at least one")
+        raise invalid("numAttributes is 0", "ask for at least one")
 
 
 def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
@@ -180,12 +176,11 @@ def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
     except Error:
         place, is_told = None, name == "ACCESS_FLAGS"
     else:
-        is_told = name == "ACCESS_FLAGS" or (name == "MEMORY_TYPE" and policy.host_attributes == "code")
+        is_told = name in ("ACCESS_FLAGS", "MEMORY_TYPE")
     value = None if place is None else _value(name, ptr, place)
     write(data, packing.pack(_FORMATS[name], _WITHOUT.get(name, 0) if value is None else value))
     if value is None and not is_told:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"there is no {attribute.name} of {machine.describe(ptr)}",
             "pass memory of hipMalloc, or of hipHostMalloc where it is about the host",
         )
@@ -223,10 +218,10 @@ def hipPointerSetAttribute(value: int, attribute: Any, ptr: int) -> None:
     """
     refuse_null(ptr=ptr, value=value)
     if attribute.name != f"{_PREFIX}SYNC_MEMOPS":
-        raise refusal("hipErrorInvalidValue", f"{attribute.name} cannot be set", f"pass {_PREFIX}SYNC_MEMOPS")
+        raise invalid(f"{attribute.name} cannot be set", f"pass {_PREFIX}SYNC_MEMOPS")
     (wanted,) = packing.unpack("<I", read(value, 4))
     if wanted > 1:
-        raise refusal("hipErrorInvalidValue", f"the value is {wanted}", "pass the address of 0 or 1")
+        raise invalid(f"the value is {wanted}", "pass the address of 0 or 1")
     place = known("ptr", ptr, "hipErrorInvalidDevicePointer")
     if wanted:
         machine.synchronous.add(place.allocation)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from peerlane.dialects.hip._convention import member, refusal
+from peerlane.dialects.hip._convention import invalid, member, refusal
 from peerlane.dialects.hip._copy import Ends, Move, check
 from peerlane.dialects.hip._places import known, refuse_outside
 from peerlane.dialects.hip._stream import submits
@@ -91,15 +91,13 @@ def _checked(name: str, side: Side, width: int, height: int, depth: int) -> _Lai
 def _laid(name: str, side: Side, width: int, height: int, depth: int) -> _Laid:
     pitch = side.pitch or width
     if pitch < width and height * depth > 1:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the rows of {name} lie {pitch:,} bytes apart and have {width:,}",
             "pass a pitch of at least the width",
         )
     per_slice = pitch * (side.rows or height)
     if per_slice < pitch * height and depth > 1:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the slices of {name} lie {side.rows:,} rows apart and have {height:,}",
             "pass a height of at least that of the box",
         )
@@ -137,8 +135,7 @@ def side_of_memory(copy: Any, end: str) -> Side:
     if kind.name == "hipMemoryTypeArray":
         refuse_arrays(getattr(copy, f"{end}Array"))
     if kind.name == "hipMemoryTypeUnregistered":
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{end}MemoryType is {kind.name}",
             "pass hipMemoryTypeHost, hipMemoryTypeDevice or hipMemoryTypeUnified",
         )
@@ -157,7 +154,7 @@ def side_of_memory(copy: Any, end: str) -> Side:
 def refuse_arrays(array: object) -> None:
     """Refuse an array: hipErrorInvalidValue for NULL, else hipErrorNotSupported."""
     if not int(array):  # type: ignore[call-overload]  # a handle
-        raise refusal("hipErrorInvalidValue", "the array is NULL", "pass pitched memory")
+        raise invalid("the array is NULL", "pass pitched memory")
     raise refusal(
         "hipErrorNotSupported",
         f"arrays of textures are not part of peerlane: {int(array):#x}",  # type: ignore[call-overload]

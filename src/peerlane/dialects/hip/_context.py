@@ -9,12 +9,11 @@ import threading
 from typing import Any
 
 from peerlane import Device
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._peer import device_of
-from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import struct
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import synchronize
 
 
 class _Stack(threading.local):
@@ -34,11 +33,6 @@ def _pushed() -> list[Device]:
     if _stack.node is not node:
         _stack.node, _stack.devices = node, []
     return _stack.devices
-
-
-def is_pushed() -> bool:
-    """Tell whether the current context of this thread is one that it made or pushed."""
-    return bool(_pushed())
 
 
 def context_handle(ordinal: int) -> int:
@@ -154,44 +148,41 @@ def hipCtxGetDevice() -> int:
 
 @calls.call("hipCtxSynchronize")
 def hipCtxSynchronize() -> None:
-    """Refuse, as the vendor's runtime does; with ``context_calls=document`` wait as hipDeviceSynchronize does.
+    """Refuse, as the vendor's runtime does.
 
-    Refuses: hipErrorNotSupported, unless ``context_calls=document``: then as `hipDeviceSynchronize`
+    Refuses: hipErrorNotSupported
     Basis: D
     """
-    _refuse_by_code("hipCtxSynchronize")
-    synchronize(machine.context())
+    raise _refused_by_vendor("hipCtxSynchronize")
 
 
 @calls.call("hipCtxGetFlags")
 def hipCtxGetFlags() -> int:
-    """Refuse, as the vendor's runtime does; with ``context_calls=document`` return the flags of hipCtxCreate.
+    """Refuse, as the vendor's runtime does.
 
     Gives: flags
-    Refuses: hipErrorNotSupported, unless ``context_calls=document``
+    Refuses: hipErrorNotSupported
     Basis: D
     """
-    _refuse_by_code("hipCtxGetFlags")
-    return machine.flags.get(machine.context().device.ordinal, 0)
+    raise _refused_by_vendor("hipCtxGetFlags")
 
 
 @calls.call("hipCtxSetCacheConfig")
 def hipCtxSetCacheConfig(cacheConfig: Any) -> None:
-    """Refuse, as the vendor's runtime does; with ``context_calls=document`` do nothing, as there are no kernels.
+    """Refuse, as the vendor's runtime does.
 
-    Refuses: hipErrorNotSupported, unless ``context_calls=document``
+    Refuses: hipErrorNotSupported
     Basis: D
     """
-    _refuse_by_code("hipCtxSetCacheConfig")
+    raise _refused_by_vendor("hipCtxSetCacheConfig")
 
 
-def _refuse_by_code(call: str) -> None:
-    if policy.context_calls == "code":
-        raise refusal(
-            "hipErrorNotSupported",
-            f"the vendor's runtime gives this for every {call}, whatever its documentation says",
-            "call hipDeviceSynchronize or hipGetDeviceFlags, or set PEERLANE_HIP_POLICY=context_calls=document",
-        )
+def _refused_by_vendor(call: str) -> Refusal:
+    return refusal(
+        "hipErrorNotSupported",
+        f"the vendor's runtime gives this for every {call}, whatever its documentation says",
+        "call hipDeviceSynchronize or hipGetDeviceFlags",
+    )
 
 
 @calls.call("hipDevicePrimaryCtxRetain")

@@ -10,7 +10,7 @@ from ctypes import c_void_p
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hip._convention import SUCCESS, refusal
+from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._places import Place, place_of, refuse_beyond, refuse_null
 from peerlane.dialects.hip._policy import policy
@@ -51,7 +51,7 @@ def mover(dst: int, src: int, nbytes: int) -> Move:
 def move_now(move: Move, ends: Ends) -> None:
     """Move bytes in the order of what no stream means here, and of the null stream of the one device of both ends.
 
-    What moves within a device is queued: it returns while earlier work runs, unless ``device_copies=wait``.
+    What moves within a device is queued: it returns while earlier work runs.
     """
     here = stream_of(0)
     owner = _owner(here, ends)
@@ -93,8 +93,7 @@ def _owner(here: AnyStream, ends: Ends) -> AnyStream | None:
 def _is_queued(ends: Ends) -> bool:
     dst, src = ends
     return (
-        policy.device_copies == "code"
-        and dst is not None
+        dst is not None
         and src is not None
         and dst.is_device
         and src.is_device
@@ -119,8 +118,7 @@ def check(dst: int, src: int, nbytes: int, kind: Any = None) -> Ends:
     refuse_beyond(nbytes, dst=dst, src=src)
     ends = place_of(dst), place_of(src)
     if ends == (None, None) and kind is not None and kind not in _ANY_HOST:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"kind is {kind.name}, and both ends are ordinary memory of the host, which devices do not reach",
             "pass hipMemcpyHostToHost or hipMemcpyDefault",
         )
@@ -132,9 +130,9 @@ def check(dst: int, src: int, nbytes: int, kind: Any = None) -> Ends:
 def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
     """Copy ``sizeBytes`` in the order of the null stream (facts/hip 1.4, 3.4); complete on return.
 
-    A copy within one device follows earlier work of the stream, and returns while that runs [D: the code];
-    ``device_copies=wait`` waits for it.  What touches one other device alone is in the order of its null stream too;
-    between two devices only that of the current one holds.
+    A copy within one device follows earlier work of the stream, and returns while that runs [D: the code].  What
+    touches one other device alone is in the order of its null stream too; between two devices only that of the
+    current one holds.
 
     Refuses: hipErrorInvalidValue NULL, addresses where nothing is, more than an allocation has from there on, a kind
         with a device for two ends in ordinary host memory

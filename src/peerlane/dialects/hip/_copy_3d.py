@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane.dialects.hip._boxes import Side, must_be_known, prepared, refuse_arrays, side_of_memory
-from peerlane.dialects.hip._convention import member, refusal
+from peerlane.dialects.hip._convention import invalid, member, refusal
 from peerlane.dialects.hip._copy import Ends, Move, move_now, move_on
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
@@ -110,8 +110,7 @@ def pitched(p: Any, kind: Any) -> _Prepared | None:
     width, height, depth = extent.width, extent.height, extent.depth
     for name, side in (("dst", dst), ("src", src)):
         if side.pitch and width + side.x > side.pitch:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"bytes {side.x:,} to {width + side.x:,} of {name}'s rows reach beyond the pitch of {side.pitch:,}",
                 "copy fewer bytes of each row",
             )
@@ -124,9 +123,7 @@ def _side(p: Any, end: str, is_known: bool) -> Side:
     array, memory, begin = getattr(p, f"{end}Array"), getattr(p, f"{end}Ptr"), getattr(p, f"{end}Pos")
     if bool(int(array)) == bool(int(memory.ptr)):
         which = "both" if int(array) else "neither"
-        raise refusal(
-            "hipErrorInvalidValue", f"{which} of {end}Array and {end}Ptr is given", f"give {end}Ptr"
-        )
+        raise invalid(f"{which} of {end}Array and {end}Ptr is given", f"give {end}Ptr")
     if int(array):
         refuse_arrays(array)
     if memory.pitch < memory.xsize:
@@ -136,8 +133,7 @@ def _side(p: Any, end: str, is_known: bool) -> Side:
             "pass what hipMalloc3D gave",
         )
     if memory.pitch >= _LONGEST_PITCH:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the pitch of {end}Ptr is {memory.pitch:,} bytes; it must be below {_LONGEST_PITCH:,}",
             "pass what hipMalloc3D gave",
         )

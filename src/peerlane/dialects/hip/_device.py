@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._peer import device_of, forget_peers
 from peerlane.dialects.hip._properties import attribute, pci_bus_id, properties
 from peerlane.dialects.hip._results import put, struct, text
@@ -24,7 +24,7 @@ def hipInit(flags: int) -> None:
     Basis: S
     """
     if flags:
-        raise refusal("hipErrorInvalidValue", f"flags are {flags:#x}, and must be 0", "pass 0")
+        raise invalid(f"flags are {flags:#x}, and must be 0", "pass 0")
 
 
 @calls.call("hipGetDeviceCount")
@@ -104,11 +104,7 @@ def hipDeviceGetAttribute(attr: Any, deviceId: int) -> int:
     """
     found = attribute(device_of(deviceId), attr.name)
     if found is None:
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"virtual devices have no attribute {attr.name}",
-            "ask for another, or do without it",
-        )
+        raise invalid(f"virtual devices have no attribute {attr.name}", "ask for another, or do without it")
     return found
 
 
@@ -122,7 +118,7 @@ def hipDeviceGetName(len: int, device: int) -> object:
     """
     found = device_of(device)
     if len <= 0:
-        raise refusal("hipErrorInvalidValue", f"there is room for {len} characters", "pass 64 or more")
+        raise invalid(f"there is room for {len} characters", "pass 64 or more")
     return text(found.info.name[: len - 1])
 
 
@@ -136,8 +132,7 @@ def hipDeviceGetPCIBusId(len: int, device: int) -> object:
     """
     found = pci_bus_id(device_of(device))
     if len <= _length(found):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"there is room for {len} bytes, and {found} with its NUL has {_length(found) + 1}",
             "pass 13 or more",
         )
@@ -153,7 +148,7 @@ def hipDeviceGetByPCIBusId(pciBusId: str | None) -> int:
     Basis: S
     """
     if pciBusId is None:
-        raise refusal("hipErrorInvalidValue", "the place is NULL", "pass what hipDeviceGetPCIBusId gave")
+        raise invalid("the place is NULL", "pass what hipDeviceGetPCIBusId gave")
     wanted = pciBusId.lower()
     for number, device in enumerate(machine.visible()):
         if pci_bus_id(device) == wanted:
@@ -243,7 +238,7 @@ def hipSetDeviceFlags(flags: int) -> None:
     Basis: D
     """
     if flags & ~_FLAGS or flags & _SCHEDULE not in (0, 1, 2, 4):
-        raise refusal("hipErrorInvalidValue", f"flags are {flags:#x}", "pass hipDeviceScheduleAuto, 0")
+        raise invalid(f"flags are {flags:#x}", "pass hipDeviceScheduleAuto, 0")
     machine.flags[machine.context().device.ordinal] = flags
 
 

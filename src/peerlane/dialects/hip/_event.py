@@ -8,7 +8,7 @@ from typing import Any
 from peerlane import Event, Handle
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._pool_reuse import Freed, follow, freed_before
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, machine
@@ -31,21 +31,18 @@ class HipEvent(Thing):
     flags : int
     exported : Handle or None
         What lets other processes have it.
-    is_borrowed : bool
-        ``neutral`` is another one's, which ends it.
     frees : tuple of Freed
         What was freed to pools before its newest record.
     """
 
-    __slots__ = ("exported", "flags", "frees", "is_borrowed", "neutral")
+    __slots__ = ("exported", "flags", "frees", "neutral")
 
     name = "event"
 
-    def __init__(self, context: Context, flags: int, neutral: Event, *, is_borrowed: bool = False) -> None:
+    def __init__(self, context: Context, flags: int, neutral: Event) -> None:
         super().__init__(context)
         self.flags = flags
         self.neutral = neutral
-        self.is_borrowed = is_borrowed
         self.exported: Handle | None = None
         self.frees: tuple[Freed, ...] = ()
 
@@ -56,8 +53,7 @@ class HipEvent(Thing):
 
     def end(self) -> None:
         """End it, without waiting; who waits for it goes on doing so."""
-        if not self.is_borrowed:
-            self.neutral.close()
+        self.neutral.close()
 
     abandon = end
 
@@ -96,12 +92,9 @@ def hipEventCreateWithFlags(flags: int) -> Any:
     refuse_flags(flags, _FLAGS)
     releases = flags & _RELEASES
     if releases & (releases - 1):
-        raise refusal(
-            "hipErrorInvalidValue", f"flags {flags:#x} ask for two ways to flush", "choose one, or none"
-        )
+        raise invalid(f"flags {flags:#x} ask for two ways to flush", "choose one, or none")
     if flags & INTERPROCESS and not flags & DISABLE_TIMING:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"flags {flags:#x} have hipEventInterprocess (4) without hipEventDisableTiming (2)",
             "pass both: 6",
         )

@@ -9,7 +9,7 @@ import ctypes
 from typing import Any
 
 from peerlane.backends.virtual.describe_address import rights
-from peerlane.dialects.hip._convention import SUCCESS, refusal
+from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._pointers import Pointer, address_of
 from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._stream import meaning, refuse_flags, stream_of, submits
@@ -68,8 +68,7 @@ def _code_of(name: str, given: Any) -> tuple[int, object]:
         function, address = given, address_of(given)
         is_code = _is_code(address)
     if not is_code:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{name} is {address:#x}, where no code is" if address else f"{name} is NULL",
             "pass a function of a ctypes type: ctypes.CFUNCTYPE(None, ...)(function)",
         )

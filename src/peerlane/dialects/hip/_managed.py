@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from peerlane.dialects.hip._convention import member, refusal
+from peerlane.dialects.hip._convention import invalid, member, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._places import CPU, Place, known, place_of, refuse_null
@@ -38,10 +38,8 @@ def _managed(name: str, address: int, count: int) -> Place:
     """Return managed memory that has so many bytes from an address on."""
     place = _checked(name, address, count)
     if place is None or not place.is_managed:
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"{name} is no managed memory: {machine.describe(address)}",
-            "pass what hipMallocManaged returned",
+        raise invalid(
+            f"{name} is no managed memory: {machine.describe(address)}", "pass what hipMallocManaged returned"
         )
     return place
 
@@ -49,11 +47,10 @@ def _managed(name: str, address: int, count: int) -> Place:
 def _checked(name: str, address: int, count: int) -> Place | None:
     refuse_null(**{name: address})
     if not count:
-        raise refusal("hipErrorInvalidValue", "count is 0", "name at least 1 byte")
+        raise invalid("count is 0", "name at least 1 byte")
     place = place_of(address)
     if place is not None and count > place.left(address):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{name} has {place.left(address):,} bytes from {address:#x} on, and {count:,} are named",
             "name fewer bytes",
         )
@@ -66,16 +63,12 @@ def _place_of_id(device: int) -> int:
 
 def _place_of_location(location: Any) -> int:
     if location is None:
-        raise refusal("hipErrorInvalidValue", "location is NULL", "pass a hipMemLocation")
+        raise invalid("location is NULL", "pass a hipMemLocation")
     kind = member(location, "type").name
     if kind in _HOSTS:
         return CPU
     if kind != "hipMemLocationTypeDevice":
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"the location's type is {kind}",
-            "name a device or the host",
-        )
+        raise invalid(f"the location's type is {kind}", "name a device or the host")
     return device_of(location.id).ordinal
 
 
@@ -234,7 +227,7 @@ def _range_get_attributes(
 
 def _refuse_none(count: int) -> None:
     if not count:
-        raise refusal("hipErrorInvalidValue", "num_attributes is 0", "ask for at least one")
+        raise invalid("num_attributes is 0", "ask for at least one")
 
 
 def _pieces(address: int, count: int) -> list[_Advice]:
@@ -248,10 +241,8 @@ def _tell(data: int, nbytes: int, attribute: Any, pieces: list[_Advice]) -> None
     name = attribute.name.removeprefix("hipMemRangeAttribute")
     is_list = name == "AccessedBy"
     if not nbytes or nbytes % 4 or (nbytes != 4 and not is_list):
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"data has {nbytes:,} bytes for {attribute.name}",
-            "pass a multiple of 4" if is_list else "pass 4",
+        raise invalid(
+            f"data has {nbytes:,} bytes for {attribute.name}", "pass a multiple of 4" if is_list else "pass 4"
         )
     if is_list:
         room = nbytes // 4
@@ -284,13 +275,10 @@ def hipStreamAttachMemAsync(stream: int, dev_ptr: int, length: int, flags: int) 
     """
     place = known("dev_ptr", dev_ptr)
     if flags not in _ATTACH or (flags == _ATTACH_SINGLE and not stream):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"flags are {flags:#x} with {'a stream' if stream else 'the null stream'}",
             "pass hipMemAttachGlobal, 1",
         )
     if length not in (0, place.size):
-        raise refusal(
-            "hipErrorInvalidValue", f"length is {length:,}; the memory has {place.size:,}", "pass 0"
-        )
+        raise invalid(f"length is {length:,}; the memory has {place.size:,}", "pass 0")
     stream_of(stream)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane import Device
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._places import Place
-from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._strict import grants
 
@@ -40,13 +39,13 @@ def device_of(device_id: int) -> Device:
 def hipDeviceCanAccessPeer(deviceId: int, peerDeviceId: int) -> int:
     """Tell whether a device can reach another one's memory; 0 for a device and itself (facts/hip 3.1).
 
-    Equality is tested before validity: 0 also for an invalid id given twice, unless ``can_access_self=document``.
+    Equality is tested before validity: 0 also for an invalid id given twice.
 
     Gives: 1 or 0
     Refuses: hipErrorInvalidDevice
     Basis: S
     """
-    if deviceId == peerDeviceId and policy.can_access_self == "code":
+    if deviceId == peerDeviceId:
         return 0
     device, peer = device_of(deviceId), device_of(peerDeviceId)
     return int(device is not peer and device.can_access(peer))
@@ -63,9 +62,7 @@ def hipDeviceEnablePeerAccess(peerDeviceId: int, flags: int) -> None:
     Basis: S
     """
     if flags:
-        raise refusal(
-            "hipErrorInvalidValue", f"flags are {flags:#x}; they are reserved and must be 0", "pass 0"
-        )
+        raise invalid(f"flags are {flags:#x}; they are reserved and must be 0", "pass 0")
     device, peer = _pair(peerDeviceId)
     its, other = machine.ids(device, peer)
     with machine.lock:
@@ -160,8 +157,7 @@ def hipExtGetLinkTypeAndHopCount(device1: int, device2: int) -> tuple[int, int]:
     Basis: S; C for the hops
     """
     if device1 < 0 or device2 < 0 or device1 == device2:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the devices are {device1} and {device2}; they must be two different ones of the node",
             "pass two different devices",
         )

@@ -11,7 +11,7 @@ from typing import Any
 from peerlane import Device, Physical
 from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.hip._arguments import HostAddress
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import handle as handle_of
@@ -97,20 +97,20 @@ def refuse_zero(**sizes: int) -> None:
     """Refuse a NULL pointer or a size of 0: hipErrorInvalidValue."""
     for name, value in sizes.items():
         if not value:
-            raise refusal("hipErrorInvalidValue", f"{name} is 0 or NULL", f"pass a {name}")
+            raise invalid(f"{name} is 0 or NULL", f"pass a {name}")
 
 
 def refuse_given(**reserved: int) -> None:
     """Refuse what is reserved and not 0: hipErrorInvalidValue."""
     for name, value in reserved.items():
         if value:
-            raise refusal("hipErrorInvalidValue", f"{name} is {value:#x}; it is reserved", "pass 0")
+            raise invalid(f"{name} is {value:#x}; it is reserved", "pass 0")
 
 
 def location_of(place: Any, what: str) -> tuple[int, int]:
     """Return type and id of a hipMemLocation; hipErrorInvalidValue for NULL."""
     if place is None:
-        raise refusal("hipErrorInvalidValue", f"{what} is NULL", "pass a hipMemLocation")
+        raise invalid(f"{what} is NULL", "pass a hipMemLocation")
     kind, number = _LOCATION.unpack(place._read(0, 0, _LOCATION.size))
     return kind, number
 
@@ -122,7 +122,7 @@ def device_at(kind: int, number: int, what: str, code: str = "hipErrorInvalidVal
         return devices[number]
     remedy = "pass hipMemLocationTypeDevice, 1, and an id below hipGetDeviceCount()"
     if kind != ON_DEVICE:
-        raise refusal("hipErrorInvalidValue", f"location.type of {what} is {kind}", remedy)
+        raise invalid(f"location.type of {what} is {kind}", remedy)
     raise refusal(
         code,
         f"the device of {what} is {number}; {len(devices)} are visible, numbered 0 to {len(devices) - 1}",
@@ -133,10 +133,10 @@ def device_at(kind: int, number: int, what: str, code: str = "hipErrorInvalidVal
 def checked(prop: Any) -> Properties:
     """Return what properties ask for; hipErrorInvalidValue for what cannot be."""
     if prop is None:
-        raise refusal("hipErrorInvalidValue", "prop is NULL", "pass a hipMemAllocationProp")
+        raise invalid("prop is NULL", "pass a hipMemAllocationProp")
     kind, handle_type, place, number = _PROPERTIES.unpack(prop._read(0, 0, _PROPERTIES.size))
     if kind not in (_PINNED, _UNCACHED):
-        raise refusal("hipErrorInvalidValue", f"type of prop is {kind}", "pass hipMemAllocationTypePinned, 1")
+        raise invalid(f"type of prop is {kind}", "pass hipMemAllocationTypePinned, 1")
     return Properties(kind, handle_type, device_at(place, number, "prop"))
 
 
@@ -173,8 +173,7 @@ def hipMemCreate(size: int, prop: Any, flags: int) -> Any:
             "ask for hipMemHandleTypePosixFileDescriptor, 1, or none, 0",
         )
     if size % device.granularity:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"size {size:,} is not a multiple of the granularity of {device.granularity:,}",
             "round up to what hipMemGetAllocationGranularity gives",
         )
@@ -259,8 +258,7 @@ def hipMemExportToShareableHandle(shareableHandle: int, handle: int, handleType:
 def refuse_other_type(handle_type: Any) -> None:
     """Refuse all but file descriptors: hipErrorInvalidValue."""
     if int(handle_type) != _FILE_DESCRIPTOR:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the handle type is {handle_type.name}; memory is shared by file descriptors only",
             "pass hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor",
         )
@@ -271,8 +269,7 @@ def write_descriptor(address: int, fd: int, name: str) -> None:
     with contextlib.ExitStack() as undo:
         undo.callback(os.close, fd)
         if isinstance(address, HostAddress) and address.nbytes < _INT.size:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{name} is a host object of {address.nbytes} bytes, and a file descriptor has {_INT.size}",
                 "pass a ctypes.c_int, or its address",
             )
@@ -286,8 +283,7 @@ def descriptor_of(value: int, name: str) -> int:
     if not isinstance(value, HostAddress) and value < _BEYOND_DESCRIPTORS:
         return value
     if isinstance(value, HostAddress) and value.nbytes < _INT.size:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{name} is a host object of {value.nbytes} bytes, and a file descriptor has {_INT.size}",
             "pass the file descriptor itself",
         )
@@ -312,9 +308,7 @@ def hipMemImportFromShareableHandle(osHandle: int, shHandleType: Any) -> Any:
     try:
         made = Physical.open_fd(fd)
     except BadHandle as error:
-        raise refusal(
-            "hipErrorInvalidValue", str(error), "pass a descriptor that hipMemExportToShareableHandle wrote"
-        ) from None
+        raise invalid(str(error), "pass a descriptor that hipMemExportToShareableHandle wrote") from None
     return _give(made, Properties(_PINNED, _FILE_DESCRIPTOR, made.device))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from peerlane import Kind
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._arguments import HostAddress
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._state import Made, machine
 from peerlane.errors import Error
 from peerlane.memory import raw
@@ -93,7 +93,7 @@ def refuse_null(**pointers: int) -> None:
     """Refuse a NULL among the pointers: hipErrorInvalidValue."""
     for name, pointer in pointers.items():
         if not pointer:
-            raise refusal("hipErrorInvalidValue", f"{name} is NULL", "pass memory")
+            raise invalid(f"{name} is NULL", "pass memory")
 
 
 def refuse_beyond(nbytes: int, **pointers: int) -> None:
@@ -103,8 +103,7 @@ def refuse_beyond(nbytes: int, **pointers: int) -> None:
     """
     for name, pointer in pointers.items():
         if isinstance(pointer, HostAddress) and nbytes > pointer.nbytes:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{name} is a host object of {pointer.nbytes:,} bytes, and {nbytes:,} are asked for",
                 "ask for fewer bytes, or pass a larger object",
             )
@@ -139,8 +138,7 @@ def inside(name: str, pointer: int, nbytes: int) -> Place | None:
 
 
 def _too_short(name: str, pointer: int, left: int, nbytes: int) -> Refusal:
-    return refusal(
-        "hipErrorInvalidValue",
+    return invalid(
         f"{name} has {left:,} bytes from {pointer:#x} on, and {nbytes:,} are asked for: {machine.describe(pointer)}",
         "ask for fewer bytes, or allocate more",
     )

@@ -11,7 +11,7 @@ from typing import Any
 from peerlane import Buffer, Device, trim
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._arguments import HostAddress
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._physical import ON_DEVICE, device_at, location_of, refuse_zero
@@ -132,8 +132,7 @@ class Pool(Thing):
     def set(self, attribute: int, value: int) -> None:
         """Set an attribute: hipErrorInvalidValue for one that is only told, or a high mark other than 0."""
         if attribute in _READ_ONLY or (attribute in _HIGH and value):
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"attribute {attribute} of a pool cannot be set to {value:,}",
                 "set a high mark to 0, which makes it what is used now; what is used now is only told",
             )
@@ -206,10 +205,10 @@ def hipMemPoolCreate(pool_props: Any) -> Any:
     Basis: D; C for hipErrorNotSupported
     """
     if pool_props is None:
-        raise refusal("hipErrorInvalidValue", "pool_props is NULL", "pass a hipMemPoolProps")
+        raise invalid("pool_props is NULL", "pass a hipMemPoolProps")
     kind, handle_type, place, number, largest = _PROPS.unpack(pool_props._read(0, 0, _PROPS.size))
     if kind != _PINNED:
-        raise refusal("hipErrorInvalidValue", f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1")
+        raise invalid(f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1")
     device = device_at(place, number, "pool_props")
     if handle_type not in (_NONE, FILE_DESCRIPTOR):
         raise refusal(
@@ -231,8 +230,7 @@ def hipMemPoolDestroy(mem_pool: int) -> None:
     """
     pool = pool_of(mem_pool)
     if pool.is_primary:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"this is the default pool of device {machine.id_of(pool.device.ordinal)}",
             "destroy what hipMemPoolCreate returned",
         )
@@ -282,8 +280,7 @@ def _sized(attr: Any, value: int) -> layout.Struct:
     refuse_zero(value=value)
     size = _FLAG if int(attr) in REUSE else _BYTES
     if isinstance(value, HostAddress) and value.nbytes < size.size:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"value is a host object of {value.nbytes} bytes, and {attr.name} has {size.size}",
             "pass a ctypes.c_int for the reuse flags, else a ctypes.c_uint64",
         )
@@ -384,7 +381,7 @@ def _use(device: Device, pool: Pool) -> None:
 
 def _meant(location: Any, kind: Any) -> Device:
     if int(kind) != _PINNED:
-        raise refusal("hipErrorInvalidValue", f"type is {kind.name}", "pass hipMemAllocationTypePinned")
+        raise invalid(f"type is {kind.name}", "pass hipMemAllocationTypePinned")
     return device_at(*location_of(location, "location"), "location")
 
 

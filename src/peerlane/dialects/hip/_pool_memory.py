@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peerlane import Buffer
 from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._ipc import Ipc
 from peerlane.dialects.hip._memory import free
 from peerlane.dialects.hip._pool import Pool, Pools, pool_of
@@ -70,8 +70,7 @@ def hipMallocFromPoolAsync(size: int, mem_pool: int, stream: int) -> DeviceArray
     pool = pool_of(mem_pool)
     found = stream_of(stream, "hipErrorInvalidHandle")
     if pool.maker:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the pool was imported from process {pool.maker}, which alone allocates of it",
             "import pointers of it with hipMemPoolImportPointer",
         )

@@ -14,7 +14,7 @@ import struct as layout
 from typing import Any, NamedTuple
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._ipc import attached, bytes_of, exported
 from peerlane.dialects.hip._physical import (
     descriptor_of,
@@ -54,8 +54,7 @@ def hipMemPoolExportToShareableHandle(
     pool = pool_of(mem_pool)
     refuse_other_type(handle_type)
     if pool.handle_type != FILE_DESCRIPTOR or pool.maker:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             "the pool was imported"
             if pool.maker
             else "the pool was not created with handleTypes file descriptor",
@@ -167,15 +166,13 @@ def hipMemPoolImportPointer(mem_pool: int, export_data: Any) -> Pointer | None:
     pool = pool_of(mem_pool)
     key = bytes_of(export_data, "export_data")
     if not pool.maker:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             "the pool was made by this process, and pointers are imported to pools of others",
             "pass what hipMemPoolImportFromShareableHandle returned",
         )
     maker = pool.device.backend.maker_of(key)
     if maker not in (None, pool.maker):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"process {maker} exported the pointer, and process {pool.maker} the pool",
             "import a pointer to the pool that it was allocated of",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peerlane import Kind
 from peerlane.backends.virtual.describe_address import is_mapped
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._places import known, refuse_beyond, refuse_null
 from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import HostMemory, Made, calls, machine
@@ -28,7 +28,7 @@ def hipHostRegister(hostPtr: int, sizeBytes: int, flags: int) -> None:
     """
     refuse_null(hostPtr=hostPtr)
     if not sizeBytes:
-        raise refusal("hipErrorInvalidValue", "sizeBytes is 0", "register at least 1 byte")
+        raise invalid("sizeBytes is 0", "register at least 1 byte")
     refuse_flags(flags, _FLAGS)
     made = Made(flags, machine.context().device.ordinal)
     _refuse_unknown(hostPtr, sizeBytes)
@@ -43,8 +43,7 @@ def _refuse_unknown(address: int, nbytes: int) -> None:
     refuse_beyond(nbytes, hostPtr=address)
     last = address + nbytes - 1
     if last >= _END:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{nbytes:,} bytes from {address:#x} on reach beyond the address space",
             "pass the size of the memory",
         )
@@ -52,8 +51,7 @@ def _refuse_unknown(address: int, nbytes: int) -> None:
         if raw.locate(end).kind is not Kind.PAGEABLE:
             raise _known_already(f"HIP allocated it: {machine.describe(end)}")
         if not is_mapped(end):
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{address:#x} to {last:#x} is not all memory of the host",
                 "pass memory that lives, and its size",
             )

@@ -9,7 +9,7 @@ from typing import Any
 
 from peerlane import Device, Stream, StreamGroup
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import LEGACY_STREAM, PER_THREAD_STREAM, calls, machine
 from peerlane.errors import Error, Fault
@@ -404,6 +404,4 @@ def synchronize(context: Context) -> None:
 def refuse_flags(given: int, valid: int) -> None:
     """Refuse flags that there are not: hipErrorInvalidValue."""
     if given & ~valid:
-        raise refusal(
-            "hipErrorInvalidValue", f"flags are {given:#x}; valid are the bits of {valid:#x}", "pass 0"
-        )
+        raise invalid(f"flags are {given:#x}; valid are the bits of {valid:#x}", "pass 0")

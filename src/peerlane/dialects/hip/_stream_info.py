@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._properties import attribute
 from peerlane.dialects.hip._state import calls, machine
@@ -34,7 +34,7 @@ def hipStreamGetFlags(stream: int) -> int:
     Basis: D
     """
     if not meaning(stream):
-        raise refusal("hipErrorInvalidValue", "the stream is NULL", "pass what created the stream")
+        raise invalid("the stream is NULL", "pass what created the stream")
     return stream_of(stream).flags
 
 
@@ -94,8 +94,7 @@ def hipStreamSetAttribute(stream: int, attr: Any, value: Any) -> None:
     found = _known(stream)
     wanted = int.from_bytes(read(int(value), _INT), "little", signed=True)
     if attr.name != "hipLaunchAttributeSynchronizationPolicy" or wanted not in _POLICIES:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{attr.name} of a stream cannot be set to {wanted}",
             "set hipLaunchAttributeSynchronizationPolicy, to a member of hipSynchronizationPolicy",
         )
@@ -116,9 +115,7 @@ def hipStreamGetAttribute(stream: int, attr: Any, value_out: Any) -> None:
         "hipLaunchAttributePriority": found.priority,
     }
     if attr.name not in attributes:
-        raise refusal(
-            "hipErrorInvalidValue", f"streams have no {attr.name}", f"ask for {' or '.join(attributes)}"
-        )
+        raise invalid(f"streams have no {attr.name}", f"ask for {' or '.join(attributes)}")
     write(int(value_out), attributes[attr.name].to_bytes(_INT, "little", signed=True))
 
 
@@ -157,8 +154,7 @@ def hipExtStreamGetCUMask(stream: int, cuMaskSize: int, cuMask: Any) -> None:
     count = attribute(machine.context().device, "hipDeviceAttributeMultiprocessorCount") or 1
     needed = -(-count // _BITS)
     if cuMaskSize < needed:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the {count} units need {needed} words of {_BITS} bits, and there is room for {cuMaskSize}",
             f"pass {needed} words",
         )
@@ -181,7 +177,7 @@ def _refuse_no_mask(count: int, needed: int, mask: Any) -> None:
         if mask._length is None or needed <= mask._length:  # of a bare address nobody knows the length
             return
         cause = f"the list has {mask._length} words, and {needed} are needed"
-    raise refusal("hipErrorInvalidValue", cause, "pass a list of words of 32 bits, and how many there are")
+    raise invalid(cause, "pass a list of words of 32 bits, and how many there are")
 
 
 def _known(stream: int) -> AnyStream:
@@ -190,4 +186,4 @@ def _known(stream: int) -> AnyStream:
 
 def _refuse_no_value(value: Any) -> None:
     if value is None:
-        raise refusal("hipErrorInvalidValue", "the value is NULL", "pass a hipLaunchAttributeValue")
+        raise invalid("the value is NULL", "pass a hipLaunchAttributeValue")

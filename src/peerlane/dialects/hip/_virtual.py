@@ -9,7 +9,7 @@ from typing import Any
 from peerlane import AddressRange, Device
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects._shared.reservations import Reservation, Reservations
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._physical import (
     HipPhysical,
     device_at,
@@ -20,7 +20,6 @@ from peerlane.dialects.hip._physical import (
     retained,
 )
 from peerlane.dialects.hip._places import Place
-from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import await_device
@@ -81,8 +80,7 @@ class Ranges:
         """Return the reservation that an address is in: hipErrorInvalidValue for others."""
         found = self.all.around(address)
         if found is None:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{what} is no reserved address: {machine.describe(address)}",
                 "pass an address that hipMemAddressReserve gave",
             )
@@ -98,7 +96,7 @@ def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Po
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue `flags`; hipErrorOutOfMemory size 0 or no multiple of the granularity, an alignment
-        that is no power of two, no addresses left (`reserve_size=document`: hipErrorInvalidValue for the first three)
+        that is no power of two, no addresses left
     Basis: S; C for the reset
     """
     refuse_given(flags=flags)
@@ -106,7 +104,7 @@ def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Po
     granularity = context.device.granularity
     if not size or size % granularity or alignment & (alignment - 1):
         raise refusal(
-            "hipErrorOutOfMemory" if policy.reserve_size == "code" else "hipErrorInvalidValue",
+            "hipErrorOutOfMemory",
             f"size is {size:,} and alignment {alignment:,}; a size is a multiple of {granularity:,}, an alignment 0 "
             "or a power of two",
             "round the size up to what hipMemGetAllocationGranularity gives",
@@ -136,14 +134,12 @@ def hipMemAddressFree(devPtr: int, size: int) -> None:
         found = ranges.things.get(devPtr)
         if found is None or size != found.reservation.addresses.size:
             known = f"{found.reservation.addresses.size:,} bytes" if found else "no reservation"
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{known} begin at {machine.describe(devPtr)}, and size is {size:,}",
                 "pass what hipMemAddressReserve returned and was given, once",
             )
         if found.reservation.mapped:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{len(found.reservation.mapped):,} mappings are left in the {size:,} bytes at {devPtr:#x}, the "
                 f"first at {min(found.reservation.mapped):#x}",
                 "call hipMemUnmap first",
@@ -171,8 +167,7 @@ def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None
         found = physical_of(handle)
         granularity = found.neutral.device.granularity
         if size > found.neutral.size or size % granularity:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"size is {size:,}; the memory has {found.neutral.size:,} bytes, and a part is a multiple of "
                 f"{granularity:,}",
                 "pass the size that hipMemCreate was given, or less",
@@ -181,11 +176,10 @@ def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None
         try:
             place.addresses.map(found.neutral, ptr - place.start, access="none", size=size)
         except Busy as error:
-            raise refusal("hipErrorInvalidValue", str(error), "call hipMemUnmap first") from None
+            raise invalid(str(error), "call hipMemUnmap first") from None
         except BadAddress:
             reserved = place.addresses.size
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{size:,} bytes do not fit at byte {ptr - place.start:,} of the {reserved:,} reserved at "
                 f"{place.start:#x}: they begin at a multiple of {granularity:,} and end inside",
                 "pass an address that hipMemAddressReserve gave plus a multiple of the granularity, or reserve more",
@@ -257,8 +251,7 @@ def _refuse_out_of_reach(wanted: Mapping[Device, str], home: Device) -> None:
         why = "" if rights == "none" or device is home else device.why_not(home)
         if why:
             its, own = machine.ids(device, home)
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"device {its} cannot have {rights!r} of memory of device {own}: {why}",
                 "name devices for which hipDeviceCanAccessPeer gives 1",
             )
@@ -274,14 +267,14 @@ def descriptions(
         try:
             kind, number, flags = _DESC.unpack(desc._read(index, 0, _DESC.size))
         except IndexError as error:
-            raise refusal("hipErrorInvalidValue", f"count is {count:,}, and {error}", remedy) from None
+            raise invalid(f"count is {count:,}, and {error}", remedy) from None
         if flags not in _RIGHTS:
-            raise refusal("hipErrorInvalidValue", f"flags of description {index} are {flags}", remedy)
+            raise invalid(f"flags of description {index} are {flags}", remedy)
         is_host = host and kind == _ON_HOST
         device = None if is_host else device_at(kind, number, f"description {index}", code)
         found.append((device, _RIGHTS[flags]))
     if desc is None:
-        raise refusal("hipErrorInvalidValue", "desc is NULL", remedy)
+        raise invalid("desc is NULL", remedy)
     if len(found) != count:
         raise refusal(code, f"count is {count:,}, more than there are devices", remedy)
     return found
@@ -327,4 +320,4 @@ def hipMemRetainAllocationHandle(addr: int) -> Any:
         if start is not None:
             mapped: HipPhysical = place.mapped[start]
             return retained(mapped)
-    raise refusal("hipErrorInvalidValue", f"nothing is mapped at {addr:#x}", "call hipMemMap before")
+    raise invalid(f"nothing is mapped at {addr:#x}", "call hipMemMap before")
