@@ -76,7 +76,7 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                     or (machine.registrations and not _is_pageable(dst, src, count, count))
                 )
                 and not context.node.is_closed
-                and not machine.shared.far
+                and not machine.far
             ):
                 _submit_copy(found.neutral, dst, src, count, True)
                 return SUCCESS

@@ -62,7 +62,7 @@ def memcpy(*args: object) -> object:
             and dst
             and src
             and not machine.here.context.node.is_closed
-            and not machine.shared.far
+            and not machine.far
         ):
             _copy(dst, src, count, True)
             return SUCCESS
@@ -190,7 +190,7 @@ def refuse_beyond(name: str, limit: int, count: int) -> None:
 
 def refuse_far(dst: int, src: int, kind: int, *, waits: bool) -> None:
     """Refuse what cannot be copied to and from memory that was imported with another device set: 507899."""
-    for buffer, home in list(machine.shared.far.values()):
+    for buffer, home in list(machine.far.values()):
         for pointer, other in ((dst, src), (src, dst)):
             if buffer.is_closed or not 0 <= pointer - buffer.last_address < buffer.size:
                 continue

@@ -7,8 +7,7 @@ from typing import Any
 
 from peerlane import AddressRange, Device, Handle, Physical
 from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
-from peerlane.dialects._shared.machine import Thing
-from peerlane.dialects._shared.reservations import Reservation
+from peerlane.dialects._shared.virtual_memory import PhysicalMemory, Reservation
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 
@@ -22,12 +21,11 @@ _OPTIONS = (0, 1)
 _RESERVE_FLAGS = (0, 1)
 
 
-class AclPhysical(Thing):
+class AclPhysical(PhysicalMemory):
     """Physical memory of this process, or of another one that it imported.
 
     Attributes
     ----------
-    neutral : Physical
     ordinal : int
         Of the device that it is on; of imported memory, the device that it was imported for.
     granularity : int
@@ -36,26 +34,11 @@ class AclPhysical(Thing):
         Whether its attribute is one of those for peer access.
     import_key : tuple or None
         Shareable handle and device; None for own memory.
-    references : int
-        How often it was given out and not yet freed.
     handle_given : Handle or None
         What it was exported as.
-    mappings : int
-        Where it is mapped now.
     """
 
-    __slots__ = (
-        "for_peers",
-        "granularity",
-        "handle_given",
-        "import_key",
-        "mappings",
-        "neutral",
-        "ordinal",
-        "references",
-    )
-
-    name = "handle of physical memory"
+    __slots__ = ("for_peers", "granularity", "handle_given", "import_key", "ordinal")
 
     def __init__(
         self,
@@ -66,25 +49,10 @@ class AclPhysical(Thing):
         for_peers: bool = True,
         import_key: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__(machine.process())
-        self.neutral, self.ordinal, self.granularity = neutral, ordinal, granularity
+        super().__init__(machine.process(), neutral)
+        self.ordinal, self.granularity = ordinal, granularity
         self.for_peers, self.import_key = for_peers, import_key
-        self.references, self.mappings = 1, 0
         self.handle_given: Handle | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Its bytes, mapped or not."""
-        return self.neutral.size
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing of this process holds the bytes any more."""
-        return self.neutral.is_closed and not self.mappings
-
-    def abandon(self) -> None:
-        """Let go of the bytes."""
-        self.neutral.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +108,13 @@ def free_physical(handle: Address) -> None:
     """
     found = physical_of(handle)
     with machine.lock:
-        found.references -= 1
-        if found.references > 0:
+        if not found.release():
             return
         if not machine.drop(found, "acl.rt.free_physical"):
             raise _unknown(handle)
         if found.import_key is not None:
-            machine.shared.imports.pop(found.import_key, None)
-        if found.handle_given is not None:
-            machine.shared.freed.append(found)
-    found.neutral.close()
+            machine.imported_memory.forget(found.import_key)
+    found.let_go()
 
 
 @acl.call("acl.rt.mem_get_allocation_granularity", out=1)
@@ -215,8 +180,7 @@ def release_mem_address(ptr: Address) -> None:
         if found.mapped:
             raise Refusal(
                 Code.RT_DRV_INTERNAL_ERROR,
-                f"{len(found.mapped):,} mappings are left in the {found.addresses.size:,} bytes at {ptr:#x}, the "
-                f"first at {min(found.mapped):#x}",
+                found.told_left(),
                 "call acl.rt.unmap_mem for each first",
             )
         machine.reservations.remove(found)
@@ -249,9 +213,7 @@ def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word
     with machine.lock:
         reservation = _with_room(ptr, size, found)
         _refuse_mixture(reservation, found)
-        reservation.addresses.map(found.neutral, ptr - reservation.start)
-        reservation.mapped[ptr] = found
-        found.mappings += 1
+        reservation.map(found, ptr)
 
 
 @acl.call("acl.rt.unmap_mem")
@@ -271,8 +233,7 @@ def unmap_mem(ptr: Address) -> None:
                 f"no mapping begins at {machine.describe(ptr)}",
                 "pass an address that acl.rt.map_mem was given, once",
             )
-        reservation.addresses.unmap(ptr - reservation.start)
-        reservation.mapped.pop(ptr).mappings -= 1
+        reservation.unmap(ptr)
 
 
 def physical_of(handle: int) -> AclPhysical:
@@ -359,9 +320,9 @@ def _with_room(ptr: int, size: int, physical: AclPhysical) -> Reservation:
     found = machine.reservations.around(ptr)
     if found is None:
         cause = f"{machine.describe(ptr)} is not reserved"
-    elif ptr + size > found.start + found.addresses.size:
+    elif ptr + size > found.end:
         cause = (
-            f"{size:,} bytes at {ptr:#x} end {ptr + size - found.start - found.addresses.size:,} bytes beyond the "
+            f"{size:,} bytes at {ptr:#x} end {ptr + size - found.end:,} bytes beyond the "
             f"{found.addresses.size:,} reserved at {found.start:#x}"
         )
     elif ptr % physical.granularity:

@@ -11,7 +11,7 @@ from typing import Any
 from peerlane import Device
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._convention import refusal
-from peerlane.dialects.hip._peer import device_of
+from peerlane.dialects.hip._peer import DeviceId
 from peerlane.dialects.hip._results import struct
 from peerlane.dialects.hip._state import calls, machine
 
@@ -35,6 +35,11 @@ def _pushed() -> list[Device]:
     return _stack.devices
 
 
+def _push(device: Device) -> None:
+    _pushed().append(device)
+    machine.use(device.ordinal)
+
+
 def context_handle(ordinal: int) -> int:
     """Return the number by which programs know a device's context."""
     return _FIRST + _STEP * ordinal
@@ -54,18 +59,16 @@ def _known(ctx: int, code: str) -> Device:
 
 
 @calls.call("hipCtxCreate")
-def hipCtxCreate(flags: int, device: int) -> Any:
+def hipCtxCreate(flags: int, device: DeviceId) -> Any:
     """Return the context of a device, make it current and push it.
 
     Gives: context
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    found = device_of(device)
-    machine.flags[found.ordinal] = flags
-    _pushed().append(found)
-    machine.use(found.ordinal)
-    return _context(found)
+    machine.flags[device.ordinal] = flags
+    _push(device)
+    return _context(device)
 
 
 @calls.call("hipCtxDestroy")
@@ -87,9 +90,7 @@ def hipCtxPushCurrent(ctx: int) -> None:
     Refuses: hipErrorInvalidContext
     Basis: D
     """
-    device = _known(ctx, "hipErrorInvalidContext")
-    _pushed().append(device)
-    machine.use(device.ordinal)
+    _push(_known(ctx, "hipErrorInvalidContext"))
 
 
 @calls.call("hipCtxPopCurrent")
@@ -186,43 +187,40 @@ def _refused_by_vendor(call: str) -> Refusal:
 
 
 @calls.call("hipDevicePrimaryCtxRetain")
-def hipDevicePrimaryCtxRetain(dev: int) -> Any:
+def hipDevicePrimaryCtxRetain(dev: DeviceId) -> Any:
     """Return the context of a device.
 
     Gives: context
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    return _context(device_of(dev))
+    return _context(dev)
 
 
 @calls.call("hipDevicePrimaryCtxRelease")
-def hipDevicePrimaryCtxRelease(dev: int) -> None:
+def hipDevicePrimaryCtxRelease(dev: DeviceId) -> None:
     """Do nothing, as the device goes on.
 
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    device_of(dev)
 
 
 @calls.call("hipDevicePrimaryCtxReset")
-def hipDevicePrimaryCtxReset(dev: int) -> None:
+def hipDevicePrimaryCtxReset(dev: DeviceId) -> None:
     """Do nothing, as the vendor's; hipDeviceReset ends what a device has.
 
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    device_of(dev)
 
 
 @calls.call("hipDevicePrimaryCtxGetState")
-def hipDevicePrimaryCtxGetState(dev: int) -> tuple[int, int]:
+def hipDevicePrimaryCtxGetState(dev: DeviceId) -> tuple[int, int]:
     """Return the flags of a device's context and whether it is this thread's.
 
     Gives: flags, 1 or 0
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    device = device_of(dev)
-    return 0, int(device.ordinal == machine.ordinal)
+    return 0, int(dev.ordinal == machine.ordinal)

@@ -242,6 +242,14 @@ class Calls:
         self._bodies[name] = body
         self.serve(name, self._answering(name, _arguments.shape_of(name), body), self.document(name, body))
 
+    def queued(self, of: str, body: Callable[..., Any], *, last: str = "") -> None:
+        """Declare the call with Async behind its name, with a stream as its last argument."""
+        told = self._table[of].facts
+        refuses, basis = told["Refuses"], told["Basis"].partition(";")[0]
+        others = refuses if refuses.startswith("as `") and ";" not in refuses else f"as `{of}`"
+        doc = f"Queue what {of} does{last}.\n\nRefuses: {others}; the stream\nBasis: {basis}"
+        self.made(f"{of}Async", body, doc, self._bodies[of].__module__)
+
     def same(
         self,
         name: str,
@@ -323,24 +331,21 @@ class Calls:
                 args = meant.bind(args, given)
                 if meant is not shape:
                     target, args = _results.struct(shape.outputs[0][1]).fromObj(args[0]), args[1:]
-            values: Sequence[object] = args
+            values: list[Any] = []
             try:
                 values = [read(each) for read, each in zip(readers, args, strict=True)]
                 if needs_device and not machine.is_shown:
                     machine.shown()
                 if target is not None and not int(target):
                     raise refusal("hipErrorInvalidValue", "what to fill is NULL", "pass a struct")
-                if steps:
-                    checked = list(values)  # a message shows what was given
-                    for at, check in steps:
-                        checked[at] = check(checked[at])
-                    result = body(*checked)
-                else:
-                    result = body(*values)
+                for at, check in steps:
+                    values[at] = check(values[at])
+                result = body(*values)
                 if target is not None:
                     _results.fill(target, result)
             except (Refusal, Error, TooShort) as error:
-                code = self._fail(name, shape, error, values, keeps_last=keeps_last)
+                shown = [read(each) for read, each in zip(readers, args, strict=True)] if values else args
+                code = self._fail(name, shape, error, shown, keeps_last=keeps_last)
                 result = error.outputs if isinstance(error, Stopped) else shape.blank()
                 found = (code, *result)
             else:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import c_void_p
+from functools import partial
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects.hip._checks import refuse_null
 from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._places import Place, place_of, refuse_beyond, refuse_null
+from peerlane.dialects.hip._places import knows, place_of, refuse_beyond
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, null_stream, stream_of, submits
+from peerlane.dialects.hip._stream import AnyStream, OnStream, null_stream, stream_of, submits
 from peerlane.dialects.hip._strict import refuse_strict
 from peerlane.dialects.hip._types import DeviceArray, Pointer
 from peerlane.errors import AccessDenied, Error, Fault
@@ -26,7 +28,8 @@ _DONE = (SUCCESS,)
 _Kind = enumeration("hipMemcpyKind")
 _ANY_HOST = (_Kind["hipMemcpyHostToHost"], _Kind["hipMemcpyDefault"])
 
-Ends = tuple[Place | None, Place | None]
+#: What HIP knows of destination and source; None for ordinary memory of the host.
+Ends = tuple[Any, Any]
 #: Copies at once, or on a stream.
 Move = Callable[[AnyStream | None], None]
 
@@ -39,8 +42,13 @@ def copy_now(dst: int, src: int, nbytes: int, kind: Any = None) -> None:
 
 def copy_on(dst: int, src: int, nbytes: int, stream: AnyStream, kind: Any = None) -> None:
     """Queue a copy; one with an end in ordinary host memory is complete on return, see `move_on`."""
-    if nbytes:
-        move_on(mover(dst, src, nbytes), check(dst, src, nbytes, kind), stream)
+    if not nbytes:
+        return
+    if None in check(dst, src, nbytes, kind, knows):
+        stream.catch_up()
+        raw.copy(dst, src, nbytes)
+    else:
+        raw.copy(dst, src, nbytes, stream=submits(stream))
 
 
 def mover(dst: int, src: int, nbytes: int) -> Move:
@@ -112,11 +120,12 @@ def behind_both(here: AnyStream, there: AnyStream, submit: Callable[[], None]) -
     submits(there).wait(submits(here).record())
 
 
-def check(dst: int, src: int, nbytes: int, kind: Any = None) -> Ends:
+def check(dst: int, src: int, nbytes: int, kind: Any = None, ask: Callable[[int], object] = place_of) -> Ends:
     """Return what both ends are; refuse NULL, and a kind that names a device where both are ordinary host memory."""
-    refuse_null(dst=dst, src=src)
+    refuse_null("dst", dst)
+    refuse_null("src", src)
     refuse_beyond(nbytes, dst=dst, src=src)
-    ends = place_of(dst), place_of(src)
+    ends = ask(dst), ask(src)
     if ends == (None, None) and kind is not None and kind not in _ANY_HOST:
         raise invalid(
             f"kind is {kind.name}, and both ends are ordinary memory of the host, which devices do not reach",
@@ -200,84 +209,39 @@ calls.serve("hipMemcpy", _quick(hipMemcpy), hipMemcpy)
 
 
 @calls.call("hipMemcpyWithStream")
-def hipMemcpyWithStream(dst: int, src: int, sizeBytes: int, kind: Any, stream: int) -> None:
+def hipMemcpyWithStream(dst: int, src: int, sizeBytes: int, kind: Any, stream: OnStream) -> None:
     """Copy in the order of a stream; complete on return.
 
     Refuses: as `hipMemcpy`; the stream
     Basis: S
     """
-    found = stream_of(stream)
     if sizeBytes:
-        check(dst, src, sizeBytes, kind)
-        found.catch_up()
+        check(dst, src, sizeBytes, kind, knows)
+        stream.catch_up()
         raw.copy(dst, src, sizeBytes)
 
 
 @calls.call("hipMemcpyAsync")
-def hipMemcpyAsync(dst: int, src: int, sizeBytes: int, kind: Any, stream: int) -> None:
+def hipMemcpyAsync(dst: int, src: int, sizeBytes: int, kind: Any, stream: OnStream) -> None:
     """Queue a copy.  With ordinary host memory it is complete on return, as that cannot wait.
 
     Refuses: as `hipMemcpy`; the stream
     Basis: S; C for ordinary host memory
     """
-    copy_on(dst, src, sizeBytes, stream_of(stream), kind)
+    copy_on(dst, src, sizeBytes, stream, kind)
 
 
-@calls.call("hipMemcpyHtoD")
-def hipMemcpyHtoD(dst: int, src: int, sizeBytes: int) -> None:
-    """Do what hipMemcpy does with hipMemcpyHostToDevice.
-
-    Refuses: as `hipMemcpy`
-    Basis: S
-    """
-    copy_now(dst, src, sizeBytes, _Kind["hipMemcpyHostToDevice"])
+def _queue(dst: int, src: int, nbytes: int, stream: int, kind: Any) -> None:
+    copy_on(dst, src, nbytes, stream_of(stream), kind)
 
 
-@calls.call("hipMemcpyDtoH")
-def hipMemcpyDtoH(dst: int, src: int, sizeBytes: int) -> None:
-    """Do what hipMemcpy does with hipMemcpyDeviceToHost.
-
-    Refuses: as `hipMemcpy`
-    Basis: S
-    """
-    copy_now(dst, src, sizeBytes, _Kind["hipMemcpyDeviceToHost"])
-
-
-@calls.call("hipMemcpyDtoD")
-def hipMemcpyDtoD(dst: int, src: int, sizeBytes: int) -> None:
-    """Do what hipMemcpy does with hipMemcpyDeviceToDevice.
-
-    Refuses: as `hipMemcpy`
-    Basis: S
-    """
-    copy_now(dst, src, sizeBytes, _Kind["hipMemcpyDeviceToDevice"])
-
-
-@calls.call("hipMemcpyHtoDAsync")
-def hipMemcpyHtoDAsync(dst: int, src: int, sizeBytes: int, stream: int) -> None:
-    """Do what hipMemcpyAsync does with hipMemcpyHostToDevice.
-
-    Refuses: as `hipMemcpyAsync`
-    Basis: S
-    """
-    copy_on(dst, src, sizeBytes, stream_of(stream), _Kind["hipMemcpyHostToDevice"])
-
-
-@calls.call("hipMemcpyDtoHAsync")
-def hipMemcpyDtoHAsync(dst: int, src: int, sizeBytes: int, stream: int) -> None:
-    """Do what hipMemcpyAsync does with hipMemcpyDeviceToHost.
-
-    Refuses: as `hipMemcpyAsync`
-    Basis: S
-    """
-    copy_on(dst, src, sizeBytes, stream_of(stream), _Kind["hipMemcpyDeviceToHost"])
-
-
-@calls.call("hipMemcpyDtoDAsync")
-def hipMemcpyDtoDAsync(dst: int, src: int, sizeBytes: int, stream: int) -> None:
-    """Do what hipMemcpyAsync does with hipMemcpyDeviceToDevice.
-
-    Refuses: as `hipMemcpyAsync`
-    Basis: S
-    """
-    copy_on(dst, src, sizeBytes, stream_of(stream), _Kind["hipMemcpyDeviceToDevice"])
+_SHORT = {"HtoD": "hipMemcpyHostToDevice", "DtoH": "hipMemcpyDeviceToHost", "DtoD": "hipMemcpyDeviceToDevice"}
+_BODIES: dict[str, Callable[..., None]] = {"hipMemcpy": copy_now, "hipMemcpyAsync": _queue}
+for _of, _body in _BODIES.items():
+    for _short, _name in _SHORT.items():
+        calls.made(
+            _of.replace("Memcpy", f"Memcpy{_short}"),
+            partial(_body, kind=_Kind[_name]),
+            f"Do what {_of} does with {_name}.\n\nRefuses: as `{_of}`\nBasis: S",
+            __name__,
+        )

@@ -10,6 +10,7 @@ import base64
 from typing import Any
 
 from peerlane import Buffer, Device, Handle, Kind
+from peerlane.dialects._shared.exchange import Exports, Imports
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._convention import invalid, refusal, remedy_of
 from peerlane.dialects.hip._places import Place
@@ -24,7 +25,6 @@ from peerlane.memory import raw
 HANDLE_SIZE = 64
 _LAZY_PEER_ACCESS = 1
 _SAID = 48  # bytes of a handle that say something; the others are 0
-_KEPT = 64
 
 
 class _Opened(Thing):
@@ -61,37 +61,27 @@ class Ipc:
 
     Attributes
     ----------
-    given : dict
+    given : Exports
         By address: what begins there, and the handle that it was given out as.
-    by_key, by_address : dict
-        What is open here.
+    opened : Imports
+        By handle.
+    by_address : dict
+        What is open, too.
     """
 
     def __init__(self) -> None:
-        self.given: dict[int, tuple[Buffer, Handle]] = {}
-        self.by_key: dict[bytes, _Opened] = {}
+        self.given = Exports[int, tuple[Buffer, Handle]](lambda given: given[0].is_closed)
+        self.opened = Imports[bytes, _Opened](machine)
         self.by_address: dict[int, _Opened] = {}
-        self._next_look = _KEPT
-
-    def keep(self, opened: _Opened) -> None:
-        """Enter what was opened."""
-        self.by_key[opened.key] = self.by_address[opened.address] = opened
 
     def forget(self, opened: _Opened) -> None:
-        """Take it out again."""
-        self.by_key.pop(opened.key, None)
+        """Take out what was opened."""
+        self.opened.forget(opened.key)
         self.by_address.pop(opened.address, None)
-
-    def give(self, address: int, buffer: Buffer, handle: Handle) -> None:
-        """Remember a handle, and forget those of memory that was freed: a program may make them for ever."""
-        if len(self.given) >= self._next_look:
-            self.given = {at: each for at, each in self.given.items() if not each[0].is_closed}
-            self._next_look = 2 * len(self.given) + _KEPT
-        self.given[address] = buffer, handle
 
     def is_given(self, buffer: Buffer) -> bool:
         """Tell whether a handle of this memory was given out."""
-        return any(each is buffer for each, _ in tuple(self.given.values()))
+        return any(each is buffer for _, (each, _) in self.given.items())
 
 
 @grants
@@ -121,17 +111,18 @@ def hipIpcGetMemHandle(devPtr: int) -> Any:
 def exported(address: int) -> bytes:
     """Return the handle of memory that this process allocated."""
     buffer = _allocated(address)
-    ipc = machine.table(Ipc)
-    known = ipc.given.get(address)
+    given = machine.table(Ipc).given
+    known = given.get(address)
     if known is None or known[0] is not buffer:
         # Not under the lock: it may wait for a callback that wants it.
-        handle = buffer[address - buffer.address :].export(allow="user")
+        made = buffer[address - buffer.address :].export(allow="user")
         with machine.lock:
-            known = ipc.given.get(address)
+            known = given.get(address)
             if known is None or known[0] is not buffer:
-                ipc.give(address, buffer, handle)
-                return _as_bytes(handle)
-        handle.close()  # another thread was quicker
+                known = buffer, made
+                given.add(address, known)
+        if known[1] is not made:
+            made.close()  # another thread was quicker
     return _as_bytes(known[1])
 
 
@@ -193,15 +184,20 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
             "pass hipIpcMemLazyEnablePeerAccess",
         )
     key, ipc, context = bytes_of(handle, "handle"), machine.table(Ipc), machine.context()
-    known = _once_more(ipc, key)
-    if known is not None:
-        return known
-    buffer = attached(key, context.device)
-    try:
-        return _keep(ipc, key, context, buffer)
-    except BaseException:
-        buffer.close()
-        raise
+
+    def keeping(buffer: Buffer) -> _Opened:
+        made = _Opened(context, key, buffer)
+        machine.give(made)
+        ipc.by_address[made.address] = made
+        return made
+
+    found = ipc.opened.open(
+        key,
+        lambda: attached(key, context.device),
+        keeping,
+        again=lambda known: known.devices.add(context.device),
+    )
+    return pointer(found.address)
 
 
 def attached(key: bytes, device: Device | None = None) -> Buffer:
@@ -212,28 +208,6 @@ def attached(key: bytes, device: Device | None = None) -> Buffer:
         if error.fault is Fault.OWN_HANDLE:
             raise
         raise refusal("hipErrorInvalidDevicePointer", str(error), remedy_of(error)) from None
-
-
-def _once_more(ipc: Ipc, key: bytes) -> Pointer | None:
-    with machine.lock:
-        found = ipc.by_key.get(key)
-        if found is None:
-            return None
-        found.references += 1
-        found.devices.add(machine.context().device)
-        return pointer(found.address)
-
-
-def _keep(ipc: Ipc, key: bytes, context: Context, buffer: Buffer) -> Pointer | None:
-    with machine.lock:
-        known = _once_more(ipc, key)
-        if known is not None:  # another thread was quicker
-            buffer.close()
-            return known
-        opened = _Opened(context, key, buffer)
-        machine.give(opened)
-        ipc.keep(opened)
-        return pointer(buffer.address)
 
 
 @calls.call("hipIpcCloseMemHandle")
@@ -252,13 +226,12 @@ def hipIpcCloseMemHandle(devPtr: int) -> None:
     for device in tuple(_opened_at(ipc, devPtr).devices):
         await_device(machine.context_of(device.ordinal))
     with machine.lock:
-        found = _opened_at(ipc, devPtr)
-        found.references -= 1
-        if found.references:
+        found = ipc.opened.release(_opened_at(ipc, devPtr).key)
+        if found is None:
             return
         ipc.forget(found)
         machine.drop(found, "hipIpcCloseMemHandle")
-    found.abandon()
+    found.buffer.close()
 
 
 def _opened_at(ipc: Ipc, address: int) -> _Opened:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
+from peerlane.dialects.hip._checks import given
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._places import known
 from peerlane.dialects.hip._pool_reuse import with_room
@@ -152,15 +153,7 @@ def hipMallocHost(size: int) -> Pointer | None:
     return _host(size, 0, 0)
 
 
-@calls.call("hipMemAllocHost")
-def hipMemAllocHost(size: int) -> Pointer | None:
-    """Do what hipHostMalloc does without flags.
-
-    Gives: Pointer
-    Refuses: hipErrorOutOfMemory
-    Basis: S
-    """
-    return _host(size, 0, 0)
+calls.same("hipMemAllocHost", "hipMallocHost", basis="S", does="Do what hipHostMalloc does without flags.")
 
 
 def _host(nbytes: int, flags: int, valid: int) -> Pointer | None:
@@ -222,15 +215,13 @@ def hipMemAllocPitch(widthInBytes: int, height: int, elementSizeBytes: int) -> t
 
 
 @calls.call("hipMalloc3D")
-def hipMalloc3D(extent: Any) -> object:
+def hipMalloc3D(extent: Annotated[Any, given("hipExtent")]) -> object:
     """Allocate ``depth`` times ``height`` rows of ``width`` bytes, which begin at multiples of 256.
 
     Gives: hipPitchedPtr; its ptr is NULL where there is nothing to allocate
     Refuses: hipErrorInvalidValue NULL, a width beyond the address space; hipErrorOutOfMemory
     Basis: S, D for 256
     """
-    if extent is None:
-        raise invalid("extent is NULL", "pass a hipExtent")
     address, pitch = _rows(extent.width, extent.height, extent.depth)
     return struct("hipPitchedPtr")(address, pitch, extent.width, extent.height)
 

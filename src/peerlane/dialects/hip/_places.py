@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from peerlane import Kind
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._arguments import HostAddress
+from peerlane.dialects.hip._checks import refuse_null
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._state import Made, machine
 from peerlane.errors import Error
@@ -73,9 +74,17 @@ def place_of(address: int) -> Place | None:
     )
 
 
+def knows(address: int) -> object:
+    """Return something of memory that HIP knows, None for ordinary memory of the host; errors as `place_of`.
+
+    It asks less than `place_of`.
+    """
+    return raw.find(address) or machine.registrations.around(address)
+
+
 def known(name: str, address: int, code: str = "hipErrorInvalidValue") -> Place:
     """Return what is at an address; ``code`` for ordinary memory of the host, and where nothing is."""
-    refuse_null(**{name: address})
+    refuse_null(name, address)
     try:
         found = place_of(address)
     except Error:
@@ -87,13 +96,6 @@ def known(name: str, address: int, code: str = "hipErrorInvalidValue") -> Place:
             "pass what hipMalloc, hipHostMalloc or hipHostRegister made known",
         )
     return found
-
-
-def refuse_null(**pointers: int) -> None:
-    """Refuse a NULL among the pointers: hipErrorInvalidValue."""
-    for name, pointer in pointers.items():
-        if not pointer:
-            raise invalid(f"{name} is NULL", "pass memory")
 
 
 def refuse_beyond(nbytes: int, **pointers: int) -> None:

@@ -95,18 +95,8 @@ def _declare(name: str, fill: Callable[..., None], does: str, refuses: str, basi
     def queued(*args: Any) -> None:
         fill(*args[:-1], stream_of(args[-1]))
 
-    others = (
-        refuses
-        if refuses in ("as `hipMemset`", "as `hipMemset2D`", "as `hipMemsetD2D16`")
-        else f"as `{name}`"
-    )
     calls.made(name, now, f"{does}\n\nRefuses: {refuses}\nBasis: {basis}", __name__)
-    calls.made(
-        f"{name}Async",
-        queued,
-        f"Queue what {name} does.\n\nRefuses: {others}; the stream\nBasis: {basis.partition(';')[0]}",
-        __name__,
-    )
+    calls.queued(name, queued)
 
 
 _declare(

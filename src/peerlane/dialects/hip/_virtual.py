@@ -8,17 +8,10 @@ from typing import Any
 
 from peerlane import AddressRange, Device
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects._shared.reservations import Reservation, Reservations
+from peerlane.dialects._shared.virtual_memory import Reservation, Reservations
+from peerlane.dialects.hip._checks import NotZero, Reserved
 from peerlane.dialects.hip._convention import invalid, refusal
-from peerlane.dialects.hip._physical import (
-    HipPhysical,
-    device_at,
-    location_of,
-    physical_of,
-    refuse_given,
-    refuse_zero,
-    retained,
-)
+from peerlane.dialects.hip._physical import HipPhysical, Location, device_at, physical_of, retained
 from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import calls, machine
@@ -51,13 +44,9 @@ class _Addresses(Thing):
         """Give the addresses back, with what is mapped there."""
         with machine.lock:
             ranges = machine.table(Ranges)
-            if ranges.things.pop(self.reservation.start, None) is None:
-                return
-            ranges.all.remove(self.reservation)
-            for mapped in self.reservation.mapped.values():
-                mapped.unmapped()
-            self.reservation.mapped.clear()
-        self.reservation.addresses.close()
+            if ranges.things.pop(self.reservation.start, None) is not None:
+                ranges.all.remove(self.reservation)
+                self.reservation.close()
 
     end = abandon
 
@@ -88,7 +77,7 @@ class Ranges:
 
 
 @calls.call("hipMemAddressReserve")
-def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Pointer | None:
+def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: Reserved) -> Pointer | None:
     """Reserve addresses, which take no memory (facts/hip 3.6, 3.8).
 
     ``addr`` is where they should begin: a wish.  They are every device's; the reset of the device that is current
@@ -99,7 +88,6 @@ def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Po
         that is no power of two, no addresses left
     Basis: S; C for the reset
     """
-    refuse_given(flags=flags)
     context = machine.context()
     granularity = context.device.granularity
     if not size or size % granularity or alignment & (alignment - 1):
@@ -122,13 +110,12 @@ def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Po
 
 
 @calls.call("hipMemAddressFree")
-def hipMemAddressFree(devPtr: int, size: int) -> None:
+def hipMemAddressFree(devPtr: NotZero, size: NotZero) -> None:
     """Give reserved addresses back; what is mapped there must be unmapped first (facts/hip 3.6).
 
     Refuses: hipErrorInvalidValue NULL, size 0 or not that of the reservation, no start of one, mappings left
     Basis: S; C for mappings left, and for unknown addresses, where the vendor's code ends the process
     """
-    refuse_zero(devPtr=devPtr, size=size)
     ranges = machine.table(Ranges)
     with machine.lock:
         found = ranges.things.get(devPtr)
@@ -140,8 +127,7 @@ def hipMemAddressFree(devPtr: int, size: int) -> None:
             )
         if found.reservation.mapped:
             raise invalid(
-                f"{len(found.reservation.mapped):,} mappings are left in the {size:,} bytes at {devPtr:#x}, the "
-                f"first at {min(found.reservation.mapped):#x}",
+                found.reservation.told_left(),
                 "call hipMemUnmap first",
             )
         machine.drop(found, "hipMemAddressFree")
@@ -149,7 +135,7 @@ def hipMemAddressFree(devPtr: int, size: int) -> None:
 
 
 @calls.call("hipMemMap")
-def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None:
+def hipMemMap(ptr: NotZero, size: NotZero, offset: Reserved, handle: int, flags: Reserved) -> None:
     """Map memory at reserved addresses; nobody may use it before hipMemSetAccess (facts/hip 3.6).
 
     With a ``size`` below that of the memory its first bytes are mapped.  Memory of several devices may lie side by
@@ -160,8 +146,6 @@ def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None
         `offset` other than 0, `flags`, no handle, not reserved, no room, something mapped there
     Basis: S; D for parts; C for more than the memory has
     """
-    refuse_zero(ptr=ptr, size=size)
-    refuse_given(offset=offset, flags=flags)
     ranges = machine.table(Ranges)
     with machine.lock:
         found = physical_of(handle)
@@ -174,7 +158,7 @@ def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None
             )
         place = ranges.around(ptr, "ptr")
         try:
-            place.addresses.map(found.neutral, ptr - place.start, access="none", size=size)
+            place.map(found, ptr, access="none", size=size)
         except Busy as error:
             raise invalid(str(error), "call hipMemUnmap first") from None
         except BadAddress:
@@ -184,12 +168,10 @@ def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None
                 f"{place.start:#x}: they begin at a multiple of {granularity:,} and end inside",
                 "pass an address that hipMemAddressReserve gave plus a multiple of the granularity, or reserve more",
             ) from None
-        place.mapped[ptr] = found
-        found.mappings += 1
 
 
 @calls.call("hipMemUnmap")
-def hipMemUnmap(ptr: int, size: int) -> None:
+def hipMemUnmap(ptr: NotZero, size: NotZero) -> None:
     """End the mappings in a range, which must cover them whole (facts/hip 3.6).
 
     It waits for all streams of the devices that the memory is on or that may use it [D: the code].
@@ -197,16 +179,12 @@ def hipMemUnmap(ptr: int, size: int) -> None:
     Refuses: hipErrorInvalidValue NULL, size 0 or not that of whole mappings, nothing mapped there
     Basis: S, D for the waiting
     """
-    refuse_zero(ptr=ptr, size=size)
     ranges = machine.table(Ranges)
     # Not under the lock: host functions that are waited for may want it.
     for device in _users(ranges, ptr, size):
         await_device(machine.context_of(device.ordinal))
     with machine.lock:
-        place = ranges.around(ptr, "ptr")
-        place.addresses.unmap(ptr - place.start, size)
-        for start in [each for each in place.mapped if ptr <= each < ptr + size]:
-            place.mapped.pop(start).unmapped()
+        ranges.around(ptr, "ptr").unmap(ptr, size)
 
 
 def _users(ranges: Ranges, first: int, size: int) -> list[Device]:
@@ -225,7 +203,7 @@ def _users(ranges: Ranges, first: int, size: int) -> list[Device]:
 
 
 @calls.call("hipMemSetAccess")
-def hipMemSetAccess(ptr: int, size: int, desc: Any, count: int) -> None:
+def hipMemSetAccess(ptr: NotZero, size: NotZero, desc: Any, count: NotZero) -> None:
     """Say which devices may do what with mapped memory; the others keep their rights (facts/hip 3.6).
 
     A copy may do what one of the devices that take part in it may.  A description of the host is taken and says
@@ -235,7 +213,6 @@ def hipMemSetAccess(ptr: int, size: int, desc: Any, count: int) -> None:
         are not, a device that cannot reach the memory, nothing mapped there
     Basis: S; C for the host and for reach
     """
-    refuse_zero(ptr=ptr, size=size, count=count)
     ranges = machine.table(Ranges)
     wanted = {device: name for device, name in descriptions(desc, count) if device is not None}
     with machine.lock:
@@ -286,24 +263,22 @@ def _mapped(device: Device, address: int, place: Place) -> str:
     return "none" if reserved is None else reserved.addresses.access(device, address - reserved.start)
 
 
-@calls.call("hipMemGetAccess")
-def hipMemGetAccess(location: Any, ptr: int) -> int:
+@calls.call("hipMemGetAccess", first=("ptr",))
+def hipMemGetAccess(location: Location, ptr: NotZero) -> int:
     """Return what a device may do at an address: 0 nothing, 1 read, 3 read and write (facts/hip 3.6).
 
     Gives: flags
     Refuses: hipErrorInvalidValue NULL, no device, nothing mapped there
     Basis: S
     """
-    refuse_zero(ptr=ptr)
-    device = device_at(*location_of(location, "location"), "location")
     ranges = machine.table(Ranges)
     with machine.lock:
         place = ranges.around(ptr, "ptr")
-        return _NUMBERS[place.addresses.access(device, ptr - place.start)]
+        return _NUMBERS[place.addresses.access(location, ptr - place.start)]
 
 
 @calls.call("hipMemRetainAllocationHandle")
-def hipMemRetainAllocationHandle(addr: int) -> Any:
+def hipMemRetainAllocationHandle(addr: NotZero) -> Any:
     """Return the handle of the memory that is mapped around an address, to be released once more (facts/hip 3.6).
 
     If it was released meanwhile it is a new one.
@@ -312,7 +287,6 @@ def hipMemRetainAllocationHandle(addr: int) -> Any:
     Refuses: hipErrorInvalidValue NULL, nothing mapped there
     Basis: S; C for a released one
     """
-    refuse_zero(addr=addr)
     ranges = machine.table(Ranges)
     with machine.lock:
         place = ranges.around(addr, "addr")
