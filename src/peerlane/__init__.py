@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from peerlane import _interpreter as _interpreter  # first: it may refuse
-from peerlane.backend.interface import Caps, DeviceInfo, HandleKind, Kind, Location
+from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location
+from peerlane.backends.virtual import quick as _quick_ways  # noqa: F401 - before what reads them
 from peerlane.backends.virtual.messages import streams as _texts_of_refusals  # noqa: F401 - native code asks it
 from peerlane.devices.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
 from peerlane.diagnostics import trace
@@ -15,6 +16,7 @@ from peerlane.errors import (
     Busy,
     Cancelled,
     Closed,
+    Deadlock,
     DeviceFault,
     Error,
     Fault,
@@ -62,6 +64,7 @@ __all__ = [
     "Channel",
     "Closed",
     "CopyDescriptor",
+    "Deadlock",
     "Device",
     "DeviceFault",
     "DeviceInfo",

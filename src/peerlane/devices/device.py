@@ -6,14 +6,13 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from peerlane import _core
 from peerlane.backend import registry
-from peerlane.backend.interface import Backend, Caps, DeviceInfo
-from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.backends.virtual.node.config import NodeConfig
-from peerlane.diagnostics import live_objects, observers
+from peerlane.backend.facts import Caps, DeviceInfo
+from peerlane.backend.interface import Backend
+from peerlane.diagnostics import allocations, live_objects, observers
 from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, OutOfMemory
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify, NotifyKind
@@ -39,7 +38,8 @@ class Device:
     Parameters
     ----------
     name : str
-        ``"virtual:N"``, N counted from 0.  The same device is always the same object.
+        The name of a back-end and a number from 0: ``"virtual:0"``.  The same device is always the same object.  A
+        back-end that this process is not in is entered with its defaults.
 
     Raises
     ------
@@ -62,20 +62,22 @@ class Device:
             raise TypeError(f"Device: the name must be a str like 'virtual:0', not {type(name).__name__}")
         present = devices()
         kind, _, ordinal = name.partition(":")
-        if kind == "virtual" and ordinal.isdecimal() and ordinal.isascii() and len(ordinal) < 6:
+        if ordinal.isdecimal() and ordinal.isascii() and len(ordinal) < 6:
+            if kind != present[0].backend.name and kind in registry.known():
+                present = _devices_of(registry.enter_beside(kind))
             number = int(ordinal)
-            if number < len(present) and ordinal == str(number):
+            if kind == present[0].backend.name and number < len(present) and ordinal == str(number):
                 return present[number]
         raise InvalidValue(
-            f"no device {name!r}; this node has virtual:0 to virtual:{len(present) - 1}",
+            f"no device {name!r}; this node has {present[0].name} to {present[-1].name}",
             fault=Fault.INVALID_DEVICE,
             call="Device",
         )
 
     @property
     def name(self) -> str:
-        """``"virtual:N"``."""
-        return f"virtual:{self._info.ordinal}"
+        """The name of its back-end and its number there: ``"virtual:0"``."""
+        return f"{self._backend.name}:{self._info.ordinal}"
 
     @property
     def ordinal(self) -> int:
@@ -99,7 +101,7 @@ class Device:
             raise AttributeError("a device's peers are a live set: change it with add, discard, |= or clear")
 
     @property
-    def backend(self) -> Backend:
+    def backend(self) -> Any:  # a Backend, and what its caps oblige it to
         """What executes for this device: one object for all devices of a node, closed when it is left."""
         return self._backend
 
@@ -126,7 +128,7 @@ class Device:
     @property
     def granularity(self) -> int:
         """Bytes of which physical blocks are multiples, and address ranges and their mappings begin at."""
-        return _core.GRANULE
+        return self._info.granularity
 
     @property
     def is_closed(self) -> bool:
@@ -228,7 +230,7 @@ class Device:
         return Notify._make(self, found)
 
     def _native_number(self) -> int:
-        return self._backend.number(self._info.ordinal)
+        return int(self.backend.number(self._info.ordinal))
 
     def _checked(self, peer: object, call: str) -> int:
         if not isinstance(peer, Device):
@@ -370,20 +372,19 @@ class Host:
         return "<Host>"
 
 
-_devices: tuple[Backend, tuple[Device, ...]] | None = None
+_devices: dict[Backend, tuple[Device, ...]] = {}
 _devices_lock = threading.Lock()
 os.register_at_fork(after_in_child=lambda: globals().update(_devices_lock=threading.Lock()))
 
 
 def _devices_of(backend: Backend) -> tuple[Device, ...]:
-    global _devices
-    known = _devices
-    if known is not None and known[0] is backend:
-        return known[1]
+    known = _devices.get(backend)
+    if known is not None:
+        return known
     with _devices_lock:
-        if _devices is None or _devices[0] is not backend:
-            _devices = (backend, _make_devices(backend))
-        return _devices[1]
+        for left in [each for each in _devices if each.is_closed]:
+            del _devices[left]
+        return _devices.setdefault(backend, _make_devices(backend))
 
 
 def _make_devices(backend: Backend) -> tuple[Device, ...]:
@@ -426,7 +427,7 @@ def leave_node() -> None:
         live_objects.node_left(live_objects.leaving())
     for end in before_leaving:
         end()
-    memory_messages.forget_node([record.id for record in memory_messages.live_records()])
+    allocations.forget_node([record.id for record in allocations.live_records()])
     registry.leave()
 
 
@@ -454,16 +455,15 @@ def enter_node(spec: str) -> tuple[Device, ...]:
     """
     if not isinstance(spec, str):
         raise TypeError(f"enter_node: the node must be described by a str, not {type(spec).__name__}")
-    config = NodeConfig.resolve(spec, source="enter_node")
     before = registry.current() if registry.is_entered() else None
-    old = [record.id for record in memory_messages.live_records()]
+    old = [record.id for record in allocations.live_records()]
     leaving = live_objects.leaving() if live_objects.active else ()
-    entered = registry.enter(config)
+    entered = registry.enter(spec, "enter_node")
     if entered is not before:
         if before is not None and observers.active:
             observers.tell_id("destroy", "Node", 0)
         live_objects.node_left(leaving)
-        memory_messages.forget_node(old)
+        allocations.forget_node(old)
     return _devices_of(entered)
 
 

@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.diagnostics import call_site
+from peerlane.diagnostics import allocations, call_site
 from peerlane.diagnostics.call_site import Site
 
 if TYPE_CHECKING:
@@ -167,7 +166,7 @@ def lost() -> tuple[Living, ...]:
 
 def leaving() -> Sequence[Lost]:
     """Return what lives in the node that may be left now, for :func:`node_left`."""
-    holders = {record.id: _buffers.get(record.id) for record in memory_messages.live_records()}
+    holders = {record.id: _buffers.get(record.id) for record in allocations.live_records()}
     found = [Lost(living, holders[allocation]) for allocation, living in _memory()]
     found += [Lost(living, None) for living in _mappings()]
     found += [Lost(living, reference) for reference, living in _others()]
@@ -257,9 +256,9 @@ def _is_over(what: Any) -> bool:
 
 
 def _memory() -> Iterator[tuple[int, Living]]:
-    for record in memory_messages.live_records():
+    for record in allocations.live_records():
         kind = record.sort.noun
-        if record.sort is memory_messages.Sort.ALLOCATION:
+        if record.sort is allocations.Sort.ALLOCATION:
             kind = "pinned memory" if record.device == "host" else "memory"
         text = f"{kind}: {in_bytes(record.size)} on {record.device}"
         yield record.id, Living(kind, text, record.size, record.device, record.made_at)
@@ -267,7 +266,7 @@ def _memory() -> Iterator[tuple[int, Living]]:
 
 def _mappings() -> Iterator[Living]:
     """Physical memory that only its mappings hold: who made it has closed or dropped it."""
-    live = {record.id for record in memory_messages.live_records()}
+    live = {record.id for record in allocations.live_records()}
     seen: set[int] = set()
     for (place, _), each in list(_mapped.items()):
         physical = each.physical()
@@ -279,7 +278,7 @@ def _mappings() -> Iterator[Living]:
 
 
 def _others() -> Iterator[tuple[weakref.ref[Any], Living]]:
-    live = {record.id for record in memory_messages.live_records()}
+    live = {record.id for record in allocations.live_records()}
     for noted in list(_noted.values()):
         found = None if noted.allocation in live else noted.look()
         if found is not None:

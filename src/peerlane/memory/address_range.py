@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from peerlane import _core
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.devices.device import Device, checked_size
-from peerlane.diagnostics import live_objects
+from peerlane.diagnostics import allocations, live_objects
 from peerlane.errors import AccessDenied, BadAddress, Closed, Fault, InvalidValue, OutOfMemory
 from peerlane.memory.buffer import Buffer, checked_part
 from peerlane.memory.physical import Physical
@@ -53,6 +53,8 @@ class AddressRange:
 
     __slots__ = ("__weakref__", "_mapped", "_place", "_read_only", "device")
 
+    _place: _core.Place
+
     def __init__(self, device: Device, nbytes: int, *, alignment: int = 0, address: int = 0) -> None:
         if not isinstance(device, Device):
             raise TypeError(f"AddressRange: the device must be a Device, not {type(device).__name__}")
@@ -70,7 +72,7 @@ class AddressRange:
         self._mapped: dict[int, int] = {}
         self._read_only: set[int] = set()
         self._place = device.backend.reserve(device.ordinal, nbytes, alignment, address)
-        memory_messages.remember_range(self._place, device.name)
+        allocations.remember_range(self._place, device.name)
 
     @property
     def address(self) -> int:
@@ -272,7 +274,7 @@ class AddressRange:
                 call=call,
                 device=self.device.name,
             )
-        memory_messages.grown(place)
+        allocations.grown(place)
 
     def close(self) -> None:
         """Unmap everything and give the addresses back; idempotent.
@@ -282,14 +284,14 @@ class AddressRange:
         if not self._place.is_closed:
             self._mapped.clear()
             self._read_only.clear()
-            memory_messages.forget(self._place.id, "AddressRange.close()")
+            allocations.forget(self._place.id, "AddressRange.close()")
         self._place.close()
 
     def _lend(self, start: int, nbytes: int) -> Buffer:
         # All of it becomes an imported buffer: texts tell of that, not of a range that nobody asked for.
         made = self[start : start + nbytes]
         made._imported = self
-        memory_messages.remember_import(made, self._place, self.device.name)
+        allocations.remember_import(made, self._place, self.device.name)
         return made
 
     def __getitem__(self, index: slice) -> Buffer:
@@ -315,8 +317,8 @@ class AddressRange:
 
     def __del__(self) -> None:
         place = getattr(self, "_place", None)
-        if place is not None and memory_messages is not None and not place.is_closed:
-            memory_messages.forget(place.id, "garbage collection")
+        if place is not None and allocations is not None and not place.is_closed:
+            allocations.forget(place.id, "garbage collection")
 
     def _open(self, call: str) -> _core.Place:
         if self.is_closed:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from peerlane import _core
-from peerlane.backend.interface import Block, HandleKind
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.backend.facts import HandleKind
+from peerlane.backend.interface import Memory
 from peerlane.devices.device import Device, Host, devices
-from peerlane.diagnostics import live_objects, observers
+from peerlane.diagnostics import allocations, live_objects, observers
 from peerlane.errors import BadAddress, Busy, Closed, Fault, InvalidValue, Unsupported
 from peerlane.memory import host_objects
 from peerlane.sharing.handle import Handle, checked_rights, open_offer
@@ -79,12 +79,12 @@ class Buffer(_core.Memory):
         return made
 
     @staticmethod
-    def _own(block: Block, device: Device | Host, stream: Stream | None = None) -> Buffer:
+    def _own(block: Memory, device: Device | Host, stream: Stream | None = None) -> Buffer:
         made = _Owner._make(block, device, block, 0, block.size, owns=True)
         made._stream = stream
         if observers.active:
             observers.tell("create", made)
-        memory_messages.remember(made, device.name)
+        allocations.remember(made, device.name)
         if live_objects.active:
             live_objects.buffer_made(made)
         return made
@@ -106,12 +106,12 @@ class Buffer(_core.Memory):
             observers.tell("destroy", self)
         super().close()
         if self._imported is not None:
-            memory_messages.forget(self.id, "Buffer.close()")
+            allocations.forget(self.id, "Buffer.close()")
             self._imported.close()
         self._owns = False
         if owns:
             assert isinstance(owner, _core.Memory)
-            memory_messages.forget(self.id, "Buffer.close()")
+            allocations.forget(self.id, "Buffer.close()")
             self._free(owner)
 
     def _free(self, owner: _core.Memory) -> None:
@@ -374,10 +374,10 @@ class _Owner(Buffer):
 
     def __del__(self) -> None:
         # The native owner frees the memory; this only keeps the list of the living true.
-        if getattr(self, "_owns", False) and memory_messages is not None:
+        if getattr(self, "_owns", False) and allocations is not None:
             if observers.active:
                 observers.tell("destroy", self)
-            memory_messages.forget(self.id, "garbage collection")
+            allocations.forget(self.id, "garbage collection")
             if self._stream is not None and isinstance(self._owner, _core.Memory):
                 self._free(self._owner)
 

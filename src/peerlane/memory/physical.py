@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.devices.device import Device, checked_size
 from peerlane.diagnostics import live_objects, observers
 from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, Unsupported

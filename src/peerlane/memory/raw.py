@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from peerlane import _core
 from peerlane.backend import registry
-from peerlane.backend.interface import Kind, Location
+from peerlane.backend.facts import Kind, Location
 from peerlane.errors import BadAddress, Fault, InvalidValue
 from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support import reductions
@@ -35,8 +35,10 @@ Exporter = _core.Exporter  #: base of classes that export the buffer of what the
 #: A quicker locate: (the device's number in native code, base, bytes, allocation), None for pageable memory.
 find = _core.locate
 
-_copy = _core.copy
-_submit_copy = _core.submit_copy_at
+#: A quicker copy: (destination, source, bytes, whether it must be direct); nothing is converted.
+quick_copy = _core.copy
+#: A quicker copy on a stream: (stream, destination, source, bytes, whether it must be direct).
+quick_submit = _core.submit_copy_at
 _WORD = 1 << 64
 _LIST_HEADER = struct.Struct("<8sIIQQ")
 _COMPARES = ("geq", "eq", "and", "nor", "since")
@@ -101,9 +103,9 @@ def copy(dst: int, src: int, nbytes: int, *, stream: Stream | None = None, direc
     """
     try:
         if stream is None:
-            _copy(dst, src, nbytes, direct)
+            quick_copy(dst, src, nbytes, direct)
         else:
-            _submit_copy(stream, dst, src, nbytes, direct)
+            quick_submit(stream, dst, src, nbytes, direct)
     except TypeError:
         checked_stream("raw.copy", stream)
         to, source, size = _checked("raw.copy", dst=dst, src=src, nbytes=nbytes)
@@ -328,12 +330,6 @@ def launch_descriptor(
         )
     only = 0 if device is None else device._native_number()
     _core.launch_descriptor(stream, table, nbytes, bool(direct), only)
-
-
-def _streams_copy(dst: int, src: int) -> bool:
-    """Tell whether no end is pageable and one at least is device memory; errors as :func:`locate`."""
-    to, source = _core.locate(dst), _core.locate(src)
-    return to is not None and source is not None and bool(to[0] or source[0])  # 0 is the host
 
 
 def locate(address: int) -> Location:

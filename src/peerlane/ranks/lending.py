@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.messages import sharing as sharing_messages
 from peerlane.backends.virtual.messages.sharing import Lent
 from peerlane.backends.virtual.node.handles import TEXT_LENGTH

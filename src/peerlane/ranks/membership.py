@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.errors import Closed
 from peerlane.sharing.handle import Handle, open_offer
 from peerlane.streams.notify import Notify, NotifyKind

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableSet
 from typing import TYPE_CHECKING
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.node import handles
 from peerlane.devices.device import Device, devices
 from peerlane.diagnostics import live_objects, observers

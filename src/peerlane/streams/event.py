@@ -6,9 +6,9 @@ import itertools
 from typing import TYPE_CHECKING
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.messages import streams as stream_messages
-from peerlane.diagnostics import live_objects, losses, observers
+from peerlane.diagnostics import live_objects, losses, observers, wait_state, wait_texts
 from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
 from peerlane.support.timeouts import checked_timeout
 
@@ -226,8 +226,8 @@ class Event:
             It was not over in time.
         Cancelled
             The record was cancelled, because something before it failed, or its stream was aborted.
-        Busy
-            ``DEADLOCK``: what it waits for waits in a circle, or for the callback that asks.
+        Deadlock
+            As :meth:`Stream.sync`.
         """
         foreign = self._foreign
         if foreign:
@@ -235,10 +235,12 @@ class Event:
             return
         mark = self._recorded("Event.sync")
         if not mark.synchronize(checked_timeout("Event.sync", timeout)):
+            state = wait_state.of_stream("timeout", mark.stream_id, mark.sequence, timeout)
             raise WaitTimeout(
-                f"{self!r} was not done after {timeout:g} s: {stream_messages.waits(mark.stream_id)}",
+                wait_texts.told(repr(self), state),
                 call="Event.sync",
                 device=self.device.name,
+                detail=state,
             )
         if observers.active:
             observers.tell("sync", self, stream=mark.stream_id, sequence=mark.sequence)

@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.diagnostics import live_objects, observers
 from peerlane.errors import Closed
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from peerlane import _core
 from peerlane.backends.virtual.messages import streams as stream_messages
-from peerlane.diagnostics import live_objects, observers, trace
+from peerlane.diagnostics import live_objects, observers, trace, wait_state, wait_texts
 from peerlane.errors import Closed, Error, Fault, InvalidValue, WaitTimeout
 from peerlane.streams import callbacks
 from peerlane.streams.event import Event
@@ -222,16 +222,18 @@ class Stream(_core.Stream):
             that raised.  The stream can be used again.
         WaitTimeout
             Not everything was over in time; the text tells who waits for what.
-        Busy
-            ``DEADLOCK``: the stream waits for itself, or for the callback that asks.
+        Deadlock
+            The stream waits for itself, or for the callback that asks; or nothing that was submitted records the
+            notify that it waits for, and every thread of this process waits.
         """
         sequence = self.submitted
         if not self._synchronize(checked_timeout("Stream.sync", timeout)):
+            state = wait_state.of_stream("timeout", self.id, seconds=timeout)
             raise WaitTimeout(
-                f"stream {self.id} on {self.device.name} was not done after {timeout:g} s: "
-                f"{stream_messages.waits(self.id)}",
+                wait_texts.told(f"stream {self.id} on {self.device.name}", state),
                 call="Stream.sync",
                 device=self.device.name,
+                detail=state,
             )
         if observers.active:
             observers.tell("sync", self, stream=self.id, sequence=sequence)

@@ -14,7 +14,7 @@ from helpers.acl_calls import MIB, content, filled, holding, ok
 from helpers.acl_peer import AclPeer
 from peerlane.dialects.acl._state import machine
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
 @pytest.fixture

@@ -6,12 +6,15 @@ import inspect
 import re
 from pathlib import Path
 
+import pytest
 from mypy import api
 
 from peerlane.dialects.acl import media, rt, util
 from peerlane.dialects.acl._state import acl as convention
 from reference_pages import acl as made_for_acl
 from reference_pages import tables
+
+pytestmark = pytest.mark.any_schedule
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "reference" / "acl.md").read_text()

@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from mypy import api
 
 from peerlane.dialects import hcomm
@@ -14,6 +15,8 @@ from peerlane.dialects.hcomm import _refused
 from peerlane.dialects.hcomm._state import hcomm as convention
 from reference_pages import hcomm as made
 from reference_pages import tables
+
+pytestmark = pytest.mark.any_schedule
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "reference" / "hcomm.md").read_text()

@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from mypy import api
 
 from peerlane.dialects._shared.hook import MODULES
@@ -14,6 +15,8 @@ from peerlane.dialects.hip._policy import Policy
 from peerlane.dialects.hip._state import calls
 from reference_pages import hip as made
 from reference_pages import tables
+
+pytestmark = pytest.mark.any_schedule
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "reference" / "hip.md").read_text()

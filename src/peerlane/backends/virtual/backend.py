@@ -5,21 +5,33 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from peerlane import _core
-from peerlane.backend.interface import Block, Caps, DeviceInfo, HandleKind, Kind, Location
+from peerlane.backend import base as defaults
+from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location
+from peerlane.backend.interface import Memory
 from peerlane.backends.virtual.node import files, handles, schedule
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import HandleFields
 from peerlane.backends.virtual.node.state import NodeState
 from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
+from peerlane.support import reductions
 
 T = TypeVar("T")
 
 _HOST = 0
 _UUID_SPACE = uuid.UUID("6f1d3c58-0a27-5f43-9d0e-706565726c61")
+
+
+class VirtualMemory(_core.Memory):
+    """An allocation that a buffer owns; see :class:`~peerlane.backend.interface.VisibleMemory`."""
+
+    __slots__ = ()
+
+    def host_view(self) -> memoryview:
+        return memoryview(self)
 
 
 class VirtualBackend:
@@ -32,14 +44,13 @@ class VirtualBackend:
     """
 
     name = "virtual"
-    caps = (
-        Caps.PEER | Caps.COPY_2D | Caps.FILL | Caps.PINNED_HOST | Caps.PHYSICAL | Caps.SHARE | Caps.HOST_VIEW
-    )
+    caps = ~Caps.NONE
 
     copy = staticmethod(_core.copy)
     copy_2d = staticmethod(_core.copy_2d)
     fill = staticmethod(_core.fill)
     host_pointer = staticmethod(_core.host_pointer)
+    has_stream_copy = staticmethod(_core.has_stream_copy)
 
     def __init__(self, config: NodeConfig) -> None:
         refuse_other_window(config)
@@ -73,7 +84,7 @@ class VirtualBackend:
                     )
                 )
         except BaseException:
-            self.close()
+            self._leave()
             raise
         self._ordinals = {number: ordinal for ordinal, number in enumerate(self._numbers)}
 
@@ -95,6 +106,11 @@ class VirtualBackend:
         for number in numbers:
             _core.close_device(number)
         self._state.close()
+
+    def ready(self) -> None:
+        _core.check_usable()
+        if self.is_inherited:
+            self.join()
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         config = self.config
@@ -130,8 +146,8 @@ class VirtualBackend:
 
         return told_others(self._state.path.parent, self.config.name, ordinal)
 
-    def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
-        return self._with_room(ordinal, lambda number: _core.Memory(number, nbytes, peer))
+    def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Memory:
+        return self._with_room(ordinal, lambda number: VirtualMemory(number, nbytes, peer))
 
     def create_physical(self, ordinal: int, nbytes: int, peer: bool) -> _core.Block:
         name = files.name_of(self.config, ordinal, peer)
@@ -283,9 +299,9 @@ class VirtualBackend:
         _core.begin_use()
         return self._numbers[ordinal]
 
-    def allocate_host(self, nbytes: int) -> Block:
+    def allocate_host(self, nbytes: int) -> Memory:
         self._check_open()
-        return _core.Memory(_HOST, nbytes, True)
+        return VirtualMemory(_HOST, nbytes, True)
 
     def locate(self, address: int) -> Location:
         found = _core.locate(address)
@@ -295,6 +311,18 @@ class VirtualBackend:
         if number == _HOST:
             return Location(Kind.PINNED, -1, base, size, allocation)
         return Location(Kind.DEVICE, self._ordinals[number], base, size, allocation)
+
+    def read(self, address: int, into: memoryview) -> None:
+        _core.copy(_address_of(into), address, into.nbytes)
+
+    def write(self, address: int, data: memoryview) -> None:
+        _core.copy(address, _address_of(data), data.nbytes)
+
+    def copy_batch(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        defaults.copy_batch(self, copies)
+
+    def reduce(self, dst: int, src: int, count: int, dtype: str, op: str) -> None:
+        _core.reduce(dst, src, count, reductions.number_of("reduce", dtype, op))
 
     def can_access(self, ordinal: int, peer: int) -> bool:
         return self.config.topology.reachable(ordinal, peer)
@@ -331,8 +359,11 @@ class VirtualBackend:
         return self._state.ledger.is_peer(ordinal, peer)
 
     def close(self) -> None:
-        if self.is_closed:
-            return
+        if not self.is_closed:
+            self._leave()
+            _core.end_use()
+
+    def _leave(self) -> None:
         self.is_closed = True
         if self.is_inherited:
             self._abandon()
@@ -362,6 +393,12 @@ class VirtualBackend:
             raise Closed(
                 f"this process has left node {self.config.name!r}; ask for its devices again with devices()"
             )
+
+
+def _address_of(view: memoryview) -> int:
+    found = _core.buffer_of(view)
+    assert found is not None
+    return found[0]
 
 
 _window: list[int] = []  # what the first node of this process asked for

@@ -15,9 +15,8 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import peerlane
 from peerlane import Buffer, Device, Host, Stream
-from peerlane.backends.virtual.describe_address import Pointee, look
-from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.diagnostics import call_site, live_objects
+from peerlane.diagnostics import allocations, call_site, live_objects
+from peerlane.diagnostics.addresses import Pointee, look
 from peerlane.errors import Error, Fault, InvalidValue
 from peerlane.memory import raw
 
@@ -507,5 +506,5 @@ def _end(things: Sequence[Thing]) -> None:
 
 def close_for(buffer: Buffer, freed_by: str, stream: Stream | None = None) -> None:
     """Close what a call, or something else, frees, in the order of a stream if there is one, and note that."""
-    memory_messages.forget(buffer.id, freed_by)
+    allocations.forget(buffer.id, freed_by)
     buffer.close(stream=stream)

@@ -9,6 +9,7 @@ from peerlane import Buffer, Device
 from peerlane.dialects._shared.call import Address, Object, Refusal, Text, Word, int_list
 from peerlane.dialects._shared.machine import close_for
 from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
+from peerlane.dialects.acl._checks import null, one_of, zero
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference
 from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
@@ -19,6 +20,7 @@ from peerlane.memory import raw
 _SET_PID = "acl.rt.ipc_mem_set_import_pid"
 _MOST_PIDS = 31
 _FOR_ALL = 1
+_MEMORY = "pass what acl.rt.malloc returned, and its size"
 
 
 @dataclass(slots=True)
@@ -42,12 +44,8 @@ def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word)
     Basis: S, X; C for 100000
     """
     refuse_long("acl.rt.ipc_mem_get_export_key", len)
-    if not dev_ptr or not size:
-        raise Refusal(
-            Code.INVALID_PARAM,
-            "dev_ptr is NULL (0)" if size else "size is 0",
-            "pass what acl.rt.malloc returned, and its size",
-        )
+    null("dev_ptr", remedy=_MEMORY)(dev_ptr)
+    zero("size", remedy=_MEMORY)(size)
     refuse_short(len)
     everyone = refuse_export_flags(flags, _FOR_ALL)
     buffer = _exportable(dev_ptr, size)
@@ -84,7 +82,11 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
         raise _no_key("the key is over: its memory was freed") from None
 
 
-@acl.call("acl.rt.ipc_mem_import_by_key", out=1)
+@acl.call(
+    "acl.rt.ipc_mem_import_by_key",
+    out=1,
+    checks=[one_of("flags", (0, 1), "pass 0, or 1 to enable peer access")],
+)
 def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
     """Have memory that another process exported, at an address of this one (facts/acl 2.9, 4.6).
 
@@ -96,8 +98,6 @@ def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
         507057, 107019 as for handles
     Basis: X; C for the last three
     """
-    if flags > 1:
-        raise Refusal(Code.RT_PARAM_INVALID, f"flags is {flags}", "pass 0, or 1 to enable peer access")
     device = machine.context().device
 
     def opening() -> Buffer:

@@ -7,6 +7,7 @@ import os
 from peerlane import Device, Physical
 from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, Word, int_list
 from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
+from peerlane.dialects.acl._checks import reserved
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._virtual import AclPhysical, physical_of
@@ -38,8 +39,7 @@ def mem_export_to_shareable_handle(handle: Address, handle_type: Int32, flags: W
     Basis: S, D; C for 507899
     """
     found = physical_of(handle)
-    if handle_type:
-        raise Refusal(Code.INVALID_PARAM, f"handle_type is {handle_type}; it is reserved", "pass 0")
+    reserved("handle_type")(handle_type)
     everyone = refuse_export_flags(flags, _FOR_ALL)
     with machine.lock:
         _refuse_export(found)

@@ -206,6 +206,24 @@ class AclMachine(Machine):
             cause = f"acl.rt gave out no {name} with the number {handle:#x}"
         return Refusal(Code.RT_PARAM_INVALID, cause, remedy)
 
+    def described(self, number: int, kind: type[_Kind], maker: str) -> _Kind:
+        """Return what a number means that needs no device; 100000 for what is no such thing."""
+        self.devices()
+        found = self.things.get(number)
+        if isinstance(found, kind):
+            return found
+        told = "NULL (0)" if not number else f"{number:#x}, which is no {kind.name} or was destroyed"
+        raise Refusal(
+            Code.INVALID_PARAM,
+            f"the {kind.name} is {told}",
+            f"pass what {maker} returned, until it is destroyed",
+        )
+
+    def end_described(self, number: int, kind: type[_Kind], maker: str, call: str) -> None:
+        """Take such a thing back; 100000 also if another thread was quicker."""
+        if not self.drop(self.described(number, kind, maker), call):
+            self.described(number, kind, maker)
+
     def remedy_beyond(self, end: int) -> str:
         """Return what to do when memory ends at ``end``, and more was asked for."""
         if self.reservations.is_hole(end):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerlane import Buffer
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import allocations
 from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._ipc import Ipc
 from peerlane.dialects.hip._memory import free
@@ -19,7 +19,7 @@ def allocate(size: int, pool: Pool, stream: AnyStream) -> DeviceArray | None:
     """Allocate memory that counts to a pool, to be used in the order of a stream."""
     found = pool.kept.take(size, stream)
     if found is not None:
-        memory_messages.given_again(found.id, found.address, found.size, pool.device.name)
+        allocations.given_again(found.id, found.address, found.size, pool.device.name)
         return device_array(keep(found, pool), size)
     used, most = pool.used, pool.largest or pool.device.total_bytes
     if used + size > most:
@@ -94,7 +94,7 @@ def hipFreeAsync(dev_ptr: int, stream: ValidStream) -> None:
     elif not _is_kept(buffer, pool):
         machine.free(dev_ptr, host=False, call="hipFreeAsync", stream=submits(stream))
     elif machine.take(dev_ptr, host=False) is buffer:
-        memory_messages.forget(buffer.id, "hipFreeAsync")
+        allocations.forget(buffer.id, "hipFreeAsync")
         pool.keep(buffer, stream)
 
 
