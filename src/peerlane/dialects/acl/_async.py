@@ -24,7 +24,7 @@ from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, stream_of
 from peerlane.errors import Error
 from peerlane.memory import raw
-from peerlane.memory.raw import _streams_copy, _submit_copy
+from peerlane.memory.raw import streams_copy, submit_copy
 
 _WIDEST, _HIGHEST = 5_000_000, 5_242_880
 
@@ -72,13 +72,13 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                 and 0 <= kind <= 5
                 and dst != src
                 and (
-                    ((to.device or source.device) if to and source else _streams_copy(dst, src))
+                    ((to.device or source.device) if to and source else streams_copy(dst, src))
                     or (machine.registrations and not _is_pageable(dst, src, count, count))
                 )
                 and not context.node.is_closed
                 and not machine.shared.far
             ):
-                _submit_copy(found.neutral, dst, src, count, True)
+                submit_copy(found.neutral, dst, src, count, True)
                 return SUCCESS
         except (Refusal, Error, AttributeError, KeyError, TypeError, ValueError):
             pass  # nothing was queued: the other path does it, or gives the reason

@@ -15,7 +15,7 @@ from peerlane.dialects.acl._device import without_access
 from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import AccessDenied, BadAddress, Error, Fault
 from peerlane.memory import raw
-from peerlane.memory.raw import _copy
+from peerlane.memory.raw import copy_now
 
 KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
 KINDS_2D = (1, 2, 3, 4)
@@ -64,7 +64,7 @@ def memcpy(*args: object) -> object:
             and not machine.here.context.node.is_closed
             and not machine.shared.far
         ):
-            _copy(dst, src, count, True)
+            copy_now(dst, src, count, True)
             return SUCCESS
     except BadAddress as error:  # what the checks refuse is none: they let these arguments pass
         return acl.failed("acl.rt.memcpy", error, args)
