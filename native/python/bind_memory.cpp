@@ -255,15 +255,6 @@ void bind_memory(nb::module_& m) {
             return found;
         },
         "address"_a, "Return (device, base, size, id), or None for pageable host memory.");
-    m.def(
-        "host_pointer",
-        [](uint64_t address, uint64_t size) {
-            Heap& heap = Heap::get();
-            const Range range = heap.resolve("address", address, size);
-            heap.unpin(range);
-            return reinterpret_cast<uint64_t>(range.host);
-        },
-        "address"_a, "size"_a, "Return where the host may touch the range while its allocation lives.");
     m.attr("look_up_each") = nb::capsule(reinterpret_cast<const void*>(look_up_each), "look_up_each");
     m.def(
         "nearest",

@@ -149,9 +149,6 @@ class Memory:
 def locate(address: int) -> tuple[int, int, int, int] | None:
     """Return (device, base, size, id), or None for pageable host memory."""
 
-def host_pointer(address: int, size: int) -> int:
-    """Return where the host may touch the range while its allocation lives."""
-
 look_up_each: object
 """A C function that `peerlane._bench` times: void (*)(const uint64_t* addresses, size_t count)."""
 
@@ -474,9 +471,9 @@ class Signal:
     def record_of(self, number: int, device: int) -> Notify:
         """What stands for one record of an event."""
 
-def members(departures: Signal, listed: Sequence[tuple[int, int, int]]) -> Members:
+def members(membership: Signal, listed: Sequence[tuple[int, int, int]]) -> Members:
     """
-    Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.
+    Watch the processes (rank, pid, start time); rank i records line i of `membership` when it leaves.
     """
 
 class Lease:

@@ -57,7 +57,6 @@ class VirtualBackend(Queues):
     copy = staticmethod(_core.copy)
     copy_2d = staticmethod(_core.copy_2d)
     fill = staticmethod(_core.fill)
-    host_pointer = staticmethod(_core.host_pointer)
     has_stream_copy = staticmethod(_core.has_stream_copy)
 
     def __init__(self, config: NodeConfig) -> None:
