@@ -107,7 +107,7 @@ def private_names_across_packages() -> set[str]:
     return {
         f"{module} -> {imported}: {name or imported}"
         for module, imported, name in imports()
-        if imported != "_core"
+        if imported not in ("_core", "_bench")
         and package_of(module) != package_of(imported)
         and any(part.startswith("_") and part != "_shared" for part in [*imported.split("."), name])
         and imported != "_interpreter"

@@ -12,7 +12,6 @@ void bind_mappings(nanobind::module_& m);
 void bind_sharing(nanobind::module_& m);
 void bind_signals(nanobind::module_& m);
 void bind_copies(nanobind::module_& m);
-void bind_reference(nanobind::module_& m);
 void bind_streams(nanobind::module_& m);
 void bind_submissions(nanobind::module_& m);
 void bind_channels(nanobind::module_& m);

@@ -91,11 +91,11 @@ void bind_standstill(nb::module_& m) {
             for (const auto& each : found.parked)
                 parked.append(nb::make_tuple(each.stream, each.sequence, site_of(each.site), each.park == Park::notify, each.what,
                                              each.is_local));
-            return nb::make_tuple(found.token, hosts, parked);
+            return nb::make_tuple(found.token, found.is_timed, hosts, parked);
         },
-        "others_wait"_a, nb::sig("def standstill(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
+        "others_wait"_a, nb::sig("def standstill(others_wait: bool) -> tuple[int, bool, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
                 "int, bool]]] | None"),
-        "None if something can run, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, "
+        "None if something can run, else (token, whether a wait ends by itself some time, waiting threads and their streams, (stream, operation, site, whether for a notify, "
         "the notify or stream that it waits for, whether only this process can record it) of parked streams).");
     m.def("put_off_losses", [] { Scheduler::get().put_off_losses(); }, nb::call_guard<GilReleased>(),
           "For a second no wait fails because a peer is lost: what has been found out is told first.");
@@ -106,6 +106,14 @@ void bind_standstill(nb::module_& m) {
             return Scheduler::get().end_standstill(token, number, others_wait);
         },
         "token"_a, "number"_a, "others_wait"_a, "Let the waits for notifies fail; False if something has happened since the token was given.");
+
+    m.def(
+        "refuse_waits",
+        [](uint64_t token, uint64_t number) {
+            const GilReleased gil;
+            return Scheduler::get().refuse_waits(token, number);
+        },
+        "token"_a, "number"_a, "Refuse the waits of threads for streams; False if something has happened since the token was given.");
 
     nb::class_<WaitBoard>(m, "WaitBoard", "What the ranks of a group say of themselves while nothing of them can run.")
         .def(

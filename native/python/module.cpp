@@ -20,5 +20,4 @@ NB_MODULE(_core, m) {
     bind_trace(m);
     bind_sites(m);
     bind_standstill(m);
-    bind_reference(m);
 }

@@ -46,8 +46,12 @@ Standstill Scheduler::standstill(bool others_wait) {
     Lock lock(mutex_);
     Standstill found{.token = standstill_token(others_wait)};
     if (found.token == 0) return found;
-    for (const HostWaiter* host : hosts_) found.hosts.push_back({host->thread, host->stream});
+    for (const HostWaiter* host : hosts_) {
+        found.hosts.push_back({host->thread, host->stream});
+        found.is_timed |= host->deadline != Clock::time_point::max();
+    }
     for (const auto& [id, stream] : streams_) {
+        found.is_timed |= stream->has_deadline;
         if (stream->park != Park::mark && stream->park != Park::notify) continue;
         const Op& op = stream->queue.front();
         const bool is_mark = stream->park == Park::mark;
@@ -70,6 +74,17 @@ bool Scheduler::end_standstill(uint64_t token, uint64_t id, bool others_wait) {
         if (stream->park == Park::notify) parked.push_back(stream);
     for (const StreamPtr& stream : parked)   // one may end another's wait
         if (stream->park == Park::notify) fail_parked(lock, *stream, {.why = Why::standstill, .id = id, .device = stream->device});
+    return true;
+}
+
+bool Scheduler::refuse_waits(uint64_t token, uint64_t id) {
+    Lock lock(mutex_);
+    if (token == 0 || token != standstill_token(false)) return false;
+    for (HostWaiter* host : hosts_) {
+        host->refused = id;
+        host->woken.store(true, std::memory_order_release);
+        host->wake.notify_one();
+    }
     return true;
 }
 

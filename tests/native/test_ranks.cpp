@@ -226,6 +226,29 @@ void a_standstill_is_seen_and_ended(const std::shared_ptr<Ledger>& ledger) {
     for (Notify* const each : {first, second}) each->drop();
 }
 
+void waits_of_a_standstill_are_refused_and_the_streams_stay() {
+    Notify* const missing = Notify::local(NotifyKind::binary, device);
+    const StreamPtr waits = stream(device);
+    await(*waits, missing);
+    {
+        std::atomic<bool> told{false};
+        std::thread host([&] { told = refuses(Why::standstill, [&] { engine().synchronize(*waits, {}, {}); }); });
+        const Standstill found = until_stuck();
+        CHECK(!found.is_timed && found.hosts.size() == 1 && found.parked.size() == 1 && found.parked[0].is_local);
+        CHECK(!engine().refuse_waits(found.token + 2, 5) && engine().refuse_waits(found.token, 5));
+        host.join();
+        CHECK(told && !engine().query(*waits));
+    }
+    {
+        const Waiter waiter(waits);
+        CHECK(until_stuck().is_timed);
+        engine().notify_recorded(*missing);
+    }
+    finish(*waits);
+    close(*waits);
+    missing->drop();
+}
+
 // Each of them could go on, or might be let on by who is not known.
 void what_may_go_on_is_no_standstill(const std::shared_ptr<Ledger>& ledger) {
     const auto bank = SharedSignal::create(ledger, 1), shared = SharedSignal::create(ledger);
@@ -313,6 +336,7 @@ int main() {
         RUN(waits_of_a_group_end_with_a_member(ledger));
         RUN(waits_for_abandoned_notifies_end());
         RUN(a_standstill_is_seen_and_ended(ledger));
+        RUN(waits_of_a_standstill_are_refused_and_the_streams_stay());
         RUN(what_may_go_on_is_no_standstill(ledger));
         RUN(records_race_with_looks(ledger));
     });

@@ -35,9 +35,11 @@ Exporter = host.Exporter  #: base of classes that export the buffer of what thei
 #: A quicker locate: (the device's number in native code, base, bytes, allocation), None for pageable memory.
 find = host.locate
 
-#: As :func:`copy` for what native code knows: (dst, src, nbytes, direct), and with a stream before them.
-copy_now = host.copy
-submit_copy = host.submit_copy_at
+#: A quicker copy: (destination, source, bytes, whether it must be direct); nothing is converted, and only addresses
+#: of virtual devices and of the host are known.
+quick_copy = host.copy
+#: A quicker copy on a stream: (stream, destination, source, bytes, whether it must be direct).
+quick_submit = host.submit_copy_at
 _WORD = 1 << 64
 LIST_HEADER = struct.Struct("<8sIIQQ")
 _COMPARES = ("geq", "eq", "and", "nor", "since")
@@ -104,9 +106,9 @@ def copy(dst: int, src: int, nbytes: int, *, stream: Stream | None = None, direc
         return
     try:
         if stream is None:
-            copy_now(dst, src, nbytes, direct)
+            quick_copy(dst, src, nbytes, direct)
         else:
-            submit_copy(stream, dst, src, nbytes, direct)
+            quick_submit(stream, dst, src, nbytes, direct)
     except TypeError:
         checked_stream("raw.copy", stream)
         to, source, size = checked_words("raw.copy", dst=dst, src=src, nbytes=nbytes)
@@ -352,12 +354,6 @@ def launch_descriptor(
         dispatch.refuse_foreign("raw.launch_descriptor", table, Caps.DESCRIPTOR)
     only = 0 if device is None else device.backend.number(device.ordinal)
     host.launch_descriptor(stream, table, nbytes, bool(direct), only)
-
-
-def streams_copy(dst: int, src: int) -> bool:
-    """Tell whether no end is pageable and one at least is device memory; errors as :func:`locate`."""
-    to, source = host.locate(dst), host.locate(src)
-    return to is not None and source is not None and bool(to[0] or source[0])  # 0 is the host
 
 
 def locate(address: int) -> Location:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane import _core
 from peerlane.backend.facts import HandleKind
-from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.messages.sharing import Lent
 from peerlane.backends.virtual.node import schedule
 from peerlane.diagnostics import observers
+from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.errors import BadHandle, Fault
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.deadlock import wait_state
@@ -86,7 +86,7 @@ class Ends:
             self._bank.belong_to(group._departures.members)
         self.lines = _lines(group.device, kind, notifies, self._bank)
         for index, line in enumerate(self.lines):
-            stream_messages.notify_names[line.id] = f"notify {index} from rank {peer} to rank {group.rank}"
+            streams_wait.notify_names[line.id] = f"notify {index} from rank {peer} to rank {group.rank}"
             pid = group.members[peer].pid
             wait_state.awaited[line.id] = wait_state.Awaited(group._key, group.rank, peer, pid)
 
@@ -144,7 +144,7 @@ class Ends:
             opened.append(bank)
         outgoing = _lines(self.group.device, self._kind, said.notifies, bank)
         for index, line in enumerate(outgoing):
-            stream_messages.notify_names[line.id] = (
+            streams_wait.notify_names[line.id] = (
                 f"notify {index} from rank {self.group.rank} to rank {self.peer}"
             )
             if observers.active:
@@ -179,7 +179,7 @@ class Ends:
         """Let go of everything; idempotent."""
         _here.pop(self._token, None)
         for line in self.lines:
-            stream_messages.notify_names.pop(line.id, None)
+            streams_wait.notify_names.pop(line.id, None)
             wait_state.awaited.pop(line.id, None)
             line.close()
         for handle in self._handles:

@@ -127,8 +127,8 @@ class Event:
             It was not over in time.
         Cancelled
             The record was cancelled, because something before it failed, or its stream was aborted.
-        Busy
-            ``DEADLOCK``: what it waits for waits in a circle, or for the callback that asks.
+        Deadlock
+            As :meth:`Stream.sync`.
         """
         raise NotImplementedError
 

@@ -154,8 +154,9 @@ class Stream:
             that raised.  The stream can be used again.
         WaitTimeout
             Not everything was over in time; the text tells who waits for what.
-        Busy
-            ``DEADLOCK``: the stream waits for itself, or for the callback that asks.
+        Deadlock
+            The stream waits for itself, or for the callback that asks; or nothing that was submitted records the
+            notify that it waits for, and every thread of this process waits.
         """
         raise NotImplementedError
 

@@ -58,6 +58,7 @@ class VirtualBackend(Queues):
     copy_2d = staticmethod(_core.copy_2d)
     fill = staticmethod(_core.fill)
     host_pointer = staticmethod(_core.host_pointer)
+    has_stream_copy = staticmethod(_core.has_stream_copy)
 
     def __init__(self, config: NodeConfig) -> None:
         refuse_other_window(config)

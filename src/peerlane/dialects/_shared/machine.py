@@ -15,8 +15,8 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import peerlane
 from peerlane import Buffer, Device, Host, Stream
-from peerlane.backends.virtual.describe_address import Pointee, look
 from peerlane.diagnostics import allocations, call_site, live_objects
+from peerlane.diagnostics.addresses import Pointee, look
 from peerlane.errors import Error, Fault, InvalidValue
 from peerlane.memory import raw
 

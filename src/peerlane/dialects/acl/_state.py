@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 from peerlane import Buffer, Device, Handle, Stream
 from peerlane.diagnostics import call_site
 from peerlane.dialects._shared.call import Convention, Failure, Refusal
+from peerlane.dialects._shared.exchange import Exports, Imports
 from peerlane.dialects._shared.machine import Context, Machine, Messages, Thing, with_article
 from peerlane.dialects._shared.message import Message
 from peerlane.dialects._shared.registrations import Registration, Registrations
-from peerlane.dialects._shared.reservations import Reservations
+from peerlane.dialects._shared.virtual_memory import Reservations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._visible import VARIABLE, visible
 from peerlane.errors import Error, Fault, InvalidValue
@@ -40,35 +41,10 @@ _LARGEST = UNITS["TiB"]  # no device has that much
 _Kind = TypeVar("_Kind", bound=Thing)
 
 
-class Shared:
-    """What this process gave to others and has of theirs.
-
-    Attributes
-    ----------
-    exports : dict
-        Physical memory by its shareable handle.
-    imports : dict
-        Physical memory by (shareable handle, device).
-    freed : list
-        Exported physical memory whose handle was freed; looked through when they are so many.
-    looked_at_next : int
-    given_keys, taken_keys : dict
-        By the text of the key: the neutral handle and the memory; what was imported.
-    far : dict
-        By the text of the key: memory that was imported with another device set than its own, and its own.
-    keys_looked_at_next : int
-        When so many keys were given they are looked through.
-    """
-
-    def __init__(self) -> None:
-        self.exports: dict[int, Any] = {}
-        self.imports: dict[tuple[int, int], Any] = {}
-        self.freed: list[Any] = []
-        self.looked_at_next = 0
-        self.given_keys: dict[str, tuple[Handle, Buffer]] = {}
-        self.keys_looked_at_next = 0
-        self.taken_keys: dict[str, Any] = {}
-        self.far: dict[str, tuple[Buffer, Device]] = {}
+def is_key_over(given: tuple[Handle, Buffer]) -> bool:
+    """Tell whether the memory of a key was freed, and nobody has imported it."""
+    handle, buffer = given
+    return buffer.is_closed and not handle.importers
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +78,12 @@ class AclMachine(Machine):
     freed : dict
         By address: the allocation that the program freed there, the oldest first; without the addresses that
         ``malloc`` gave out again.
+    exported_keys, imported_keys : Exports, Imports
+        Memory of ``malloc``, by the text of its key: the neutral handle with the memory; what was imported.
+    exported_memory, imported_memory : Exports, Imports
+        Physical memory, by its shareable handle; by (shareable handle, device).
+    far : dict
+        By the text of the key: memory that was imported with another device set than its own, and its own.
     op_wait_timeout : float or None
         Seconds that a stream waits for an event; None is for ever.
     registrations : Registrations
@@ -110,8 +92,6 @@ class AclMachine(Machine):
         By thread: the callbacks that it has to run.
     reservations : Reservations
         The reserved addresses.
-    shared : Shared
-        What was exported and imported.
     """
 
     default_device: int | None = None  # of the configuration file: not the node's, so it outlives one
@@ -125,7 +105,13 @@ class AclMachine(Machine):
         self.registrations = Registrations[HostMemory]()
         self.reports: dict[int, Any] = {}
         self.reservations = Reservations()
-        self.shared = Shared()
+        self.exported_keys = Exports[str, tuple[Handle, Buffer]](is_key_over)
+        self.imported_keys = Imports[str, Any](self)
+        self.exported_memory = Exports[int, Any](
+            lambda each: each.is_over and not each.handle_given.importers
+        )
+        self.imported_memory = Imports[tuple[int, int], Any](self)
+        self.far: dict[str, tuple[Buffer, Device]] = {}
         self._process: Context | None = None
         self._visible: tuple[Device, ...] | None = None
 
@@ -219,6 +205,24 @@ class AclMachine(Machine):
         else:
             cause = f"acl.rt gave out no {name} with the number {handle:#x}"
         return Refusal(Code.RT_PARAM_INVALID, cause, remedy)
+
+    def described(self, number: int, kind: type[_Kind], maker: str) -> _Kind:
+        """Return what a number means that needs no device; 100000 for what is no such thing."""
+        self.devices()
+        found = self.things.get(number)
+        if isinstance(found, kind):
+            return found
+        told = "NULL (0)" if not number else f"{number:#x}, which is no {kind.name} or was destroyed"
+        raise Refusal(
+            Code.INVALID_PARAM,
+            f"the {kind.name} is {told}",
+            f"pass what {maker} returned, until it is destroyed",
+        )
+
+    def end_described(self, number: int, kind: type[_Kind], maker: str, call: str) -> None:
+        """Take such a thing back; 100000 also if another thread was quicker."""
+        if not self.drop(self.described(number, kind, maker), call):
+            self.described(number, kind, maker)
 
     def remedy_beyond(self, end: int) -> str:
         """Return what to do when memory ends at ``end``, and more was asked for."""

@@ -20,7 +20,7 @@ from peerlane.dialects.hip._strict import refuse_strict
 from peerlane.dialects.hip._types import DeviceArray, Pointer
 from peerlane.errors import AccessDenied, Error, Fault
 from peerlane.memory import raw
-from peerlane.memory.raw import find
+from peerlane.memory.raw import find, quick_copy
 
 _DONE = (SUCCESS,)
 _Kind = enumeration("hipMemcpyKind")
@@ -175,7 +175,7 @@ def _quick(checked: Any) -> Any:
                 and not context.node.is_closed
                 and policy.is_plain
             ):
-                raw.copy_now(to, source, nbytes)
+                quick_copy(to, source, nbytes)
                 calls.last.newest = SUCCESS
                 return _DONE
         except (Refusal, Error, AttributeError, TypeError, ValueError):

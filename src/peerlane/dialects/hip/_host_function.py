@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from peerlane.backends.virtual.describe_address import rights
+from peerlane.diagnostics.addresses import rights
 from peerlane.dialects.hip._convention import SUCCESS, refusal
 from peerlane.dialects.hip._pointers import Pointer, address_of
 from peerlane.dialects.hip._state import calls

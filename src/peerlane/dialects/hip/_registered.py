@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerlane import Kind
-from peerlane.backends.virtual.describe_address import is_mapped
+from peerlane.diagnostics.addresses import is_mapped
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._places import known, refuse_beyond, refuse_null
 from peerlane.dialects.hip._results import pointer

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
-from peerlane.backends.virtual.describe_address import Pointee
 from peerlane.devices.device import at_end
+from peerlane.diagnostics.addresses import Pointee
 from peerlane.dialects._shared.call import Failure, Refusal
 from peerlane.dialects._shared.machine import Context, Machine, Messages, Thing
 from peerlane.dialects._shared.message import Message

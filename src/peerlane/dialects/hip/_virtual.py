@@ -8,7 +8,7 @@ from typing import Any
 
 from peerlane import AddressRange, Device
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects._shared.reservations import Reservation, Reservations
+from peerlane.dialects._shared.virtual_memory import Reservation, Reservations
 from peerlane.dialects.hip._convention import refusal
 from peerlane.dialects.hip._physical import (
     HipPhysical,
