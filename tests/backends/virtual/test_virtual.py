@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from peerlane.backend.interface import Block
+from peerlane.backend.interface import Memory
 from peerlane.backends.virtual.backend import VirtualBackend
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.testing.conformance import BackendConformance
@@ -89,6 +89,6 @@ def test_a_mutant_is_caught(mutant: str, tmp_path: Path) -> None:
 def test_the_block_protocol_is_met() -> None:
     backend = VirtualBackend(NodeConfig.parse(SPEC))
     try:
-        assert isinstance(backend.allocate(0, 8), Block)
+        assert isinstance(backend.allocate(0, 8), Memory)
     finally:
         backend.close()
