@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from peerlane import _core
+from peerlane.backend.ranks import Ranks
 from peerlane.backends.virtual.node.handles import HandleFields
 
 
@@ -107,6 +108,11 @@ class Backend(Protocol):
     caps: Caps
 
     is_closed: bool  #: whether it was left
+
+    @property
+    def ranks(self) -> Ranks:
+        """What ranks that write into each other's memory need besides."""
+        ...
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         """Return the devices, in ordinal order."""

@@ -14,6 +14,7 @@ from peerlane.backends.virtual.node import files, handles, schedule
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import HandleFields
 from peerlane.backends.virtual.node.state import NodeState
+from peerlane.backends.virtual.ranks import VirtualRanks
 from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ class VirtualBackend:
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self.is_inherited = False
         self._lock = threading.Lock()
+        self.ranks = VirtualRanks(self)
         self._join()
 
     def _join(self) -> None:

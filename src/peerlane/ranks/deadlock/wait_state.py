@@ -16,7 +16,7 @@ from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.diagnostics import call_site
 
 if TYPE_CHECKING:
-    from peerlane.ranks.group import Group
+    from peerlane.ranks.session import Session
 
 SOON_SECONDS = 2.0  # what ends by itself until then is left to it
 
@@ -43,7 +43,7 @@ class Coming:
 
     Attributes
     ----------
-    group : Group
+    group : Session
     call : str
     peer : int
     deadline : float
@@ -56,7 +56,7 @@ class Coming:
         Why it ends, once it is known that the peer will not come.
     """
 
-    def __init__(self, group: Group, call: str, peer: int, deadline: float) -> None:
+    def __init__(self, group: Session, call: str, peer: int, deadline: float) -> None:
         self.group, self.call, self.peer, self.deadline = group, call, peer, deadline
         self.number = next(_numbers)
         self.quiet_ns, self._slice_ns = 0, time.monotonic_ns()
@@ -73,7 +73,7 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def waiting_for(group: Group, call: str, peer: int, deadline: float) -> Iterator[Coming]:
+def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterator[Coming]:
     """Note that this thread waits for a peer meanwhile."""
     one = coming[threading.get_ident()] = Coming(group, call, peer, deadline)
     try:
@@ -120,7 +120,7 @@ class Waits:
         others = _others({*coming, *(thread for thread, _ in found[1])})
         return cls(before, found, others) if others is not None else None
 
-    def peers(self, group: Group) -> list[int] | None:
+    def peers(self, group: Session) -> list[int] | None:
         """Return the ranks of a group that could let it go on; None if others could."""
         found = set()
         by_pid: dict[int, int] = {}
@@ -150,7 +150,7 @@ class Waits:
             for each in self._coming.values():
                 each.verdict = stream_messages.deadlocks[number]
 
-    def of(self, group: Group) -> str:
+    def of(self, group: Session) -> str:
         """Return, a line each, what a rank waits for; not what the other ranks of this process do."""
         here = [each for each in self._notifies if self._is_of(each[4], group)]
         lines = [self._line(group, *each) for each in here[:_MOST_WAITS]]
@@ -158,7 +158,7 @@ class Waits:
             lines.append(f"and {len(here) - _MOST_WAITS:,} more streams wait")
         return "\n".join([*self._coming_of(group), *lines])
 
-    def _coming_of(self, group: Group) -> list[str]:
+    def _coming_of(self, group: Session) -> list[str]:
         frames, names = sys._current_frames(), _names()
         return [
             f"{names.get(thread, thread)} at {_place(frames.get(thread))} waits for rank {each.peer}, which should "
@@ -167,13 +167,13 @@ class Waits:
             if each.group._key != group._key or each.group.rank == group.rank
         ][:_MOST_WAITS]
 
-    def _is_of(self, notify: int, group: Group) -> bool:
+    def _is_of(self, notify: int, group: Session) -> bool:
         who = awaited.get(notify)
         return who is None or who.group != group._key or who.rank == group.rank
 
     def _line(
         self,
-        group: Group,
+        group: Session,
         stream: int,
         operation: int,
         place: call_site.Place | None,
