@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "copy/kernels.h"
 #include "python/bind_operands.h"
 
 namespace nb = nanobind;
@@ -127,4 +128,5 @@ void bind_copies(nb::module_& m) {
         "dst"_a.none(), "src"_a.none(), "number"_a,
         nb::sig("def reduce_memory(dst: typing.Any, src: typing.Any, number: int) -> bool"),
         "As `reduce`, all of `src` into `dst`; False if one is no Memory, and then nothing happens.");
+    m.def("has_stream_copy", &has_stream_copy, "Return whether this processor has non-temporal copies.");
 }

@@ -22,7 +22,7 @@ constexpr const char* kWhyNames[] = {
     "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks",
     "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
-    "no_block", "lease_ended", "standstill"};
+    "no_block", "lease_ended", "no_progress"};
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 
@@ -85,6 +85,11 @@ void release_view(PyObject* self, Py_buffer*) {
 PyType_Slot memory_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_view)},
                               {Py_bf_releasebuffer, reinterpret_cast<void*>(release_view)},
                               {0, nullptr}};
+
+void look_up_each(const uint64_t* addresses, size_t count) {
+    Heap& heap = Heap::get();
+    for (size_t i = 0; i < count; ++i) heap.unpin(heap.resolve("address", addresses[i], 1));
+}
 
 }  // namespace
 
@@ -259,6 +264,7 @@ void bind_memory(nb::module_& m) {
             return reinterpret_cast<uint64_t>(range.host);
         },
         "address"_a, "size"_a, "Return where the host may touch the range while its allocation lives.");
+    m.attr("look_up_each") = nb::capsule(reinterpret_cast<const void*>(look_up_each), "look_up_each");
     m.def(
         "nearest",
         [](uint64_t address) -> std::optional<std::tuple<uint32_t, uint64_t, uint64_t, uint64_t>> {

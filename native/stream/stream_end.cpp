@@ -45,6 +45,14 @@ void Scheduler::keep_lost(Stream& stream) {
     has_released_.store(true, std::memory_order_relaxed);   // submissions look at one flag
 }
 
+std::vector<FailurePtr> Scheduler::untold() {
+    Lock lock(mutex_);
+    std::vector<FailurePtr> found;
+    for (const auto& [id, stream] : streams_)
+        if (stream->failure) found.push_back(stream->failure);
+    return found;
+}
+
 std::vector<FailurePtr> Scheduler::take_lost() {
     Lock lock(mutex_);
     has_lost_.store(false, std::memory_order_relaxed);

@@ -7,6 +7,7 @@ This module imports nothing of ours: every other part, the native module include
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -60,6 +61,126 @@ class Fault(enum.Enum):
     DEADLOCK = "deadlock"
 
 
+@dataclass(frozen=True, slots=True)
+class StreamWait:
+    """What one stream waited for.
+
+    Attributes
+    ----------
+    stream : int
+        Its id.
+    operation : int
+        The number of the operation that waits, in its stream.
+    queued : int
+        How many operations were queued, this one included.
+    what : str
+        ``"record"``: an operation of a stream; ``"notify"``: a record of a notify; ``"callback"``: the return of its
+        callback; ``"value"``: another value in memory; ``"group"``: the other streams of its group; ``""``: nothing,
+        it could run.
+    awaited_stream, awaited_operation : int
+        With ``"record"``: what it waited for; else 0.
+    notify : int
+        With ``"notify"``: its id; else 0.
+    notify_name : str
+        What the notify is called where it has a name, as those of channels.
+    submitted_at : str
+        The program's line, ``"file.py:12"``; empty where it was not noted.
+    """
+
+    stream: int
+    operation: int
+    queued: int
+    what: str
+    awaited_stream: int = 0
+    awaited_operation: int = 0
+    notify: int = 0
+    notify_name: str = ""
+    submitted_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadWait:
+    """Where a thread of the program waited.
+
+    Attributes
+    ----------
+    thread : str
+        Its name.
+    place : str
+        The program's line, ``"file.py:12"``.
+    stream : int
+        The id of the stream that it waited for; 0 when it waited for another process.
+    """
+
+    thread: str
+    place: str
+    stream: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FailedBefore:
+    """A failure that nobody was told of before a wait came to nothing.
+
+    Attributes
+    ----------
+    stream, operation : int
+        The stream's id, and the number of the operation there.
+    kind : str
+        What the operation is.
+    why : str
+        What went wrong.
+    submitted_at : str
+        The program's line; empty where it was not noted.
+    """
+
+    stream: int
+    operation: int
+    kind: str
+    why: str
+    submitted_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitState:
+    """Who waited for what: ``detail`` of a `Deadlock` and of the `WaitTimeout` of a synchronization.
+
+    Attributes
+    ----------
+    why : str
+        ``"timeout"``: it took too long; ``"circle"``: the stream waits for itself; ``"callback"``: it waits for the
+        callback that asks; ``"never"``: nothing that was submitted ends it, and all threads wait; ``"ranks"``: the
+        ranks of a group wait for one another.
+    stream : int
+        The id of the stream that was waited for; 0 where it is not one.
+    operation : int
+        The number of the operation there, where an event's record was waited for; else 0.
+    seconds : float or None
+        With ``"timeout"``: how long it was waited for; None if it would never have been done.
+    streams : tuple of StreamWait
+        The streams that were not done: that one, what it waits for, and so on; then the others.
+    threads : tuple of ThreadWait
+        Of a deadlock of all threads of this process.
+    failed : tuple of FailedBefore
+        Failures that may be the cause.
+    """
+
+    why: str
+    stream: int = 0
+    operation: int = 0
+    seconds: float | None = None
+    streams: tuple[StreamWait, ...] = ()
+    threads: tuple[ThreadWait, ...] = ()
+    failed: tuple[FailedBefore, ...] = ()
+
+    def notify_in_the_way(self) -> int:
+        """Return the id of the notify that `stream`, or what it waits for, waits for; 0 if there is none."""
+        waits = {each.stream: each for each in self.streams}
+        at = waits.pop(self.stream, None)
+        while at is not None and at.what == "record":
+            at = waits.pop(at.awaited_stream, None)
+        return at.notify if at is not None else 0
+
+
 class Error(Exception):
     """Base of everything peerlane raises on purpose.
 
@@ -77,6 +198,9 @@ class Error(Exception):
         At a synchronization: the number, in its stream, of the operation that failed.
     rank : int or None
         The rank of a group or a rendezvous that was lost (`PeerLost`), where that is known.
+    detail : object
+        The facts that the text tells, by name: `WaitState` for one; None where the text says nothing that the
+        attributes above do not.
     """
 
     default_fault = Fault.DEVICE_FAULT
@@ -93,16 +217,20 @@ class Error(Exception):
         call: str | None = None,
         code: int | None = None,
         device: str | None = None,
+        detail: Any = None,
     ) -> None:
         super().__init__(message)
         self.fault = self.default_fault if fault is None else fault
         self.call = call
         self.code = code
         self.device = device
+        self.detail = detail
 
     def _retold(self, text: str) -> Error:
         """Return the same error with another text."""
-        made = type(self)(text, fault=self.fault, call=self.call, code=self.code, device=self.device)
+        made = type(self)(
+            text, fault=self.fault, call=self.call, code=self.code, device=self.device, detail=self.detail
+        )
         made.operation, made._failed, made._missing = self.operation, self._failed, self._missing
         made.rank = self.rank
         made.__cause__ = self.__cause__
@@ -118,6 +246,7 @@ class Error(Exception):
             self.device,
             self.operation,
             self.rank,
+            self.detail,
         )
 
 
@@ -129,9 +258,10 @@ def _rebuild(
     code: int | None,
     device: str | None,
     operation: int | None,
-    rank: int | None = None,
+    rank: int | None,
+    detail: Any,
 ) -> Error:
-    made = cls(message, fault=Fault[fault], call=call, code=code, device=device)
+    made = cls(message, fault=Fault[fault], call=call, code=code, device=device, detail=detail)
     made.operation, made.rank = operation, rank
     return made
 
@@ -200,6 +330,12 @@ class Busy(Error):
     """The object is in use in a way that excludes the request."""
 
     default_fault = Fault.BUSY
+
+
+class Deadlock(Busy):
+    """A wait that nothing will ever end; ``detail`` tells who waits for what."""
+
+    default_fault = Fault.DEADLOCK
 
 
 class Cancelled(Error):

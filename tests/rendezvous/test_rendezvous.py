@@ -30,7 +30,7 @@ from peerlane.rendezvous.frames import MAX_VALUE, Operation
 from peerlane.rendezvous.meeting import cost
 from peerlane.testing.procs import run_python
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 PROMISED_SECONDS = 0.5
 CTRL_C_SECONDS = 0.1

@@ -169,14 +169,6 @@ class Ranks(Protocol):
         """Return one notify of a bank; closing it leaves the bank as it is."""
         ...
 
-    def name_notify(self, notify: Notify, name: str) -> None:
-        """Let texts call it so."""
-        ...
-
-    def forget_notify(self, notify: Notify) -> None:
-        """Let texts call it by its number again."""
-        ...
-
     def record(self, notify: Notify) -> None:
         """Record it now, without asking whether it is open."""
         ...

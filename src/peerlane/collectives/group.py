@@ -34,7 +34,6 @@ from peerlane.ranks.deadlock import detect
 from peerlane.ranks.invite import Invitations
 from peerlane.ranks.joining import join
 from peerlane.ranks.session import Session
-from peerlane.rendezvous.meet import meet
 from peerlane.streams.notify import NotifyKind
 from peerlane.streams.stream import checked_stream
 from peerlane.support.timeouts import checked_timeout
@@ -131,6 +130,10 @@ class Group(Session):
         name: str = "world",
         timeout: float | None = 60.0,
     ) -> None:
+        from peerlane.rendezvous.meet import (
+            meet,  # threads and sockets that a program without ranks does not need
+        )
+
         call = "Group"
         check_texts(call, notifies=notifies, name=name)
         kind = _KINDS.get(notifies)

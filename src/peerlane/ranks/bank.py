@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from peerlane.backend.interface import HandleKind
-from peerlane.sharing.handle import Handle, open_offer
+from peerlane.backend.facts import HandleKind
+from peerlane.sharing.open import open_offer
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import Bank
     from peerlane.devices.device import Device
-    from peerlane.sharing.handle import Allow
+    from peerlane.sharing.handle import Allow, Handle
 
 
 def offer_bank(
@@ -35,9 +35,9 @@ def offer_bank(
     """
 
     def offer(everyone: bool) -> Any:
-        return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)  # type: ignore[arg-type]  # opaque
+        return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)
 
-    return Handle._make(source, allow, offer, told=told)
+    return device.backend.make_handle(source, allow, offer, told=told)
 
 
 def open_bank(

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
+from peerlane.backend.facts import Route
 from peerlane.errors import BadAddress, Busy, Closed, Error, Fault, InvalidValue
 from peerlane.memory import buffer as buffers
 from peerlane.memory import copy
-from peerlane.memory.buffer import Buffer, Route
+from peerlane.memory.buffer import Buffer
 from peerlane.ranks.arguments import as_number
 from peerlane.ranks.late_delivery import Delivery
 from peerlane.ranks.lending import WINDOW

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from peerlane.diagnostics import observers
+from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.errors import BadHandle, Fault
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.bank import offer_bank, open_bank
@@ -78,7 +79,7 @@ class End:
             ranks.end_waits_with(session._membership.members, self._bank)
         self.lines: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
         for index, line in enumerate(self.lines):
-            ranks.name_notify(line, f"notify {index} from rank {peer} to rank {session.rank}")
+            streams_wait.notify_names[line.id] = f"notify {index} from rank {peer} to rank {session.rank}"
             pid = session.members[peer].pid
             wait_state.awaited[line.id] = wait_state.Awaited(session._key, session.rank, peer, pid)
 
@@ -132,7 +133,8 @@ class End:
             opened.append(bank)
         outgoing: list[Notify] = ranks.notifies(self.session.device, self._kind, said.notifies, bank)
         for index, line in enumerate(outgoing):
-            ranks.name_notify(line, f"notify {index} from rank {self.session.rank} to rank {self.peer}")
+            name = f"notify {index} from rank {self.session.rank} to rank {self.peer}"
+            streams_wait.notify_names[line.id] = name
             if observers.active:
                 observers.tell("import", line)
         if self._held_in is not None:
@@ -165,7 +167,7 @@ class End:
         """Let go of everything; idempotent."""
         _here.pop(self._token, None)
         for line in self.lines:
-            self._ranks.forget_notify(line)
+            streams_wait.notify_names.pop(line.id, None)
             wait_state.awaited.pop(line.id, None)
             line.close()
         for handle in self._handles:

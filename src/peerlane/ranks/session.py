@@ -8,8 +8,9 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from peerlane.backend.facts import Caps
 from peerlane.devices.device import Device, devices
-from peerlane.errors import Closed, Fault, InvalidValue, OutOfMemory
+from peerlane.errors import Closed, Fault, InvalidValue, OutOfMemory, Unsupported
 from peerlane.memory.buffer import Buffer
 from peerlane.ranks.arguments import check_memory, check_texts
 from peerlane.ranks.lending import WINDOW, Loan, Memories, borrow, lent_by
@@ -73,6 +74,12 @@ class Session:
         self.rank, self.size = meeting.line.rank, meeting.line.size
         present = devices()
         self.device = device if device is not None else present[meeting.local_rank % len(present)]
+        if Caps.SHARE not in self.device.caps:
+            raise Unsupported(
+                f"Group: {self.device.name} cannot be shared between ranks; use devices of back-end 'virtual'",
+                call="Group",
+                device=self.device.name,
+            )
         self._pid, self._is_closed = os.getpid(), False
         self.members, self._membership = (), None
         self._channels, self._imported = [], {}

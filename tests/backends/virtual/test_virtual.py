@@ -13,6 +13,8 @@ from peerlane.backends.virtual.node import NodeConfig
 from peerlane.testing.conformance import BackendConformance
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 SPEC = f"name=conformance-{os.getpid()},devices=2,memory=2GiB"
 
 

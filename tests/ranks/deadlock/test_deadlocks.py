@@ -22,7 +22,7 @@ PATIENCE = 60.0
 pytestmark = pytest.mark.timeout(180)
 
 
-def told(peers: Sequence[Peer], code: str, *, kind: str = "Busy") -> list[str]:
+def told(peers: Sequence[Peer], code: str, *, kind: str = "Deadlock") -> list[str]:
     """Let all of them run code that ends in a deadlock; return what each was told."""
     began = time.monotonic()
     for each in peers:
@@ -32,7 +32,7 @@ def told(peers: Sequence[Peer], code: str, *, kind: str = "Busy") -> list[str]:
     return texts
 
 
-def deadlock(peer: Peer, began: float, kind: str = "Busy") -> str:
+def deadlock(peer: Peer, began: float, kind: str = "Deadlock") -> str:
     with pytest.raises(PeerError) as found:
         peer.receive(PATIENCE)
     assert time.monotonic() - began < LOADED
@@ -219,7 +219,7 @@ def test_launch_shows_it_once(run: Run, here: Path) -> None:
         )
         # A rank tells of itself only.
         assert done.stderr.count(line.partition("): ")[2]) <= 3
-    assert "peerlane.errors.Busy: " in done.stderr
+    assert "peerlane.errors.Deadlock: " in done.stderr
 
 
 def test_what_ranks_say_is_not_believed() -> None:

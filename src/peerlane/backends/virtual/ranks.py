@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerlane import _core
 from peerlane.backend.ranks import Lent
 from peerlane.backends.virtual.messages import sharing as sharing_messages
-from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.node import schedule
+from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.diagnostics import trace
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
-    from peerlane.backends.virtual.backend import VirtualBackend
     from peerlane.devices.device import Device
     from peerlane.streams.stream import Stream
 
@@ -27,7 +26,8 @@ class VirtualRanks:
 
     Parameters
     ----------
-    backend : VirtualBackend
+    ledger : callable
+        Returns what this process shares with the others of its node; Closed when that was left.
     """
 
     HELD_LINES = _core.HELD_LINES
@@ -48,14 +48,14 @@ class VirtualRanks:
     held_area = staticmethod(_core.HeldBack)
     write_word = staticmethod(_core.submit_write_word)
 
-    def __init__(self, backend: VirtualBackend) -> None:
-        self._backend = backend
+    def __init__(self, ledger: Callable[[], _core.Ledger]) -> None:
+        self._ledger = ledger
 
     def create_bank(self, lines: int) -> _core.Signal:
-        return _core.Signal(self._backend.ledger, lines)
+        return _core.Signal(self._ledger(), lines)
 
     def open_bank(self, offer: _core.Offer, lines: int) -> _core.Signal:
-        return offer.signal(self._backend.ledger, lines)
+        return offer.signal(self._ledger(), lines)
 
     def lines_of_notifies(self, kind: int, count: int) -> int:
         return _core.COMPLETION_LINES if kind == NotifyKind.FIFO else count
@@ -66,19 +66,13 @@ class VirtualRanks:
             return []
         if kind is NotifyKind.FIFO:
             queue = _core.Completions(bank)
-            return [Notify._queued(device, queue, number) for number in range(count)]
+            return [VirtualNotify._queued(device, queue, number) for number in range(count)]
         if bank is None:
             return [device.create_notify(kind) for _ in range(count)]
         return [self.line(device, kind, bank, index) for index in range(count)]
 
     def line(self, device: Device, kind: int, bank: _core.Signal, index: int) -> Notify:
-        return Notify._line(device, NotifyKind(kind), bank, index)
-
-    def name_notify(self, notify: Notify, name: str) -> None:
-        stream_messages.notify_names[notify.id] = name
-
-    def forget_notify(self, notify: Notify) -> None:
-        stream_messages.notify_names.pop(notify.id, None)
+        return VirtualNotify._line(device, NotifyKind(kind), bank, index)
 
     def channel_type(self, neutral: type[C]) -> type[C]:
         served: type[C] = _served(neutral)  # type: ignore[arg-type]  # a class can be hashed
@@ -88,8 +82,8 @@ class VirtualRanks:
         self,
         channel: _core.ChannelEnd,
         window: _core.Memory | None,
-        incoming: list[Notify],
-        outgoing: list[Notify],
+        incoming: list[VirtualNotify],
+        outgoing: list[VirtualNotify],
     ) -> None:
         _core.ChannelEnd.__init__(channel)
         channel._serve(window, incoming, outgoing)
@@ -113,7 +107,7 @@ class VirtualRanks:
     def bring(self, bank: _core.Signal, held: _core.Signal, memories: Sequence[_core.Memory]) -> None:
         bank.expect(_core.HeldBack(held), memories)
 
-    def record_held(self, stream: Stream, notify: Notify, area: _core.HeldBack, entry: int) -> None:
+    def record_held(self, stream: Stream, notify: VirtualNotify, area: _core.HeldBack, entry: int) -> None:
         stream._record_notify(_core.Notify(notify, area, entry))
 
     def follow(self, stream: Stream, before: Stream, operations: int) -> None:

@@ -8,7 +8,6 @@ ever go on.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
@@ -19,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peerlane import _core
-from peerlane.backends.virtual.messages import streams as stream_messages
-from peerlane.errors import Busy, Error, Fault, PeerLost, WaitTimeout
+from peerlane.diagnostics import progress
+from peerlane.errors import Deadlock, Error, PeerLost, WaitState, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
 
 if TYPE_CHECKING:
@@ -52,15 +51,12 @@ class Known:
 
 OVERLAP_NS = 500_000_000  # for so long all must have been stuck at a time
 
-_KEPT = 64  # texts, by number
 _MOST_SHOWN = 16  # ranks of a text
 _MOST_WAITS = 8  # of a rank
 _LONGEST = 400  # characters of a line that a rank says
 _PATIENCE_NS = 800_000_000  # until all know, or one of them has died
 
-_numbers = itertools.count(1)
 _groups: weakref.WeakSet[Session] = weakref.WeakSet()
-_looking = threading.Lock()
 _tokens: weakref.WeakKeyDictionary[Session, int] = (
     weakref.WeakKeyDictionary()
 )  # of what each has on its board
@@ -70,7 +66,7 @@ _known: weakref.WeakKeyDictionary[Session, Known] = weakref.WeakKeyDictionary()
 def watch(group: Session) -> None:
     """Look from now on, whenever threads wait for long, whether the group can still go on."""
     _groups.add(group)
-    _core.set_wait_hook(_look)
+    progress.look_at_ranks = _look_at_groups
     from peerlane.rendezvous import client
 
     client.while_waiting = _look_from_rendezvous
@@ -84,14 +80,14 @@ def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterat
             yield
         except (PeerLost, WaitTimeout):
             known = _known.get(group)
-            graph = coming.verdict or (known.graph if known else None)
-            if graph is None:
+            found = coming.verdict or ((known.graph, WaitState("ranks")) if known else None)
+            if found is None:
                 raise
-            raise _deadlock(call, graph) from None
+            raise _deadlock(call, *found) from None
 
 
-def _deadlock(call: str, graph: str) -> Busy:
-    return Busy(f"{call}: {graph}", fault=Fault.DEADLOCK, call=call)
+def _deadlock(call: str, graph: str, detail: WaitState) -> Deadlock:
+    return Deadlock(f"{call}: {graph}", call=call, detail=detail)
 
 
 def _look_from_rendezvous() -> None:
@@ -100,23 +96,17 @@ def _look_from_rendezvous() -> None:
     if coming is None:
         return
     coming.has_waited()
-    _look()
+    progress.look()
     if coming.verdict is not None:
-        raise _deadlock(coming.call, coming.verdict)
+        raise _deadlock(coming.call, *coming.verdict)
 
 
-def _look() -> None:
-    """Say whether this process is stuck, and end its waits if all are: native code's hook, in a thread that waits."""
-    if not _looking.acquire(blocking=False):
-        return
-    try:
-        groups = [each for each in list(_groups) if not each._is_closed and each._pid == os.getpid()]
-        if groups:
-            _look_at(groups)
-        else:
-            _core.set_wait_hook(None)
-    finally:
-        _looking.release()
+def _look_at_groups() -> bool:
+    """Say of each group whether this process is stuck, and end its waits if all are; false if there is no group."""
+    groups = [each for each in list(_groups) if not each._is_closed and each._pid == os.getpid()]
+    if groups:
+        _look_at(groups)
+    return bool(groups)
 
 
 def _look_at(groups: list[Session]) -> None:
@@ -173,13 +163,11 @@ def _learn(group: Session, board: WaitBoard, now: int) -> Known:
 
 def _end(group: Session, known: Known, waits: wait_state.Waits) -> None:
     assert group._membership is not None
-    graph, number = known.graph, next(_numbers)
+    graph = known.graph
     if _is_launched(group) and _report(group, known):
         own = "\n".join(_lines(group, group._membership.board, group.rank))
         graph = f"{graph.partition(chr(10))[0]} `peerlane launch` shows who waits for whom; this rank:\n{own}"
-    stream_messages.deadlocks[number] = graph
-    stream_messages.deadlocks.pop(number - _KEPT, None)
-    waits.end(number)
+    waits.end(progress.keep(graph, WaitState("ranks", failed=progress.failed_before())))
 
 
 def _is_launched(group: Session) -> bool:

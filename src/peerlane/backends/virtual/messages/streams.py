@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from peerlane import _core
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.messages import sharing as sharing_messages
-from peerlane.diagnostics import call_site
+from peerlane.diagnostics import allocations, call_site, progress, wait_state, wait_texts
 from peerlane.errors import (
     Busy,
     Cancelled,
     Closed,
+    Deadlock,
     DeviceFault,
     Error,
     Fault,
@@ -36,7 +37,7 @@ _REFUSALS = frozenset(
         "notify_order",
         "own_callback",
         "deadlock",
-        "standstill",
+        "no_progress",
     )
 )
 
@@ -46,13 +47,6 @@ _Place: TypeAlias = "call_site.Place | None"
 #: the ends are (destination, its allocation, source, its allocation, bytes, rows, notify), 0 for what there is not.
 Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Place, _Place, tuple[int, ...]]"
 
-#: What the notifies of channels are called, by id.
-notify_names: dict[int, str] = {}
-
-#: What was found out of ranks that wait for one another, by number.
-deadlocks: dict[int, str] = {}
-
-_MOST_SHOWN = 16  # streams that a text names
 _KINDS = {
     "copy_2d": "2D copy",
     "reduce": "reduction",
@@ -160,7 +154,7 @@ def _in_brackets(*texts: str) -> str:
 
 def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: int, notify: int) -> str:
     if notify:
-        return _notify(notify) if notify in notify_names else ""
+        return _notify(notify) if notify in wait_state.notify_names else ""
     if not dst:
         return ""
     target = _end(dst, to)
@@ -178,14 +172,13 @@ def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: 
 
 
 def _notify(number: int) -> str:
-    name = notify_names.get(number)
-    return f"notify {number} ({name})" if name else f"notify {number}"
+    return wait_texts.NEUTRAL.notify(number, wait_state.notify_names.get(number, ""))
 
 
 def _end(address: int, allocation: int) -> str:
     if not allocation:
         return f"{address:#x} in host memory"
-    record = memory_messages.record_at(address, allocation)
+    record = allocations.record_at(address, allocation)
     if record is None:
         return f"{address:#x}"
     offset = address - record.address
@@ -204,42 +197,6 @@ def warn_of_lost(failure: Failure) -> None:
         ResourceWarning,
         stacklevel=2,
     )
-
-
-def waits(stream: int) -> str:
-    """Say in words what a stream waits for, and what that waits for; then the others, as far as there is room."""
-    waiting = {entry[0]: entry for entry in _core.waiting()}
-    total = len(waiting)
-    shown: list[str] = []
-    following: int | None = stream
-    while waiting and len(shown) < _MOST_SHOWN:
-        entry = waiting.pop(following, None) if following is not None else None
-        entry = entry or waiting.pop(next(iter(waiting)))
-        following = entry[4] if entry[3] == "record" else None
-        shown.append(_wait(*entry))
-    if total > len(shown):
-        shown.append(f"and {total - len(shown):,} more streams")
-    return "; ".join(shown) or "no stream has anything queued"
-
-
-def _wait(
-    stream: int, operation: int, submitted: int, park: str, what: int, record: int, _device: int
-) -> str:
-    queued = f"{submitted - operation + 1:,} queued"
-    match park:
-        case "record":
-            reason = f"waits for operation {record} of stream {what}"
-        case "notify":
-            reason = f"waits for {_notify(what)}"
-        case "callback":
-            reason = "waits for its callback to return"
-        case "value":
-            reason = "waits for a word of memory to change"
-        case "group":
-            reason = "waits for the other streams of its group"
-        case _:
-            reason = "is running or can run"
-    return f"stream {stream} at operation {operation} {reason} ({queued})"
 
 
 def explain(why: str, *numbers: Any) -> BaseException:
@@ -298,21 +255,17 @@ def explain(why: str, *numbers: Any) -> BaseException:
                 device=where,
             )
         case "own_callback":
-            return Busy(
-                f"a callback would wait for itself: stream {allocation} goes on only when it has returned",
-                fault=Fault.DEADLOCK,
-                device=where,
-            )
+            state = wait_state.of_stream("callback", allocation)
+            return Deadlock(wait_texts.told("", state), device=where, detail=state)
         case "deadlock":
-            return Busy(
-                f"stream {allocation} waits for itself, and nothing that was submitted ends that: "
-                f"{waits(allocation)}",
-                fault=Fault.DEADLOCK,
-                device=where,
-            )
-        case _:  # standstill
-            found = deadlocks.get(allocation, "all ranks wait for one another, and nothing can run")
-            return Busy(found, fault=Fault.DEADLOCK, device=where)
+            state = replace(wait_state.of_stream("circle", allocation), failed=progress.failed_before())
+            return Deadlock(wait_texts.told("", state), device=where, detail=state)
+        case _:  # no_progress
+            text, found = progress.deadlocks.get(allocation, (_NO_WORDS, None))
+            return Deadlock(text, device=where, detail=found)
+
+
+_NO_WORDS = "a deadlock: everything waits, and nothing can run"
 
 
 def _in_list(entry: int, found: BaseException) -> BaseException:
