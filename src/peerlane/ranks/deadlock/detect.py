@@ -23,7 +23,8 @@ from peerlane.errors import Deadlock, Error, PeerLost, WaitState, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
 
 if TYPE_CHECKING:
-    from peerlane.ranks.group import Group
+    from peerlane.backend.ranks import WaitBoard
+    from peerlane.ranks.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,14 @@ _MOST_WAITS = 8  # of a rank
 _LONGEST = 400  # characters of a line that a rank says
 _PATIENCE_NS = 800_000_000  # until all know, or one of them has died
 
-_groups: weakref.WeakSet[Group] = weakref.WeakSet()
-_tokens: weakref.WeakKeyDictionary[Group, int] = weakref.WeakKeyDictionary()  # of what each has on its board
-_known: weakref.WeakKeyDictionary[Group, Known] = weakref.WeakKeyDictionary()
+_groups: weakref.WeakSet[Session] = weakref.WeakSet()
+_tokens: weakref.WeakKeyDictionary[Session, int] = (
+    weakref.WeakKeyDictionary()
+)  # of what each has on its board
+_known: weakref.WeakKeyDictionary[Session, Known] = weakref.WeakKeyDictionary()
 
 
-def watch(group: Group) -> None:
+def watch(group: Session) -> None:
     """Look from now on, whenever threads wait for long, whether the group can still go on."""
     _groups.add(group)
     progress.look_at_ranks = _look_at_groups
@@ -70,7 +73,7 @@ def watch(group: Group) -> None:
 
 
 @contextmanager
-def waiting_for(group: Group, call: str, peer: int, deadline: float) -> Iterator[None]:
+def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterator[None]:
     """Note that this thread waits for a peer at the rendezvous; a deadlock is told, not what follows from it."""
     with wait_state.waiting_for(group, call, peer, deadline) as coming:
         try:
@@ -106,7 +109,7 @@ def _look_at_groups() -> bool:
     return bool(groups)
 
 
-def _look_at(groups: list[Group]) -> None:
+def _look_at(groups: list[Session]) -> None:
     waits = wait_state.Waits.now()
     for group in groups:
         if waits is None:
@@ -116,17 +119,17 @@ def _look_at(groups: list[Group]) -> None:
             return
 
 
-def _withdraw(group: Group) -> None:
+def _withdraw(group: Session) -> None:
     _known.pop(group, None)
-    if _tokens.pop(group, None) is not None and group._departures is not None:
-        group._departures.board.withdraw()
+    if _tokens.pop(group, None) is not None and group._membership is not None:
+        group._membership.board.withdraw()
 
 
-def _say(group: Group, waits: wait_state.Waits) -> Known | None:
+def _say(group: Session, waits: wait_state.Waits) -> Known | None:
     """Say on a group's board that this process is stuck; return the deadlock if its waits are to end now."""
-    if group._departures is None:
+    if group._membership is None:
         return None
-    board, peers = group._departures.board, waits.peers(group)
+    board, peers = group._membership.board, waits.peers(group)
     if peers is None:
         _withdraw(group)
         return None
@@ -151,29 +154,29 @@ def _say(group: Group, waits: wait_state.Waits) -> Known | None:
     return known if is_time else None
 
 
-def _learn(group: Group, board: _core.WaitBoard, now: int) -> Known:
+def _learn(group: Session, board: WaitBoard, now: int) -> Known:
     """Return what is on the board, before others leave."""
     ranks = sorted({*board.in_vain(), *board.reached()})
     name = f"{group._key[:100]}.{ranks[0]}.{board.spell(ranks[0])}"
     return Known(now, ranks, _graph(group, board, ranks), name)
 
 
-def _end(group: Group, known: Known, waits: wait_state.Waits) -> None:
-    assert group._departures is not None
+def _end(group: Session, known: Known, waits: wait_state.Waits) -> None:
+    assert group._membership is not None
     graph = known.graph
     if _is_launched(group) and _report(group, known):
-        own = "\n".join(_lines(group, group._departures.board, group.rank))
+        own = "\n".join(_lines(group, group._membership.board, group.rank))
         graph = f"{graph.partition(chr(10))[0]} `peerlane launch` shows who waits for whom; this rank:\n{own}"
     waits.end(progress.keep(graph, WaitState("ranks", failed=progress.failed_before())))
 
 
-def _is_launched(group: Group) -> bool:
+def _is_launched(group: Session) -> bool:
     from peerlane.rendezvous.reports import LAUNCHED
 
     return os.environ.get(LAUNCHED) == group._meeting.line.address
 
 
-def _report(group: Group, known: Known) -> bool:
+def _report(group: Session, known: Known) -> bool:
     """Let the launcher show it, once whatever the number of ranks that report it; return whether it does."""
     from peerlane.rendezvous.reports import SHOWN_KEY
 
@@ -184,7 +187,7 @@ def _report(group: Group, known: Known) -> bool:
     return True
 
 
-def _graph(group: Group, board: _core.WaitBoard, ranks: Sequence[int]) -> str:
+def _graph(group: Session, board: WaitBoard, ranks: Sequence[int]) -> str:
     shown, more = [str(rank) for rank in ranks[:_MOST_SHOWN]], len(ranks) - _MOST_SHOWN
     last = f"{more:,} more" if more > 0 else shown.pop()
     who = f"ranks {', '.join(shown)} and {last}" if shown else f"rank {last}"
@@ -195,7 +198,7 @@ def _graph(group: Group, board: _core.WaitBoard, ranks: Sequence[int]) -> str:
     return "\n".join(lines)
 
 
-def _lines(group: Group, board: _core.WaitBoard, rank: int) -> list[str]:
+def _lines(group: Session, board: WaitBoard, rank: int) -> list[str]:
     """Return what a rank says of itself, which may be anybody's bytes."""
     said = board.text(rank).decode(errors="replace").split("\n")
     shown = [
