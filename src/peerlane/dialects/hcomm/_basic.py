@@ -12,7 +12,7 @@ import weakref
 from peerlane import Buffer, Device, Group
 from peerlane.backend.ranks import Lent
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects._shared.machine import Context
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import (
     CBytes,
@@ -35,7 +35,7 @@ from peerlane.dialects.hcomm._enums import EndpointLocType
 from peerlane.dialects.hcomm._rank_graph import endpoint_of as described
 from peerlane.dialects.hcomm._rank_graph import is_on_bus, protocol_of
 from peerlane.dialects.hcomm._regions import Regions
-from peerlane.dialects.hcomm._state import hcomm, thing
+from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
 from peerlane.dialects.hcomm._structs import CommMem, EndpointDesc, EndpointLoc, EndpointLocDevice
 from peerlane.errors import Error, Fault, InvalidValue
 from peerlane.ranks.lending import Loan, Terms, borrow
@@ -74,7 +74,7 @@ class Export:
         self._loan.take_back()
 
 
-class HcommEndpoint(Thing):
+class HcommEndpoint(Resource):
     """An end of channels that a program describes, on a device.
 
     Attributes
@@ -94,7 +94,6 @@ class HcommEndpoint(Thing):
     __slots__ = ("desc", "groups", "imported", "imports", "memories", "own", "users")
 
     name = "endpoint"
-    is_counted = False
 
     def __init__(self, context: Context, desc: EndpointDesc) -> None:
         super().__init__(context)
@@ -124,11 +123,6 @@ class HcommEndpoint(Thing):
                 if is_opened:
                     ends.callback(memory.close)
             self.memories, self.imports = {}, {}
-
-    def abandon(self) -> None:
-        """As :meth:`end`."""
-        with contextlib.suppress(Error):
-            self.end()
 
 
 def endpoint_of(handle: int) -> HcommEndpoint:
@@ -173,8 +167,7 @@ def HcommEndpointDestroy(endpointHandle: Number) -> None:
     with _lock:
         if found.users:
             raise Refusal(AGAIN, f"{found} has {found.users} channels", "call HcommChannelDestroy first")
-        if not machine.drop(found, "HcommEndpointDestroy"):
-            endpoint_of(endpointHandle)
+        drop(found, "HcommEndpointDestroy")
     found.end()
 
 

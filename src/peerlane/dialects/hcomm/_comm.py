@@ -17,7 +17,7 @@ from peerlane.dialects.hcomm._enums import CommEngine, CommProtocol
 from peerlane.dialects.hcomm._meeting import Meeting
 from peerlane.dialects.hcomm._regions import Regions, device_memory, unregistered
 from peerlane.dialects.hcomm._settings import Settings, exec_timeout, notifies_kind
-from peerlane.dialects.hcomm._state import thing
+from peerlane.dialects.hcomm._state import Resource, drop, thing
 from peerlane.errors import Busy, Error
 
 BUFFER_TAG = "HcclBuffer"
@@ -27,7 +27,7 @@ _CPU = int(CommEngine.COMM_ENGINE_CPU)
 _BY_CARD = frozenset(map(int, (CommProtocol.COMM_PROTOCOL_ROCE, CommProtocol.COMM_PROTOCOL_UBOE)))
 
 
-class HcommThread(Thing):
+class HcommThread(Resource):
     """A communication thread: a stream, or for engine CPU the thread that calls.
 
     Attributes
@@ -45,7 +45,6 @@ class HcommThread(Thing):
     __slots__ = ("_last", "_lines", "comm", "engine", "notifies", "owns_stream", "stream")
 
     name = "communication thread"
-    is_counted = False
 
     def __init__(
         self, context: Context, comm: Comm | None, engine: int, stream: Stream | None, notifies: int
@@ -124,7 +123,7 @@ class HcommThread(Thing):
     abandon = end
 
 
-class HcommChannel(Thing):
+class HcommChannel(Resource):
     """A channel to a rank.
 
     Attributes
@@ -143,7 +142,6 @@ class HcommChannel(Thing):
     __slots__ = ("_neutral", "comm", "engine", "imported", "own", "protocol", "remote", "why")
 
     name = "channel"
-    is_counted = False
 
     def __init__(
         self, context: Context, comm: Comm | None, engine: int, protocol: int, own: Regions, imported: Regions
@@ -223,13 +221,8 @@ class HcommChannel(Thing):
         if self._neutral is not None:
             self._neutral.close()
 
-    def abandon(self) -> None:
-        """Close this end; strict notifies that are left are no news."""
-        with contextlib.suppress(Error):
-            self.end()
 
-
-class Comm(Thing):
+class Comm(Resource):
     """A communicator: a group of ranks, with the resources that this rank has taken of it.
 
     Attributes
@@ -286,7 +279,6 @@ class Comm(Thing):
     )
 
     name = "communicator"
-    is_counted = False
 
     def __init__(self, context: Context, meeting: Meeting, settings: Settings) -> None:
         super().__init__(context)
@@ -387,11 +379,6 @@ class Comm(Thing):
             for part in parts:
                 ends.callback(part.abandon)
 
-    def abandon(self) -> None:
-        """As :meth:`end`; nobody is told of failures."""
-        with contextlib.suppress(Error):
-            self.end()
-
 
 def comm_of(handle: int) -> Comm:
     """Return the communicator that a handle means."""
@@ -447,13 +434,12 @@ def refuse_rank(rank: int, size: int, *, most: int = 1024) -> None:
         )
 
 
-class Promised(Thing):
+class Promised(Resource):
     """The place of a communicator that the end of a group makes."""
 
     __slots__ = ()
 
     name = "communicator that HcclGroupEnd makes"
-    is_counted = False
 
 
 def give(context: Context, meeting: Meeting, settings: Settings, promised: Promised | None = None) -> int:
@@ -531,8 +517,7 @@ def destroy(comm: Comm, call: str) -> None:
     """End a communicator: HCCL_E_AGAIN while operations are under way."""
     with comm.guard:
         refuse_busy(comm)
-        if not machine.drop(comm, call):
-            thing(comm.handle, Comm)  # somebody else was quicker
+        drop(comm, call)
     left: Error | None = None
     for channel in comm.channels.values():
         try:

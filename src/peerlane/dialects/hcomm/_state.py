@@ -6,6 +6,7 @@ and notifies are those of ``acl``.
 
 from __future__ import annotations
 
+import contextlib
 import reprlib
 from typing import TypeVar
 
@@ -17,6 +18,20 @@ from peerlane.dialects.acl._state import messages as acl_messages
 from peerlane.dialects.hcomm._codes import FAULTS, NOT_FOUND, PTR, REMEDIES, RUNTIME, SUCCESS
 from peerlane.dialects.hcomm._enums import HcclResult
 from peerlane.errors import Error
+
+
+class Resource(Thing):
+    """What a program has of HCOMM by a number."""
+
+    __slots__ = ()
+
+    is_counted = False
+
+    def abandon(self) -> None:
+        """As :meth:`end`; nobody is told of failures."""
+        with contextlib.suppress(Error):
+            self.end()
+
 
 _Kind = TypeVar("_Kind", bound=Thing)
 _LIKE_AN_ADDRESS = 1 << 32
@@ -55,6 +70,12 @@ def thing(handle: int, kind: type[_Kind]) -> _Kind:
     else:
         cause = f"{handle:#x} is no {name} of this process"
     raise Refusal(NOT_FOUND, cause, remedy)
+
+
+def drop(found: Thing, call: str) -> None:
+    """Let the number of a thing mean nothing any more: HCCL_E_NOT_FOUND if another thread did it first."""
+    if not machine.drop(found, call):
+        thing(found.handle, type(found))
 
 
 def explain() -> str:

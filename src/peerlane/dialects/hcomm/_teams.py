@@ -27,7 +27,7 @@ from peerlane.dialects.hcomm._elements import memory
 from peerlane.dialects.hcomm._enums import CONSTANTS, CommEngine, CommMemType, CommProtocol
 from peerlane.dialects.hcomm._meeting import digest_of, next_use
 from peerlane.dialects.hcomm._rank_graph import protocol_between
-from peerlane.dialects.hcomm._state import hcomm, thing
+from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
 from peerlane.dialects.hcomm._threads import refuse_engine
 from peerlane.dialects.hcomm._windows import Window, windows_of
 
@@ -71,7 +71,7 @@ class TeamWindow(Window):
         return super().of(rank)
 
 
-class Team(Thing):
+class Team(Resource):
     """Some ranks of a communicator, this one among them.
 
     Attributes
@@ -95,7 +95,6 @@ class Team(Thing):
     __slots__ = ("comm", "is_lsa", "key", "layer", "next_window", "protocol", "ranks", "windows", "world")
 
     name = "team"
-    is_counted = False
     is_given = False
 
     def __init__(self, comm: Comm, world: Team | None, ranks: list[int], layer: int, protocol: int) -> None:
@@ -265,8 +264,7 @@ def HcclTeamDestroy(team: Handle) -> None:
     if found.is_lsa:
         raise Refusal(PARA, f"{found} is the communicator's own", "it ends with HcclCommDestroy")
     with found.comm.guard:
-        if not machine.drop(found, "HcclTeamDestroy"):
-            team_of(team)  # somebody else was quicker
+        drop(found, "HcclTeamDestroy")
         ended: list[Thing] = [*found.subs, *found.windows]
         for each in ended:
             machine.drop(each, "HcclTeamDestroy")
@@ -326,8 +324,7 @@ def HcclTeamWindowDeregister(worldTeam: Handle, window: Handle) -> None:
     if found.team is not (parent.world or parent):
         raise Refusal(PARA, f"{found} is not of {parent}", "pass the team that it was registered with")
     with found.comm.guard:
-        if not machine.drop(found, "HcclTeamWindowDeregister"):
-            thing(window, TeamWindow)  # somebody else was quicker
+        drop(found, "HcclTeamWindowDeregister")
         found.team.windows.remove(found)
         found.comm.parts.remove(found)
     found.end()

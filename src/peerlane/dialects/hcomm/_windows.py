@@ -9,15 +9,13 @@ import threading
 from peerlane import Buffer, Host
 from peerlane.backend.ranks import Lent
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import Handle as Number
 from peerlane.dialects.hcomm._arguments import Pointer, UInt32, UInt64
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._comm import Comm, comm_of, keep, refuse_suspended
 from peerlane.dialects.hcomm._elements import memory
-from peerlane.dialects.hcomm._state import hcomm, thing
-from peerlane.errors import Error
+from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
 from peerlane.ranks.lending import Loan, Terms, borrow
 
 _FLAGS = (0, 1)
@@ -25,7 +23,7 @@ _FLAGS = (0, 1)
 _offered: dict[str, Loan] = {}
 
 
-class Window(Thing):
+class Window(Resource):
     """A symmetric window of a communicator: this rank's memory, and what was asked for of the others'.
 
     Attributes
@@ -39,7 +37,6 @@ class Window(Thing):
     __slots__ = ("_finding", "_is_over", "_loan", "_lock", "_peers", "_reached", "comm", "memory", "tag")
 
     name = "symmetric window"
-    is_counted = False
     ended_by = "HcclCommSymWinDeregister"
 
     def __init__(self, comm: Comm, key: str, whole: Buffer) -> None:
@@ -160,11 +157,6 @@ class Window(Thing):
                 if is_opened:
                     ends.callback(theirs.close)
 
-    def abandon(self) -> None:
-        """As :meth:`end`; nobody is told of failures."""
-        with contextlib.suppress(Error):
-            self.end()
-
 
 def windows_of(comm: Comm) -> list[Window]:
     """Return the windows of a communicator itself; those of its teams are of another class."""
@@ -207,8 +199,7 @@ def HcclCommSymWinDeregister(winHandle: Number) -> None:
     """
     found = thing(winHandle, Window)
     with found.comm.guard:
-        if not machine.drop(found, "HcclCommSymWinDeregister"):
-            thing(winHandle, Window)  # somebody else was quicker
+        drop(found, "HcclCommSymWinDeregister")
         found.comm.parts.remove(found)
     found.end()
 
