@@ -118,10 +118,9 @@ def HcommChannelDescInit(channelDesc: HcommChannelDescs, descNum: UInt32) -> Non
     """
     if not descNum:
         return
-    magic, version = CONSTANTS["HCOMM_CHANNEL_MAGIC_WORD"], CONSTANTS["HCOMM_CHANNEL_VERSION"]
     for each in given("channelDesc", channelDesc, descNum)[:descNum]:
         structs.fill(each)
-        each.header = structs.header(version, magic, structs.HCOMM_CHANNEL_DESC_BYTES)
+        each.header = structs.header(structs.HcommChannelDesc)
         each.notifyNum = each.memHandleNum = each.port = 0
         each.exchangeAllMems = False
         each.memHandles = each.socket = each.channelName = each.roceAttr.srcPortList = None
@@ -154,7 +153,7 @@ def _checked(
     endpoint: HcommEndpoint, desc: structs.HcommChannelDesc
 ) -> tuple[bool, str, dict[str, Buffer], int]:
     """Return whether this end listens, where the ends meet, what memory is exchanged, and how many notifies."""
-    if getattr(desc.header, "magicWord", None) != CONSTANTS["HCOMM_CHANNEL_MAGIC_WORD"]:
+    if not structs.is_initialised(desc, structs.HcommChannelDesc):
         raise Refusal(PARA, "a descriptor is not initialised", "call HcommChannelDescInit first")
     role, count, port = field(desc, "role", signed=True), field(desc, "notifyNum"), field(desc, "port")
     if role not in (_SERVER, _CLIENT):

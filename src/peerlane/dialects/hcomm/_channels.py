@@ -18,7 +18,7 @@ from peerlane.dialects.hcomm._comm import (
     keep,
     living,
 )
-from peerlane.dialects.hcomm._enums import CONSTANTS, CommProtocol
+from peerlane.dialects.hcomm._enums import CommProtocol
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._threads import refuse_engine
 
@@ -36,10 +36,9 @@ def HcclChannelDescInit(channelDesc: ChannelDescs, descNum: UInt32) -> None:
     """
     if not descNum:
         return
-    magic, version = CONSTANTS["HCCL_CHANNEL_MAGIC_WORD"], CONSTANTS["HCCL_CHANNEL_VERSION"]
     for each in given("channelDesc", channelDesc, descNum)[:descNum]:
         structs.fill(each)
-        each.header = structs.header(version, magic, structs.CHANNEL_DESC_BYTES)
+        each.header = structs.header(structs.HcclChannelDesc)
         each.remoteRank = 0xFFFFFFFF
         each.channelProtocol = int(CommProtocol.COMM_PROTOCOL_RESERVED)
         each.notifyNum = each.memHandleNum = 0
@@ -125,8 +124,7 @@ def _announced(descs: list[structs.HcclChannelDesc] | None, count: int) -> list[
 
 def _checked(comm: Comm, engine: int, desc: structs.HcclChannelDesc) -> tuple[int, int, int]:
     """Return what tells the channel of a descriptor from others."""
-    magic = CONSTANTS["HCCL_CHANNEL_MAGIC_WORD"]
-    if getattr(desc.header, "magicWord", None) != magic:
+    if not structs.is_initialised(desc, structs.HcclChannelDesc):
         raise Refusal(PARA, "a descriptor is not initialised", "call HcclChannelDescInit first")
     rank, protocol = field(desc, "remoteRank"), field(desc, "channelProtocol", signed=True)
     count = field(desc, "notifyNum")

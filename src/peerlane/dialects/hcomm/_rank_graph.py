@@ -12,7 +12,6 @@ from peerlane.dialects.hcomm._arguments import Endpoint, Endpoints, Enum, Handle
 from peerlane.dialects.hcomm._codes import PARA
 from peerlane.dialects.hcomm._comm import Comm, comm_of
 from peerlane.dialects.hcomm._enums import (
-    CONSTANTS,
     CommAddrType,
     CommProtocol,
     CommTopo,
@@ -160,8 +159,7 @@ def initialise(links: list[structs.CommLink]) -> None:
     """Fill links with the vendor's defaults."""
     for link in links:
         structs.fill(link)
-        version, magic = CONSTANTS["COMM_LINK_VERSION"], CONSTANTS["COMM_LINK_MAGIC_WORD"]
-        link.header = structs.header(version, magic, structs.LINK_BYTES)
+        link.header = structs.header(structs.CommLink)
         structs.reset_endpoint(link.srcEndpointDesc)
         structs.reset_endpoint(link.dstEndpointDesc)
         link.linkAttr = structs.CommLinkAttr(int(CommProtocol.COMM_PROTOCOL_RESERVED), 1)

@@ -320,9 +320,15 @@ class HcclTeamCreateChannelsDesc:
     reserved: bytes = b"\0" * 16
 
 
-#: sizeof() in C.
-CHANNEL_DESC_BYTES, HCOMM_CHANNEL_DESC_BYTES, CONFIG_BYTES, LINK_BYTES = 496, 360, 2248, 464
-TEAM_DESC_BYTES, TEAM_CHANNELS_DESC_BYTES = 376, 48
+CONFIG_BYTES = 2248  #: sizeof() in C
+#: Of structs with a header: what their constants begin with, and sizeof() in C.
+_HEADERS: dict[type, tuple[str, int]] = {
+    HcclChannelDesc: ("HCCL_CHANNEL", 496),
+    HcommChannelDesc: ("HCOMM_CHANNEL", 360),
+    CommLink: ("COMM_LINK", 464),
+    HcclTeamCreateDesc: ("HCCL_TEAM_CREATE_DESC", 376),
+    HcclTeamCreateChannelsDesc: ("HCCL_TEAM_CREATE_CHANNELS_DESC", 48),
+}
 
 STRUCTS: tuple[type, ...] = (
     *(CommAbiHeader, CommAddr, EndpointLoc, EndpointDesc, HcclChannelDesc, HcommChannelDesc, CommMem),
@@ -367,6 +373,12 @@ def reset_endpoint(endpoint: EndpointDesc) -> None:
         setattr(endpoint, each.name, getattr(fresh, each.name))
 
 
-def header(version: int, magic: int, size: int) -> CommAbiHeader:
-    """Return the header of a struct."""
-    return CommAbiHeader(version, magic, size, 0)
+def header(kind: type) -> CommAbiHeader:
+    """Return the header of structs of a class, as the vendor's Init sets it."""
+    prefix, size = _HEADERS[kind]
+    return CommAbiHeader(CONSTANTS[f"{prefix}_VERSION"], CONSTANTS[f"{prefix}_MAGIC_WORD"], size, 0)
+
+
+def is_initialised(struct: Any, kind: type) -> bool:
+    """Tell whether a struct of a class has the header that the vendor's Init sets."""
+    return bool(getattr(struct.header, "magicWord", None) == header(kind).magicWord)

@@ -24,7 +24,7 @@ from peerlane.dialects.hcomm._channels import acquire, refuse_notifies, refuse_p
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA, PTR
 from peerlane.dialects.hcomm._comm import Comm, comm_of, keep, refuse_suspended
 from peerlane.dialects.hcomm._elements import memory
-from peerlane.dialects.hcomm._enums import CONSTANTS, CommEngine, CommMemType, CommProtocol
+from peerlane.dialects.hcomm._enums import CommEngine, CommMemType, CommProtocol
 from peerlane.dialects.hcomm._meeting import digest_of, next_use
 from peerlane.dialects.hcomm._rank_graph import protocol_between
 from peerlane.dialects.hcomm._state import Resource, drop, hcomm, thing
@@ -155,7 +155,7 @@ def HcclTeamCreateDescInit(desc: TeamDesc) -> None:
     """
     wanted: structs.HcclTeamCreateDesc = given("desc", desc)
     structs.reset(wanted)
-    wanted.header = _header("CREATE_DESC", structs.TEAM_DESC_BYTES)
+    wanted.header = structs.header(structs.HcclTeamCreateDesc)
     wanted.requirement.reserved = b"\xff" * len(wanted.requirement.reserved)
     wanted.protocol, wanted.engine = _NO_PROTOCOL, int(CommEngine.COMM_ENGINE_RESERVED)
 
@@ -169,18 +169,12 @@ def HcclTeamCreateChannelsDescInit(desc: TeamChannelsDesc) -> None:
     """
     wanted: structs.HcclTeamCreateChannelsDesc = given("desc", desc)
     structs.reset(wanted)
-    wanted.header = _header("CREATE_CHANNELS_DESC", structs.TEAM_CHANNELS_DESC_BYTES)
+    wanted.header = structs.header(structs.HcclTeamCreateChannelsDesc)
     wanted.protocol, wanted.engine = _NO_PROTOCOL, int(CommEngine.COMM_ENGINE_RESERVED)
 
 
-def _header(kind: str, size: int) -> structs.CommAbiHeader:
-    return structs.header(
-        CONSTANTS[f"HCCL_TEAM_{kind}_VERSION"], CONSTANTS[f"HCCL_TEAM_{kind}_MAGIC_WORD"], size
-    )
-
-
-def _refuse_raw(desc: structs.HcclTeamCreateDesc | structs.HcclTeamCreateChannelsDesc, kind: str) -> None:
-    if getattr(desc.header, "magicWord", None) != CONSTANTS[f"HCCL_TEAM_{kind}_MAGIC_WORD"]:
+def _refuse_raw(desc: structs.HcclTeamCreateDesc | structs.HcclTeamCreateChannelsDesc, kind: type) -> None:
+    if not structs.is_initialised(desc, kind):
         name = type(desc).__name__
         raise Refusal(PARA, f"the {name} is not initialised", f"call {name}Init first")
 
@@ -188,7 +182,7 @@ def _refuse_raw(desc: structs.HcclTeamCreateDesc | structs.HcclTeamCreateChannel
 def _planned(comm: Comm, world: Team | None, desc: structs.HcclTeamCreateDesc | None) -> Team:
     """Return the team of a descriptor, which nobody has a number of."""
     wanted: structs.HcclTeamCreateDesc = given("desc", desc)
-    _refuse_raw(wanted, "CREATE_DESC")
+    _refuse_raw(wanted, structs.HcclTeamCreateDesc)
     count, known = field(wanted, "rankNum"), world.ranks if world else range(comm.group.size)
     if not 2 <= count <= len(known):
         raise Refusal(
@@ -348,7 +342,7 @@ def HcclTeamChannelsCreate(comm: Handle, team: Handle, desc: TeamChannelsDesc) -
     found = comm_of(comm)
     joined = team_of(team, comm=found)
     wanted: structs.HcclTeamCreateChannelsDesc = given("desc", desc)
-    _refuse_raw(wanted, "CREATE_CHANNELS_DESC")
+    _refuse_raw(wanted, structs.HcclTeamCreateChannelsDesc)
     _connect(joined, wanted)
     _take_effect(joined, (joined.world or joined).windows)
 
