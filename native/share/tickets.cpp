@@ -20,7 +20,7 @@ uint64_t new_nonce() {
 
 Ticket Tickets::add(Export what) {
     if (free_.empty() && entries_.size() == kMaxTickets)
-        throw Refusal{.why = Why::descriptors, .role = "handle", .size = kMaxTickets, .error = EMFILE};
+        throw Refusal{.why = Why::handles_full, .most = kMaxTickets};
     const uint64_t nonce = new_nonce();
     if (free_.empty()) {
         entries_.emplace_back();
