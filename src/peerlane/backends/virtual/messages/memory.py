@@ -10,6 +10,7 @@ import heapq
 import os
 import resource
 from errno import EACCES, EIO
+from typing import Any
 
 from peerlane import _core
 from peerlane.backend import registry
@@ -23,6 +24,7 @@ from peerlane.errors import (
     Error,
     Fault,
     InvalidValue,
+    NoRoom,
     OutOfMemory,
     Unsupported,
 )
@@ -79,7 +81,7 @@ def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
         fault=Fault.UNKNOWN_ADDRESS,
         device=device,
     )
-    hole._missing = address
+    hole.missing_address = address
     return hole
 
 
@@ -89,41 +91,29 @@ def label(number: int) -> str:
     return (node.label(number) if node else None) or f"device number {number} of a node that was left"
 
 
-def explain(
-    why: str,
-    role: str,
-    address: int,
-    size: int,
-    base: int,
-    extent_size: int,
-    allocation: int,
-    fault_address: int,
-    errno: int,
-    entry: int,
-    device: int,
-    other_device: int,
-) -> BaseException:
-    """Return the exception of a native refusal."""
+def explain(why: str, of: Any) -> BaseException:
+    """Return the exception of a native refusal; ``of`` has its facts by name."""
+    role, address, size, device = of.role, of.address, of.size, of.device
     match why:
         case "unknown_address":
             return explain_address(role, address, size)
         case "out_of_bounds":
-            name = allocations.live_record(allocation) or f"the range of {extent_size:,} bytes at {base:#x}"
-            left = base + extent_size - address
+            name = allocations.live_record(of.allocation) or f"the range of {of.extent:,} bytes at {of.start:#x}"
+            left = of.start + of.extent - address
             beyond = BadAddress(
                 f"{_role(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
-                f"it starts at byte {address - base:,}, from where {left:,} bytes are left",
+                f"it starts at byte {address - of.start:,}, from where {left:,} bytes are left",
                 fault=Fault.OUT_OF_BOUNDS,
                 device=label(device),
             )
-            beyond._missing = base + extent_size
+            beyond.missing_address = of.start + of.extent
             return beyond
         case "host_fault":
-            return _host_fault(role, address, size, fault_address, errno)
+            return _host_fault(role, address, size, of.fault_address, of.errno)
         case "out_of_memory":
-            return _out_of_memory(device, size, free=base, total=extent_size)
+            return _out_of_memory(device, size, of.free, of.capacity)
         case "closed":
-            return _closed(allocation, device) if role else _left(device)
+            return _closed(of.allocation) if role else _left(device)
         case "forked":
             return Closed(
                 f"process {os.getpid()} was forked after its parent had used devices; their memory and streams do "
@@ -140,7 +130,7 @@ def explain(
             )
         case "pitch_overflow":
             return InvalidValue(
-                f"{_role(role)}rectangle of {size:,} rows with a pitch of {address:,} bytes is larger than the "
+                f"{_role(role)}rectangle of {of.rows:,} rows with a pitch of {of.pitch:,} bytes is larger than the "
                 "64-bit address space",
                 fault=Fault.OUT_OF_BOUNDS,
             )
@@ -151,22 +141,22 @@ def explain(
                 fault=Fault.OUT_OF_BOUNDS,
             )
         case "size_mismatch":
-            which = f"pair {entry - 1} of the batch: " if entry else ""
+            which = f"pair {of.entry - 1} of the batch: " if of.entry else ""
             call = role or "copy"
             return InvalidValue(
-                f"{call}: {which}the source has {size:,} bytes, the destination {extent_size:,}; take equal parts, "
-                f"for instance [:{min(size, extent_size)}]",
-                call="copy_batch" if entry else call,
+                f"{call}: {which}the source has {size:,} bytes, the destination {of.other_size:,}; take equal parts, "
+                f"for instance [:{min(size, of.other_size)}]",
+                call="copy_batch" if of.entry else call,
             )
         case "no_route" | "not_peer_memory":
-            return _no_route(why, device, other_device)
+            return _no_route(why, device, of.other_device)
         case "overlap":
             return Busy(
                 f"the range of {size:,} bytes at {address:#x} holds a mapping already, or what was mapped there "
                 "is still used by a view or a queued operation; unmap it, drop the view, or synchronize first"
             )
         case _:
-            return _system(why, role, size, errno, device)
+            return _system(why, of)
 
 
 _UNMAPPED = (
@@ -194,15 +184,20 @@ def _host_fault(role: str, address: int, size: int, fault_address: int, error: i
     )
 
 
-def _out_of_memory(device: int, size: int, free: int, total: int) -> Error:
+def _out_of_memory(device: int, asked: int, free: int, capacity: int) -> Error:
     where = label(device)
     if where == "host":
-        return OutOfMemory(f"the host has no address range for {size:,} bytes of pinned memory", device=where)
+        return OutOfMemory(
+            f"the host has no address range for {asked:,} bytes of pinned memory", device=where
+        )
+    cause = (
+        f"{where} cannot allocate {asked:,} bytes: {free:,} of its {capacity:,} bytes are free; "
+        f"{_held(device, where)}{_held_by_others(device)}"
+    )
     return OutOfMemory(
-        f"{where} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; "
-        f"{_held(device, where)}{_held_by_others(device)}; free buffers, or give the node more memory (memory=... in "
-        "PEERLANE_NODE)",
+        f"{cause}; free buffers, or give the node more memory (memory=... in PEERLANE_NODE)",
         device=where,
+        detail=NoRoom(asked, free, capacity, cause),
     )
 
 
@@ -235,7 +230,7 @@ def _left(device: int) -> Error:
     return Closed(f"{label(device)} is closed: its node was left; ask for its devices again with devices()")
 
 
-def _closed(allocation: int, device: int) -> Error:
+def _closed(allocation: int) -> Error:
     record = allocations.record_of(allocation)
     if not allocation:
         return Closed("a buffer on a host object was used after its close(); take it again with as_buffer")
@@ -274,12 +269,13 @@ _DESCRIPTORS = {
 }
 
 
-def _system(why: str, role: str, size: int, errno: int, device: int) -> Error:
-    reason = f" ({os.strerror(errno)})" if errno else ""
+def _system(why: str, of: Any) -> Error:
+    reason = f" ({os.strerror(of.errno)})" if of.errno else ""
+    role, size = of.role, of.size
     match why:
-        case "descriptors" if role == "handle" and size:
+        case "handles_full":
             return OutOfMemory(
-                f"this process has given out {size:,} handles, the most at a time; close some",
+                f"this process has given out {of.most:,} handles, the most at a time; close some",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "descriptors":
@@ -312,6 +308,6 @@ def _system(why: str, role: str, size: int, errno: int, device: int) -> Error:
             return DeviceFault(
                 f"device memory could not be touched while {size:,} bytes were copied: the system has no page "
                 "to give (memory or cgroup limit reached)",
-                device=label(device),
+                device=label(of.device),
             )
     return Unsupported(f"native code refused: {why}")
