@@ -54,3 +54,5 @@ take_tensor: Callable[[object], Any]
 trim: Callable[[], int]
 #: refuse in a forked child of a process that had used devices
 check_usable: Callable[[], None]
+#: where host functions wait for the thread that makes them
+CallbackQueue: Callable[[], Any]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ _factories: dict[str, Factory] = {}
 _entered: dict[str, Backend] = {}  # by name
 _current: Backend | None = None
 _is_over = False
+
+#: What is called with a back-end before it is left; it must not raise.
+before_closing: list[Callable[[Backend], None]] = []
 
 #: The back-ends that the process is in and whose addresses native code does not know.
 foreign: tuple[Backend, ...] = ()
@@ -172,7 +176,7 @@ def _enter(name: str, factory: Factory, config: object) -> Backend:
     made = factory.enter(config, present)
     _entered[name] = made
     if present is not None and present is not made:
-        present.close()
+        _close(present)
     _note_foreign()
     return made
 
@@ -180,6 +184,12 @@ def _enter(name: str, factory: Factory, config: object) -> Backend:
 def _leave(backend: Backend) -> None:
     del _entered[backend.name]
     _note_foreign()
+    _close(backend)
+
+
+def _close(backend: Backend) -> None:
+    for end in before_closing:
+        end(backend)
     backend.close()
 
 

@@ -27,10 +27,6 @@ from peerlane.diagnostics.call_site import Site
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from peerlane.memory.buffer import Buffer
-    from peerlane.memory.physical import Physical
-    from peerlane.sharing.handle import Handle
-
 active = False  #: whether what is made is noted
 
 _CALLERS = 32
@@ -97,7 +93,7 @@ class _Noted:
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
-    physical: weakref.ref[Physical]
+    physical: weakref.ref[Any]
     block: int
     size: int
     where: str
@@ -114,7 +110,7 @@ class Lost:
 
 _noted: dict[object, _Noted] = {}
 _mapped: dict[tuple[int, int], _Mapped] = {}  # by the range's number and the offset
-_buffers: dict[int, weakref.ref[Buffer] | None] = {}  # by allocation; None: a dialect's
+_buffers: dict[int, weakref.ref[Any] | None] = {}  # by allocation; None: a dialect's
 _lost: list[Lost] = []
 _sources: list[Source] = []
 
@@ -184,12 +180,12 @@ def _of_left_node(each: Living) -> Living:
     return replace(each, text=f"{each.text}, {where}", where=f"{each.where} {where}".lstrip())
 
 
-def buffer_made(buffer: Buffer) -> None:
+def buffer_made(buffer: Any) -> None:
     """Note who holds a new allocation."""
     _buffers[buffer.id] = None if _is_for_dialect() else weakref.ref(buffer)
 
 
-def mapped(place: int, at: int, physical: Physical, size: int) -> None:
+def mapped(place: int, at: int, physical: Any, size: int) -> None:
     """Note that a range has bytes of a block at an offset, and the caller's place."""
     where, site = physical.device.name, call_site.call_site()
     _mapped[place, at] = _Mapped(weakref.ref(physical), physical.id, size, where, site)
@@ -224,18 +220,18 @@ def disown(what: object) -> None:
     _noted.pop(id(what), None)
 
 
-def exported(handle: Handle, source: Any) -> None:
+def exported(handle: Any, source: Any) -> None:
     """Note a new handle.  Dropping it does not end it; closing it does, or closing what it stands for."""
     text = f"{repr(handle).strip('<>')} of {repr(source).strip('<>')}"
     _note(handle._ticket, source, text=text, kind="exported handle", nbytes=getattr(source, "size", 0))
 
 
-def withdrawn(handle: Handle) -> None:
+def withdrawn(handle: Any) -> None:
     """Note that a handle was closed."""
     _noted.pop(handle._ticket, None)
 
 
-def viewed(array: npt.NDArray[Any], buffer: Buffer) -> None:
+def viewed(array: npt.NDArray[Any], buffer: Any) -> None:
     """Note a new view; every array that is made of it keeps its base."""
     if buffer.id:
         nbytes, where = array.nbytes, buffer.device.name

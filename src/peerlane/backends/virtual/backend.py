@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from peerlane import _core
 from peerlane.backend import base as defaults
 from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location
 from peerlane.backend.interface import Memory
+from peerlane.backends.virtual.address_range import VirtualAddressRange
+from peerlane.backends.virtual.buffer import VirtualBuffer
+from peerlane.backends.virtual.event import VirtualEvent
+from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.node import files, handles, schedule
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import HandleFields
 from peerlane.backends.virtual.node.state import NodeState
+from peerlane.backends.virtual.notify import VirtualNotify
+from peerlane.backends.virtual.physical import VirtualPhysical
+from peerlane.backends.virtual.queues import Queues
 from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
 from peerlane.support import reductions
 
@@ -34,7 +42,7 @@ class VirtualMemory(_core.Memory):
         return memoryview(self)
 
 
-class VirtualBackend:
+class VirtualBackend(Queues):
     """One process's membership of a virtual node; the verbs of :class:`~peerlane.backend.interface.Backend`.
 
     Parameters
@@ -149,9 +157,28 @@ class VirtualBackend:
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Memory:
         return self._with_room(ordinal, lambda number: VirtualMemory(number, nbytes, peer))
 
-    def create_physical(self, ordinal: int, nbytes: int, peer: bool) -> _core.Block:
+    def make_buffer(self, memory: Any, device: Any, stream: Any) -> VirtualBuffer:
+        return VirtualBuffer._own(memory, device, stream)
+
+    def open_buffer(self, offer: _core.Offer, home: Any, device: Any) -> VirtualBuffer:
+        start, nbytes = offer.part
+        with contextlib.closing(VirtualPhysical._adopt(offer, home, device)) as physical:
+            imported = self.reserve(home, physical.size, 0, 0)
+            try:
+                imported._map(physical, 0, "r" if physical.is_read_only else "rw", max(start + nbytes, 1))
+                return imported._lend(start, nbytes)
+            except BaseException:
+                imported.close()
+                raise
+
+    def create_physical(self, device: Any, nbytes: int, peer: bool) -> VirtualPhysical:
+        ordinal = device.ordinal
         name = files.name_of(self.config, ordinal, peer)
-        return self._with_room(ordinal, lambda number: _core.Block(number, nbytes, peer, name))
+        block = self._with_room(ordinal, lambda number: _core.Block(number, nbytes, peer, name))
+        return VirtualPhysical._make(block, device)
+
+    def open_physical(self, offer: _core.Offer, home: Any, device: Any) -> VirtualPhysical:
+        return VirtualPhysical._adopt(offer, home, device)
 
     def _with_room(self, ordinal: int, make: Callable[[int], T]) -> T:
         self._check_open()
@@ -165,8 +192,19 @@ class VirtualBackend:
         _core.drain()  # memory that was closed may be held by what is queued
         return make(number)
 
-    def reserve(self, ordinal: int, nbytes: int, alignment: int, wanted: int) -> _core.Place:
-        return _core.Place(self.number(ordinal), nbytes, alignment, wanted)
+    def reserve(self, device: Any, nbytes: int, alignment: int, wanted: int) -> VirtualAddressRange:
+        place = _core.Place(self.number(device.ordinal), nbytes, alignment, wanted)
+        return VirtualAddressRange._make(place, device)
+
+    def open_event(self, offer: _core.Offer, device: Any) -> VirtualEvent:
+        return VirtualEvent._adopt(offer, device)
+
+    def open_notify(self, offer: _core.Offer, device: Any) -> VirtualNotify:
+        return VirtualNotify._adopt(offer, device)
+
+    make_handle = staticmethod(VirtualHandle._make)
+    notify_line = staticmethod(VirtualNotify._line)
+    notify_queued = staticmethod(VirtualNotify._queued)
 
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
