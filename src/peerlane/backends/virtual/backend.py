@@ -24,6 +24,7 @@ from peerlane.backends.virtual.node.state import NodeState
 from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.backends.virtual.queues import Queues
+from peerlane.backends.virtual.ranks import VirtualRanks
 from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
 from peerlane.support import reductions
 
@@ -67,6 +68,7 @@ class VirtualBackend(Queues):
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self.is_inherited = False
         self._lock = threading.Lock()
+        self.ranks = VirtualRanks(lambda: self.ledger)
         self._join()
 
     def _join(self) -> None:
@@ -202,8 +204,6 @@ class VirtualBackend(Queues):
         return VirtualNotify._adopt(offer, device)
 
     make_handle = staticmethod(VirtualHandle._make)
-    notify_line = staticmethod(VirtualNotify._line)
-    notify_queued = staticmethod(VirtualNotify._queued)
 
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
