@@ -49,7 +49,7 @@ enum class Why : int {
     peer_lost,         // process `id` ended, or no longer serves its handles (`error`: errno, 0 when it ended)
     no_block,          // what must lie in one block has no bytes, or is not a device's
     lease_ended,       // its owner took lent memory back: `id` says which lease, `error` which Lease::End
-    standstill,        // all ranks of a group wait, and nothing of them can run: `id` says which time
+    no_progress,       // all that this process, or a group of ranks, can do is wait: `id` says which time
 };
 
 struct Refusal {

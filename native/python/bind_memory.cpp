@@ -22,7 +22,7 @@ constexpr const char* kWhyNames[] = {
     "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks",
     "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
-    "no_block", "lease_ended", "standstill"};
+    "no_block", "lease_ended", "no_progress"};
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 

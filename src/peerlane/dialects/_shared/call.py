@@ -201,8 +201,6 @@ class _Parameters:
     def parse(self, args: Sequence[object]) -> list[Any]:
         """Return the values, or raise the vendor's TypeError, whose cause says which argument it is."""
         reads = self.reads
-        if not reads:
-            return []
         try:
             if not self.required <= len(args) <= len(reads):
                 raise TypeError(f"takes ({', '.join(self.names)}), {len(args)} were given")
@@ -453,12 +451,13 @@ class Convention(Table):
         def declare(body: _Body) -> Callable[..., Any]:
             parameters = self._parameters[name] = _Parameters.of(name, body, checks)
             self._table[name] = Declared.of(name, body, len(blanks))
-            parse, refuse_wrong = parameters.parse, parameters.refuse_wrong if parameters.checks else None
+            parse, takes = parameters.parse, bool(parameters.parsers)
+            refuse_wrong = parameters.refuse_wrong if parameters.checks else None
 
             def wrapper(*args: object) -> Any:
                 values: Sequence[Any] = args
                 try:
-                    values = parse(args)
+                    values = parse(args) if takes else ()
                     if refuse_wrong is not None:
                         refuse_wrong(values)
                     result = body(*values)
@@ -488,7 +487,7 @@ class Convention(Table):
             self._table[name] = Declared.of(name, body, None)
 
             def wrapper(*args: object) -> Any:
-                values = parameters.parse(args)
+                values = parameters.parse(args) if parameters.parsers else []
                 try:
                     parameters.refuse_wrong(values)
                     return body(*values)

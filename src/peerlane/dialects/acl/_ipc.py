@@ -6,13 +6,20 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from peerlane import Buffer, Device
-from peerlane.dialects._shared.call import Address, Object, Refusal, Text, Word, int_list
+from peerlane.dialects._shared.call import Address, Object, Refusal, Text, Word
 from peerlane.dialects._shared.machine import close_for
-from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
 from peerlane.dialects.acl._checks import null, one_of, zero
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference
-from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
+from peerlane.dialects.acl._exporting import (
+    as_no_key,
+    let_in,
+    pids_of,
+    refuse_export_flags,
+    refuse_long,
+    refuse_short,
+    text_of,
+)
 from peerlane.dialects.acl._state import acl, explain, is_key_over, machine
 from peerlane.errors import Closed, Error
 from peerlane.memory import raw
@@ -64,8 +71,7 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
         207006 exported with flags 1
     Basis: S, X; C for over 31
     """
-    wanted = int_list(_SET_PID, pids)
-    refuse_no_pids(wanted)
+    wanted = pids_of(_SET_PID, pids)
     if len(wanted) > _MOST_PIDS:
         raise Refusal(
             Code.RT_PARAM_INVALID,

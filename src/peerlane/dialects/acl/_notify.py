@@ -5,11 +5,18 @@ from __future__ import annotations
 from peerlane import Device, Handle, Notify
 from peerlane.dialects._shared.call import Address, Object, Refusal, StrictUInt32, Text, Word, int_list
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
 from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference, refuse_unreachable
-from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
+from peerlane.dialects.acl._exporting import (
+    as_no_key,
+    let_in,
+    pids_of,
+    refuse_export_flags,
+    refuse_long,
+    refuse_short,
+    text_of,
+)
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
 from peerlane.dialects.acl._waits import note_wait
@@ -183,8 +190,7 @@ def notify_set_import_pid(notify: Address, pids: Object) -> None:
         207006 exported with flags 2
     Basis: S; C for the codes
     """
-    wanted = int_list(_SET_PID, pids)
-    refuse_no_pids(wanted)
+    wanted = pids_of(_SET_PID, pids)
     machine.context()
     with machine.lock:
         given = machine.thing(notify, AclNotify).given

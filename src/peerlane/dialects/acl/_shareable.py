@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from peerlane import Device, Physical
-from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, Word, int_list
-from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
+from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, Word
 from peerlane.dialects.acl._checks import reserved
 from peerlane.dialects.acl._codes import REMEDIES, Code
+from peerlane.dialects.acl._exporting import let_in, pids_of, refuse_export_flags
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._virtual import AclPhysical, physical_of
 from peerlane.errors import BadHandle, Closed, Fault
@@ -58,8 +58,7 @@ def mem_set_pid_to_shareable_handle(shareable_handle: Word, pids: Object) -> Non
         207006 exported with flags 1
     Basis: S, X
     """
-    wanted = int_list(_SET_PID, pids)
-    refuse_no_pids(wanted)
+    wanted = pids_of(_SET_PID, pids)
     machine.devices()
     found = machine.exported_memory.get(shareable_handle)
     if found is None:

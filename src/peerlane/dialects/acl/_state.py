@@ -16,8 +16,8 @@ from peerlane import Buffer, Device, Handle, Stream
 from peerlane.diagnostics import call_site
 from peerlane.dialects._shared.call import Convention, Failure, Refusal
 from peerlane.dialects._shared.exchange import Exports, Imports
-from peerlane.dialects._shared.machine import Context, Machine, Messages, Thing, with_article
-from peerlane.dialects._shared.message import Message
+from peerlane.dialects._shared.machine import Context, Machine, Thing
+from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects._shared.virtual_memory import Reservations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
@@ -94,6 +94,8 @@ class AclMachine(Machine):
         The reserved addresses.
     """
 
+    vendor = "acl.rt"
+    show = staticmethod(visible)
     default_device: int | None = None  # of the configuration file: not the node's, so it outlives one
 
     def forget(self) -> None:
@@ -113,17 +115,6 @@ class AclMachine(Machine):
         self.imported_memory = Imports[tuple[int, int], Any](self)
         self.far: dict[str, tuple[Buffer, Device]] = {}
         self._process: Context | None = None
-        self._visible: tuple[Device, ...] | None = None
-
-    def visible(self) -> tuple[Device, ...]:
-        """Return the devices that the program sees: its numbers are their places here.
-
-        Everything else goes by the numbers that the node gives its devices.
-        """
-        devices = self.devices()
-        if self._visible is None:
-            self._visible = visible(devices)
-        return self._visible
 
     def device(self, ordinal: int) -> Device:
         """Return a device by the program's number; ``INVALID_DEVICE`` with the valid ones."""
@@ -192,19 +183,7 @@ class AclMachine(Machine):
         remedy = f"pass what acl.rt.create_{name} returned, until it is destroyed or its device is reset"
         if not handle:
             return Refusal(Code.INVALID_PARAM, f"the {name} is NULL (0)", remedy)
-        found = self.things.get(handle)
-        ended = self.ended(handle)
-        if found is not None:
-            cause = f"{handle:#x} is the number of another kind: {found}, not of {with_article(name)}"
-        elif ended:
-            cause = f"{handle:#x} was {ended}"
-        elif self.was_given(handle):
-            cause = (
-                f"{handle:#x} ended with the node that the process was in before, or too long ago to say how"
-            )
-        else:
-            cause = f"acl.rt gave out no {name} with the number {handle:#x}"
-        return Refusal(Code.RT_PARAM_INVALID, cause, remedy)
+        return Refusal(Code.RT_PARAM_INVALID, self.told_of(handle, name), remedy)
 
     def described(self, number: int, kind: type[_Kind], maker: str) -> _Kind:
         """Return what a number means that needs no device; 100000 for what is no such thing."""
@@ -296,7 +275,7 @@ def _named(context: Context) -> str:
 def _report(failure: Failure) -> None:
     if Code(failure.code).is_runtime:
         last_error.code = failure.code
-    messages.add(Message(failure, _seen, _layout))
+    messages.tell(failure)
     just_ended.thing = None
 
 
@@ -306,12 +285,14 @@ def _layout(message: Message) -> str:
     kind = "EE1001" if code < Code.API_NOT_SUPPORT else "E19999"
     if code is Code.RT_MEMORY_ALLOCATION:
         kind = "EL0004"
-    return (
-        f"{kind}: {message.call} returned {code.value} (ACL_ERROR_{code.name}).\n"
-        f"        Called with: {message.given}\n"
-        f"        Possible Cause: {message.cause}.\n"
-        f"        Solution: {message.remedy}."
-    )
+    head = f"{kind}: {message.call} returned {code.value} (ACL_ERROR_{code.name})"
+    return laid_out(head, message.cause, message.remedy, given=message.given)
+
+
+def laid_out(head: str, cause: str, remedy: str, *, given: str = "") -> str:
+    """Return a text of which each line but the first is indented: what it was called with, its cause, what to do."""
+    called = f"        Called with: {given}\n" if given else ""
+    return f"{head}.\n{called}        Possible Cause: {cause}.\n        Solution: {remedy}."
 
 
 def _seen(name: str, value: object, is_address: bool | None) -> object:
@@ -373,11 +354,8 @@ def swallow(raised: BaseException, what: str, cause: str, remedy: str) -> None:
     is_main = threading.current_thread() is threading.main_thread()  # only there it can be Ctrl-C
     if isinstance(raised, KeyboardInterrupt) and is_main:
         raise raised
-    messages.add(
-        f"E19999: {what} raised {callbacks.described(raised)}{_raised_at(raised)}.\n"
-        f"        Possible Cause: {cause}.\n"
-        f"        Solution: {remedy}."
-    )
+    head = f"E19999: {what} raised {callbacks.described(raised)}{_raised_at(raised)}"
+    messages.add(laid_out(head, cause, remedy))
 
 
 def _raised_at(raised: BaseException) -> str:
@@ -399,7 +377,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 
 machine = AclMachine()
-messages = Messages()
+messages = Messages(_seen, _layout)
 last_error = LastError()
 just_ended = JustEnded()
 os.register_at_fork(after_in_child=last_error.forget)  # what failed is the parent's

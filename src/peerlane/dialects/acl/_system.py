@@ -195,7 +195,7 @@ def get_recent_err_msg() -> str | None:
     Gives: bare str, None if there is none
     Basis: D
     """
-    return "\n".join(messages.take()) or None
+    return messages.take() or None
 
 
 def begin_anew() -> None:

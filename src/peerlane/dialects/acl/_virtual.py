@@ -248,16 +248,9 @@ def physical_of(handle: int) -> AclPhysical:
 
 
 def _unknown(handle: int) -> Refusal:
-    found = machine.things.get(handle)
-    if found is not None:
-        cause = f"{handle:#x} is the number of another kind: {found.name}"
-    elif machine.was_given(handle):
-        cause = f"{handle:#x} was freed"
-    else:
-        cause = f"acl.rt gave out no handle of physical memory with the number {handle:#x}"
     return Refusal(
         Code.RT_PARAM_INVALID,
-        cause,
+        machine.told_of(handle, AclPhysical.name),
         "pass what acl.rt.malloc_physical or acl.rt.mem_import_from_shareable_handle returned, until it is freed",
     )
 

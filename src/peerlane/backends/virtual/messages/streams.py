@@ -37,7 +37,7 @@ _REFUSALS = frozenset(
         "notify_order",
         "own_callback",
         "deadlock",
-        "standstill",
+        "no_progress",
     )
 )
 
@@ -260,7 +260,7 @@ def explain(why: str, *numbers: Any) -> BaseException:
         case "deadlock":
             state = replace(wait_state.of_stream("circle", allocation), failed=progress.failed_before())
             return Deadlock(wait_texts.told("", state), device=where, detail=state)
-        case _:  # standstill
+        case _:  # no_progress
             text, found = progress.deadlocks.get(allocation, (_NO_WORDS, None))
             return Deadlock(text, device=where, detail=found)
 
