@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,22 +14,10 @@ import pytest
 import peerlane
 from helpers.peers import Peer, peer
 from helpers.promises import Node
-from peerlane.backends.virtual.node import schedule
 from peerlane.diagnostics import allocations
 
+pytest_plugins = ["helpers.again"]
 _numbers = itertools.count()
-
-
-def pytest_configure() -> None:
-    # One seed for this process and its children, given again by the header: a failure can be repeated.
-    name, seed = schedule.parse(os.environ.get(schedule.VARIABLE) or "eager", schedule.VARIABLE)
-    if name == "seeded" and seed is None:
-        seed = random.SystemRandom().randrange(1 << 32)
-    os.environ[schedule.VARIABLE] = name if seed is None else f"{name}:{seed}"
-
-
-def pytest_report_header() -> str:
-    return f"schedule: {schedule.VARIABLE}={os.environ[schedule.VARIABLE]}"
 
 
 @pytest.fixture(autouse=True, scope="session")

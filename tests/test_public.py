@@ -50,12 +50,13 @@ def test_what_is_public_of_a_class(kind: type) -> None:
     assert [name for name in dir(kind) if not name.startswith("_")] == ATTRIBUTES[kind].split()
 
 
-def test_the_stub_is_the_runtime(tmp_path: Path) -> None:
-    fresh = tmp_path / "_core.pyi"
+@pytest.mark.parametrize("module", ["_core", "_bench"])
+def test_the_stub_is_the_runtime(module: str, tmp_path: Path) -> None:
+    fresh = tmp_path / f"{module}.pyi"
     patterns = ROOT / "native" / "python" / "stub.pat"
-    words = ["nanobind.stubgen", "-q", "-P", "-m", "peerlane._core", "-p", str(patterns)]
+    words = ["nanobind.stubgen", "-q", "-P", "-m", f"peerlane.{module}", "-p", str(patterns)]
     subprocess.run([sys.executable, "-m", *words, "-o", str(fresh)], timeout=60, check=True)
-    assert _members(fresh) == _members(PACKAGE / "_core.pyi"), "run `make stubs`"
+    assert _members(fresh) == _members(PACKAGE / f"{module}.pyi"), "run `make stubs`"
 
 
 def _is_buffer(member: ast.stmt) -> bool:

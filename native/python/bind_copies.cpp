@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "copy/kernels.h"
 #include "python/bind_operands.h"
 
 namespace nb = nanobind;
@@ -46,7 +47,7 @@ void bind_copies(nb::module_& m) {
             const Memory& src = *nb::inst_ptr<Memory>(src_object);
             const uint64_t size = src.size();
             const Operand to = writable(dst), from = readable(src);
-            if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .extent_size = dst.size()};
+            if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .other_size = dst.size()};
             if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&to}, {&from});
             released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
             return true;
@@ -127,4 +128,5 @@ void bind_copies(nb::module_& m) {
         "dst"_a.none(), "src"_a.none(), "number"_a,
         nb::sig("def reduce_memory(dst: typing.Any, src: typing.Any, number: int) -> bool"),
         "As `reduce`, all of `src` into `dst`; False if one is no Memory, and then nothing happens.");
+    m.def("has_stream_copy", &has_stream_copy, "Return whether this processor has non-temporal copies.");
 }

@@ -334,9 +334,17 @@ void bind_streams(nb::module_& m) {
             nb::list found;
             for (const Waiting& entry : scheduler().waiting())
                 found.append(nb::make_tuple(entry.stream, entry.sequence, entry.submitted, kParks[static_cast<int>(entry.park)],
-                                            entry.what, entry.record, entry.device));
+                                            entry.what, entry.record, entry.device, site_of(entry.site)));
             return found;
         },
-        nb::sig("def waiting() -> list[tuple[int, int, int, str, int, int, int]]"),
-        "(stream, operation, submitted, waits for, whom, its operation, device) of every stream that is not done.");
+        nb::sig("def waiting() -> list[tuple[int, int, int, str, int, int, int, tuple[types.CodeType, int] | None]]"),
+        "(stream, operation, submitted, waits for, whom, its operation, device, site) of every stream that is not done.");
+    m.def(
+        "untold",
+        [] {
+            nb::list found;
+            for (const FailurePtr& failure : scheduler().untold()) found.append(as_object(failure));
+            return found;
+        },
+        nb::sig("def untold() -> list[typing.Any]"), "The failures of streams that nobody was told of; they stay so.");
 }

@@ -10,6 +10,10 @@ peerlane._core.Exporter._exported:
         """Return an object with the buffer that this one exports."""
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+peerlane._core.look_up_each:
+    look_up_each: object
+    """A C function that `peerlane._bench` times: void (*)(const uint64_t* addresses, size_t count)."""
+
 peerlane._core.QuickMethod:
     \from typing import Any
     class QuickMethod:

@@ -46,11 +46,12 @@ struct Waiting {
     Park park;
     uint64_t what, record;
     uint32_t device;
+    uint64_t site;                        // what submitted the operation; 0: not known
 };
 
 // What a process waits for in which nothing can run: only other processes, and threads that are not in a wait of the
 // scheduler's, can let it go on.
-struct Standstill {
+struct NoProgress {
     struct Host {
         uint64_t thread, stream;          // pthread_self(), and what it waits for
     };
@@ -61,6 +62,7 @@ struct Standstill {
         bool is_local;                    // nobody outside of this process can record it
     };
     uint64_t token = 0;                   // while it stays so, nothing has happened; 0: something can run
+    bool is_timed = false;                // a wait of a thread or of a stream ends by itself some time
     std::vector<Host> hosts;
     std::vector<Parked> parked;
 };
@@ -116,6 +118,7 @@ class Scheduler {
     void take_released(std::vector<void*>& objects, std::vector<uint64_t>& tokens);   // for a thread with the GIL
     bool has_released() const { return has_released_.load(std::memory_order_relaxed); }
 
+    std::vector<FailurePtr> untold();               // the failures that nobody was told of, and that stay so
     std::vector<FailurePtr> take_lost();            // of streams that were dropped
     bool has_lost() const { return has_lost_.load(std::memory_order_relaxed); }
 
@@ -128,10 +131,12 @@ class Scheduler {
 
     std::vector<Waiting> waiting();
     // `others_wait`: threads that are in no wait of the scheduler's wait for other processes.
-    Standstill standstill(bool others_wait);
+    NoProgress no_progress(bool others_wait);
     // The waits for notifies fail, and `id` is what a text is found by; false, and none does, if something has happened.
     void put_off_losses();   // for a second no wait fails because a peer is lost
-    bool end_standstill(uint64_t token, uint64_t id, bool others_wait);
+    bool end_waits(uint64_t token, uint64_t id, bool others_wait);
+    // The program's waits are refused, and the streams stay as they are; false, and none is, if something has happened.
+    bool refuse_waits(uint64_t token, uint64_t id);
     void fork_prepare() { mutex_.lock(); }
     void fork_done() { mutex_.unlock(); }
     bool begin_anew();   // in a forked child, without its parent's threads; false: the parent had streams
@@ -197,8 +202,8 @@ class Scheduler {
     void sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::time_point until);
     struct ListedHost;                     // for the time of a long wait of the program
 
-    // standstill.cpp
-    uint64_t standstill_token(bool others_wait) const;     // 0: something can run
+    // progress.cpp
+    uint64_t progress_token(bool others_wait) const;     // 0: something can run
 
     // stream_end.cpp: abort, close, and who waits in vain
     // Nothing that was submitted lets the stream go on; `alone`: nor will anybody submit more, or a deadline count.

@@ -30,7 +30,7 @@ Stream* Scheduler::find_help(Stream& stream) {
     for (unsigned hops = 0; at && hops < kMostHops; ++hops) {
         if (can_help(*at)) return at;
         if (at->park == Park::callback && is_mine(*at))
-            throw Refusal{.why = Why::own_callback, .id = stream.id, .device = stream.device};
+            throw Refusal{.why = Why::own_callback, .stream = {.id = stream.id}, .device = stream.device};
         at = at->park == Park::mark ? at->queue.front().mark->stream.get() : nullptr;
     }
     return nullptr;
@@ -123,6 +123,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
     auto next_poll = start + kPollPeriod, next_look = start + kHopePeriod;
     auto hope_period = kHopePeriod;
     while (!done()) {
+        if (waiter.refused != 0) throw Refusal{.why = Why::no_progress, .no_progress = waiter.refused, .device = stream()->device};
         const auto now = Clock::now();
         if (now >= deadline.at) return Outcome::timed_out;
         if (now >= next_poll) {
@@ -263,7 +264,7 @@ std::vector<Waiting> Scheduler::waiting() {
         if (stream->queue.empty()) continue;
         const Op& op = stream->queue.front();
         Waiting entry{id, stream->head(), stream->submitted.load(std::memory_order_relaxed), stream->park, 0, 0,
-                      stream->device};
+                      stream->device, stream->queue.site(0)};
         if (stream->park == Park::mark) {
             entry.what = op.mark->stream_id;
             entry.record = op.mark->sequence;

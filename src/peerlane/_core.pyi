@@ -4,10 +4,7 @@ The virtual machine's hardware: address windows, blocks, copies.  No policy, no 
 
 from collections.abc import Callable, Sequence
 import types
-from typing import Annotated, Any, overload
-
-import numpy
-from numpy.typing import NDArray
+from typing import Any, overload
 
 
 def set_refusal_hook(hook: Callable[..., BaseException]) -> None:
@@ -155,8 +152,8 @@ class Memory:
 def locate(address: int) -> tuple[int, int, int, int] | None:
     """Return (device, base, size, id), or None for pageable host memory."""
 
-def host_pointer(address: int, size: int) -> int:
-    """Return where the host may touch the range while its allocation lives."""
+look_up_each: object
+"""A C function that `peerlane._bench` times: void (*)(const uint64_t* addresses, size_t count)."""
 
 def nearest(address: int) -> tuple[int, int, int, int] | None:
     """
@@ -410,6 +407,9 @@ def reduce_memory(dst: Any, src: Any, number: int) -> bool:
     As `reduce`, all of `src` into `dst`; False if one is no Memory, and then nothing happens.
     """
 
+def has_stream_copy() -> bool:
+    """Return whether this processor has non-temporal copies."""
+
 SHARED_RECORDS: int = 32
 
 MOST_LINES: int = 524288
@@ -474,9 +474,9 @@ class Signal:
     def record_of(self, number: int, device: int) -> Notify:
         """What stands for one record of an event."""
 
-def members(departures: Signal, listed: Sequence[tuple[int, int, int]]) -> Members:
+def members(membership: Signal, listed: Sequence[tuple[int, int, int]]) -> Members:
     """
-    Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.
+    Watch the processes (rank, pid, start time); rank i records line i of `membership` when it leaves.
     """
 
 class Lease:
@@ -675,10 +675,13 @@ def close_streams(device: int) -> None:
 def drain() -> None:
     """Run what can run, on all streams."""
 
-def waiting() -> list[tuple[int, int, int, str, int, int, int]]:
+def waiting() -> list[tuple[int, int, int, str, int, int, int, tuple[types.CodeType, int] | None]]:
     """
-    (stream, operation, submitted, waits for, whom, its operation, device) of every stream that is not done.
+    (stream, operation, submitted, waits for, whom, its operation, device, site) of every stream that is not done.
     """
+
+def untold() -> list[Any]:
+    """The failures of streams that nobody was told of; they stay so."""
 
 def submit_copy(stream: Stream, dst: Any, src: Any) -> bool:
     """
@@ -786,9 +789,9 @@ def set_wait_hook(called: Callable[[], None] | None) -> None:
     Call it about ten times a second while threads of the program wait for long.
     """
 
-def standstill(others_wait: bool) -> tuple[int, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
+def no_progress(others_wait: bool) -> tuple[int, bool, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
     """
-    None if something can run, else (token, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
+    None if something can run, else (token, whether a wait ends by itself some time, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
     """
 
 def put_off_losses() -> None:
@@ -796,9 +799,14 @@ def put_off_losses() -> None:
     For a second no wait fails because a peer is lost: what has been found out is told first.
     """
 
-def end_standstill(token: int, number: int, others_wait: bool) -> bool:
+def end_waits(token: int, number: int, others_wait: bool) -> bool:
     """
     Let the waits for notifies fail; False if something has happened since the token was given.
+    """
+
+def refuse_waits(token: int, number: int) -> bool:
+    """
+    Refuse the waits of threads for streams; False if something has happened since the token was given.
     """
 
 class WaitBoard:
@@ -837,27 +845,3 @@ class WaitBoard:
 
     def text(self, rank: int) -> bytes:
         """What it said last; any bytes."""
-
-def time_reference_ping_pong(mine: int, theirs: int, begin: int, rounds: int, first: bool, deadline: float) -> float:
-    """
-    Two processes tell each other numbers from begin + 1 on, by host addresses of a word each; the seconds of one way, negative if the other does not come.
-    """
-
-def time_reference_copy(dst: int, src: int, size: int, streaming: bool, threads: int, rounds: int) -> float:
-    """
-    Seconds of one plain or streaming copy between two host addresses, without any check.
-    """
-
-def time_scattered_copies(dsts: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', writable=False)], srcs: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', writable=False)], size: int, rounds: int) -> float:
-    """
-    Seconds of a loop of memcpy between pairs of host addresses, all of one size, without any check.
-    """
-
-def time_lookups(addresses: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', writable=False)], rounds: int) -> float:
-    """Seconds of one look-up, over the whole list in order."""
-
-def cores() -> int:
-    """Cores that this process may use."""
-
-def has_stream_copy() -> bool:
-    """Whether this processor has non-temporal copies."""

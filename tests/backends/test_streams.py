@@ -30,7 +30,7 @@ from helpers.reductions import OPERATIONS, TYPES, combined, special
 from peerlane.diagnostics import allocations
 
 # What a signal raises Hypothesis takes for a failure of the program, and runs it again.
-pytestmark = pytest.mark.timeout(120, method="thread")
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120, method="thread")]
 
 _runs = itertools.count()
 SIZES = st.one_of(st.integers(1, 600), st.sampled_from([4096, 70_000, 2 << 20, (3 << 20) + 5]))

@@ -14,6 +14,8 @@ from helpers.interrupts import INTERRUPTS
 from helpers.safetensors_files import small_model
 from peerlane.testing.procs import Completed, run_python
 
+pytestmark = pytest.mark.any_schedule
+
 TIMEOUT = 60.0
 PEERLANE = f"{sys.executable} -m peerlane"
 

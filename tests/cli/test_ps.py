@@ -25,7 +25,7 @@ G = 2 << 20
 SPEC = "name=ci,devices=3,memory=64MiB/32MiB/32MiB"
 SEED = int(os.environ.get("PEERLANE_TEST_SEED", "4"))
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 Ps = Callable[..., Any]
 

@@ -16,6 +16,8 @@ import pytest
 import peerlane.dialects
 from peerlane.testing.procs import Completed, run_python
 
+pytestmark = pytest.mark.any_schedule
+
 TIMEOUT = 60.0
 Run = Callable[..., Completed]
 

@@ -11,6 +11,8 @@ import pytest
 from peerlane import dialects
 from peerlane.testing.procs import Completed, run_python
 
+pytestmark = pytest.mark.any_schedule
+
 TIMEOUT = 60.0
 Run = Callable[..., Completed]
 

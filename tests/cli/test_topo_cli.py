@@ -11,6 +11,8 @@ import pytest
 from peerlane.cli import topo
 from peerlane.errors import Fault, InvalidValue
 
+pytestmark = pytest.mark.any_schedule
+
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,8 @@ from helpers.safetensors_files import entry, model, packed, small_model
 from peerlane.cli.weights import DTYPE_BITS, MAX_HEADER, Weights
 from peerlane.errors import Fault, InvalidValue
 
+pytestmark = pytest.mark.any_schedule
+
 
 @pytest.fixture(scope="module")
 def scratch() -> Iterator[Path]:

@@ -12,6 +12,8 @@ import pytest
 from helpers.documented import Program, programs, says, shadowed
 from peerlane.testing.procs import Completed, run_python
 
+pytestmark = pytest.mark.any_schedule
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PROGRAMS = programs(README)

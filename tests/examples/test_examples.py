@@ -10,6 +10,8 @@ import pytest
 
 from peerlane.testing.procs import Completed, run_python
 
+pytestmark = pytest.mark.any_schedule
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCHEDULES = ("eager", "lazy", "seeded:5")
 SECONDS = 60.0

@@ -10,7 +10,7 @@ from helpers.peers import Peer
 from helpers.promises import Node
 from helpers.reductions import OPERATIONS, TYPES, expected, material, special
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 @pytest.mark.parametrize("op", OPERATIONS)

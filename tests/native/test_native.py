@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_schedule
+
 ROOT = Path(__file__).parents[2]
 SANITIZERS = {"address": "address,undefined", "thread": "thread"}
 BUILD_SECONDS, RUN_SECONDS, SOAK_SECONDS = 1200, 200, 1800

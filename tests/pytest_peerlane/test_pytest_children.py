@@ -7,7 +7,7 @@ import pytest
 from helpers.inner_pytest import HEAD, here, passes, run
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
 def test_children_of_a_test_are_in_its_node(pytester: pytest.Pytester) -> None:

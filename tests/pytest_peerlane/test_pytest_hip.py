@@ -9,7 +9,7 @@ import pytest
 from helpers.inner_pytest import run
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
 def test_a_test_uses_hip_on_a_fresh_node(pytester: pytest.Pytester) -> None:

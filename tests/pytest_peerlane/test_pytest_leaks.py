@@ -10,7 +10,7 @@ import pytest
 from helpers.inner_pytest import HEAD, here, run
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 # What a test does, and what the list says of it.
 KINDS = {

@@ -11,7 +11,7 @@ from helpers.inner_pytest import SECONDS, here, passes, run
 from peerlane.testing.procs import run_python
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
 def test_each_test_has_a_node_of_its_own(pytester: pytest.Pytester) -> None:
@@ -467,3 +467,36 @@ def test_peerlane_may_be_imported_before_pytest(pytester: pytest.Pytester) -> No
     assert done.returncode == 0, done.stdout
     assert "rewritten; peerlane" not in done.stdout
     assert sys.modules["peerlane"].__doc__
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("-n", "1"), ("--timeout", "60"), ("--timeout", "60", "--timeout-method=thread")]
+)
+def test_test_that_cannot_go_on_fails_with_who_waits_for_what(
+    pytester: pytest.Pytester, words: tuple[str, ...]
+) -> None:
+    done = run(
+        pytester,
+        """
+        import time
+        import peerlane as pl
+        import pytest
+
+        def test_hangs(peerlane_node):
+            stream, notify = peerlane_node[0].create_stream(), peerlane_node[0].create_notify()
+            stream.wait(notify)  # here
+            began = time.monotonic()
+            try:
+                stream.sync()
+            finally:
+                assert time.monotonic() - began < 10
+        """,
+        *words,
+    )
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(
+        [
+            "*Deadlock: a deadlock: every thread of this process waits*",
+            f"*at {here(pytester)}) waits for notify *",
+        ]
+    )

@@ -7,7 +7,7 @@ import pytest
 from helpers.inner_pytest import HEAD, here, passes, run
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
 
 HEAD = f"""{HEAD}
 from concurrent.futures import ProcessPoolExecutor

@@ -16,7 +16,7 @@ from helpers.rank_peers import ask_all, ranks
 
 LOST_SECONDS = 0.5
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
 def test_bytes_go_both_ways() -> None:

@@ -11,7 +11,8 @@ from peerlane.testing.procs import run_python
 RANKS = 128
 SECONDS = 240.0
 
-pytestmark = pytest.mark.timeout(SECONDS + 30)
+# Under `seeded` a communicator of 128 threads does not end within 240 s.
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(SECONDS + 30)]
 
 _GROUP = f"""
 import threading

@@ -14,7 +14,7 @@ from peerlane.rendezvous import RendezvousServer
 MOST_SHARE = 0.01  # of a core
 SIZE, PROCESSES = 16, 4
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 _WAIT = """
 import time

@@ -7,6 +7,8 @@ import pytest
 from helpers.interrupts import INTERRUPTS
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 CTRL_C_SECONDS = 1.0
 
 OVER_TCP = """

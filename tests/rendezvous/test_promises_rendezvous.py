@@ -14,7 +14,7 @@ from helpers.launched import until
 from peerlane.errors import Fault
 from peerlane.rendezvous import Rendezvous, RendezvousServer
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 
 @pytest.fixture

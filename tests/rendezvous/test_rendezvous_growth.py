@@ -12,7 +12,7 @@ import peerlane as pl
 from helpers.promises import Node
 from peerlane.rendezvous import Rendezvous, RendezvousServer, frames, reports
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
 
 RANKS = 3
 

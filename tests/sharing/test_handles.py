@@ -22,6 +22,8 @@ from peerlane.backends.virtual.node.handles import (
 )
 from peerlane.errors import BadHandle, Fault
 
+pytestmark = pytest.mark.any_schedule
+
 ALPHABET = f"{string.ascii_letters}{string.digits}-_"
 NONCES = st.integers(1, 2**64 - 1).filter(lambda nonce: nonce & 0xFFFFFFF)
 WHOLE = st.builds(

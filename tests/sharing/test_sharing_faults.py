@@ -17,6 +17,8 @@ import pytest
 from helpers.peers import SECONDS, Peer, PeerError, peer
 from peerlane.testing.procs import await_session_end
 
+pytestmark = pytest.mark.any_schedule
+
 LOST_SECONDS = 0.5
 SLACK = 5  # of a machine that does other things too; the true figure is printed
 

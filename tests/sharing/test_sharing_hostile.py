@@ -22,7 +22,7 @@ from peerlane.errors import Fault
 
 G = 2 << 20
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 Node = Callable[..., tuple[pl.Device, ...]]
 

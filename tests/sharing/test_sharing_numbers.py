@@ -17,7 +17,7 @@ from peerlane.testing.procs import run_python
 G = 2 << 20
 SECONDS = 120.0
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
 Node = Callable[..., tuple[pl.Device, ...]]
 

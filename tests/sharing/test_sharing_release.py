@@ -16,7 +16,7 @@ SECONDS = 10.0
 G = 2 << 20
 SIZE = 4 * G
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(300)]
 
 Node = Callable[..., tuple[pl.Device, ...]]
 

@@ -309,6 +309,51 @@ def test_sync_times_out(node: Node) -> None:
     assert untouched(a, 2)
 
 
+def test_sync_waits_for_nothing(node: Node) -> None:
+    d0, _ = node()
+    s, signal = d0.create_stream(), d0.create_notify()
+    s.wait(signal)
+    start = time.monotonic()
+    with pytest.raises(
+        pl.Deadlock, match=rf"nothing that was submitted records notify {signal.id}"
+    ) as refused:
+        s.sync()
+    assert time.monotonic() - start < 5 * 2.0
+    state = refused.value.detail
+    (waits,) = state.streams
+    assert (state.why, state.notify_in_the_way(), waits.what) == ("never", signal.id, "notify")
+    assert waits.submitted_at.startswith("test_promises_streams.py:") and waits.submitted_at in str(
+        refused.value
+    )
+    (thread,) = state.threads
+    assert thread.thread == "MainThread" and thread.place.startswith("test_promises_streams.py:")
+    signal.record()
+    s.sync(timeout=20)
+
+
+def test_sync_names_what_failed_before(node: Node) -> None:
+    d0, _ = node()
+    s, t, doubled, signal = (
+        d0.create_stream(),
+        d0.create_stream(),
+        d0.create_notify("strict"),
+        d0.create_notify(),
+    )
+    for _ in range(2):
+        s.notify(doubled)
+    s.notify(signal)
+    t.wait(signal)
+    with pytest.raises(pl.Deadlock) as refused:
+        t.sync()
+    (failed,) = refused.value.detail.failed
+    assert (failed.stream, failed.operation) == (s.id, 2)
+    assert f"stream {s.id} failed before" in str(refused.value) and failed.submitted_at in str(refused.value)
+    with pytest.raises(pl.Busy, match="is strict and was recorded again"):
+        s.sync(timeout=20)
+    signal.record()
+    t.sync(timeout=20)
+
+
 def test_sync_deadlock(node: Node) -> None:
     d0, d1 = node()
     s, t, signal = d0.create_stream(), d1.create_stream(), d0.create_notify()

@@ -15,6 +15,8 @@ import pytest
 from peerlane.testing import procs
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 FOREVER = "import signal, sys; signal.pause()"
 START = f"import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', {FOREVER!r}]);"
 REPORT = "print('child', child.pid, flush=True);"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,9 @@ def check_reduction(dst: int, src: int, nbytes: int, width: int) -> None:
     """Refuse ends that are misaligned or overlap in part."""
     for role, address in (("dst", dst), ("src", src)):
         if address % width:
-            raise reductions.explain("misaligned", role, address, width, 0, width)
+            raise reductions.explain("misaligned", SimpleNamespace(role=role, address=address, width=width))
     if dst != src and nbytes and max(dst, src) < min(dst, src) + nbytes:
-        raise reductions.explain("partly_overlapping", "", src, nbytes, dst, width)
+        raise reductions.explain("partly_overlapping", SimpleNamespace(size=nbytes, address=src, source=dst))
 
 
 def combined(
@@ -106,6 +107,10 @@ class BackendBase:
     def allocate_host(self, nbytes: int) -> Memory:
         """Refuse: it has no pinned memory."""
         raise Unsupported(f"back-end {self.name} has no pinned host memory (PINNED_HOST)")
+
+    def host_pointer(self, address: int, nbytes: int) -> int:
+        """Refuse: the host cannot touch its memory."""
+        raise Unsupported(f"back-end {self.name} lets the host touch no memory by address")
 
     def can_access(self, ordinal: int, peer: int) -> bool:
         """Deny it."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 from pathlib import Path
 
-from peerlane import _core
+from peerlane.backends.virtual.backend import VirtualBackend
 
 _RESERVE = 256 << 20
 
@@ -20,13 +21,23 @@ def room() -> int:
     return 0
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def has_stream_copy() -> bool:
+    """Return whether this processor has copies that bypass the caches."""
+    return VirtualBackend.has_stream_copy()
+
+
 def environment() -> dict[str, object]:
     """Return the machine, the interpreter and the time in words and numbers, without names of hosts or users."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "processor": _processor(),
-        "cores": _core.cores(),
-        "has_stream_copy": _core.has_stream_copy(),
+        "cores": cores(),
+        "has_stream_copy": has_stream_copy(),
         "available_bytes": room(),
         "system": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",

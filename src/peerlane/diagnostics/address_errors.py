@@ -6,7 +6,7 @@ import heapq
 
 from peerlane.diagnostics import allocations
 from peerlane.diagnostics.allocations import Record, Sort
-from peerlane.errors import BadAddress, Fault
+from peerlane.errors import BadAddress, Fault, NoRoom, OutOfMemory
 
 _LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # live allocations, when there is no memory
 
@@ -58,8 +58,18 @@ def out_of_bounds(
         fault=Fault.OUT_OF_BOUNDS,
         device=device,
     )
-    beyond._missing = base + extent
+    beyond.missing_address = base + extent
     return beyond
+
+
+def no_room(asked: int, free: int, capacity: int, held: str, device: str) -> OutOfMemory:
+    """Return the error for an allocation beyond the capacity; ``held`` says who has the rest."""
+    cause = f"{device} cannot allocate {asked:,} bytes: {free:,} of its {capacity:,} bytes are free; {held}"
+    return OutOfMemory(
+        f"{cause}; free buffers, or give the node more memory (memory=... in PEERLANE_NODE)",
+        device=device,
+        detail=NoRoom(asked, free, capacity, cause),
+    )
 
 
 def held(count: int, device: str) -> str:

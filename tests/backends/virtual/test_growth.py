@@ -10,6 +10,8 @@ import pytest
 from helpers.rank_peers import ask_all, ranks
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 NEUTRAL = """
 import numpy as np
 d0.peers.add(d1)

@@ -16,6 +16,8 @@ from peerlane.errors import BadAddress, Fault
 from peerlane.testing.conformance import BackendConformance, noise
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 SPEC = f"name=conformance-{os.getpid()},devices=2,memory=2GiB"
 
 

@@ -18,7 +18,7 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node
-from peerlane import _core, dialects
+from peerlane import _bench, dialects
 from peerlane.cli import main
 from peerlane.cli.bench import (
     NODE,
@@ -34,6 +34,8 @@ from peerlane.cli.bench import (
     waits,
 )
 from peerlane.errors import InvalidValue
+
+pytestmark = pytest.mark.any_schedule
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -162,6 +164,17 @@ def test_copies_write_every_figure_they_promise(tmp_path: Path, capsys: pytest.C
     assert "1 rounds are too few to quote" in capsys.readouterr().out
 
 
+def test_bench_without_its_native_references_says_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "peerlane._bench", None)
+    assert run("copy") == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert "peerlane._bench" in printed.err
+    assert "pip install --no-binary peerlane 'peerlane[bench]'" in printed.err
+
+
 def test_large_copies_are_held_to_the_best_reference(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("copy", "--sizes", "16M", "--rounds", 1, "--json") == 0
     result = json.loads(capsys.readouterr().out)
@@ -246,14 +259,14 @@ def test_batches_and_their_reference_copy_the_same_blocks(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    loop = _core.time_scattered_copies
+    loop = _bench.time_scattered_copies
 
     def counting(dsts: Any, srcs: Any, size: int, rounds: int) -> float:
         assert len({*dsts.tolist()}) == len({*srcs.tolist()}) == 300
         seen.append((size, rounds))
         return loop(dsts, srcs, size, rounds)
 
-    monkeypatch.setattr(_core, "time_scattered_copies", counting)
+    monkeypatch.setattr(_bench, "time_scattered_copies", counting)
     figures, skips = batches.measure(quiet_plan(), node(), blocks=300)
     assert not skips
     assert seen == [(4 * KIB, 1)] * 2
@@ -269,10 +282,10 @@ def test_the_loop_of_memcpy_moves_every_byte() -> None:
     origin, target = np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8)
     starts = np.array([48, 0, 16], np.uint64)
     ends = np.array([0, 32, 48], np.uint64)
-    _core.time_scattered_copies(ends + target.ctypes.data, starts + origin.ctypes.data, 16, 1)
+    _bench.time_scattered_copies(ends + target.ctypes.data, starts + origin.ctypes.data, 16, 1)
     assert target.tolist() == [*range(48, 64), *[0] * 16, *range(16), *range(16, 32)]
     with pytest.raises(ValueError, match="as many destinations as sources"):
-        _core.time_scattered_copies(ends[:2], starts, 16, 1)
+        _bench.time_scattered_copies(ends[:2], starts, 16, 1)
 
 
 @pytest.mark.timeout(120)

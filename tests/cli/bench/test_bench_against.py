@@ -11,6 +11,8 @@ import pytest
 from peerlane.cli import main
 from peerlane.cli.bench import builds
 
+pytestmark = pytest.mark.any_schedule
+
 SCRIPTED = """#!{python}
 import json, pathlib, sys
 calls = pathlib.Path({calls!r})

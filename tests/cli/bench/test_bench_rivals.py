@@ -16,7 +16,7 @@ from peerlane.cli import main
 from peerlane.cli.bench import bars, channel_sizes, channels, collectives, measure, report
 from peerlane.cli.bench import rival_processes as rivals
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 JOBS = [(8, 3), (4096, 2)]
 

@@ -10,7 +10,7 @@ import pytest
 import peerlane as pl
 from peerlane.cli.bench import NODE, bars, plan, seams, shares
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 @pytest.fixture

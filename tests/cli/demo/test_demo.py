@@ -22,6 +22,8 @@ from peerlane.cli import demo, main
 from peerlane.cli.demo import concurrent, source, transfer
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 LARGE_BYTES = 256 << 20
 
 

@@ -17,7 +17,7 @@ from peerlane.cli import main
 from peerlane.cli.children import Child
 from peerlane.cli.demo import rank, workers
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(autouse=True)

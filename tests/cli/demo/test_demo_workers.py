@@ -24,7 +24,7 @@ from peerlane.testing import procs
 
 LARGE_BYTES = 256 << 20
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 from helpers.launched import Run, Start
 from peerlane.testing.procs import run_python
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 def sorted_lines(text: str) -> list[str]:

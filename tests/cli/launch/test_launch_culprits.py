@@ -12,7 +12,7 @@ from helpers.launched import Run
 from peerlane.cli.launch.losses import Losses
 from peerlane.testing.procs import Completed
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
 
 # `late` holds up the end of the process, as a slow interpreter does; `early` leaves no time for it.
 START = """\

@@ -16,7 +16,7 @@ from helpers.launched import Launched, Run, Start, state, until
 from helpers.peers import peer
 from peerlane.backends.virtual.node.census import take_census
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 READY = """\
 import os, signal, subprocess, sys, time

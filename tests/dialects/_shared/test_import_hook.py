@@ -16,6 +16,8 @@ from peerlane import dialects, errors
 from peerlane.dialects import Dialect
 from peerlane.dialects._shared import hook
 
+pytestmark = pytest.mark.any_schedule
+
 TOY = {"toy": "served_toy", "toy.rt": "served_toy.rt"}
 PROBE = "import sys, toy; sys.exit(0 if toy.DEVICES else 1)"
 VARIABLES = ("PEERLANE_DIALECTS", "PEERLANE_PROBED", "PYTHONPATH")

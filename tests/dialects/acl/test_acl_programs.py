@@ -9,6 +9,8 @@ import pytest
 
 from peerlane.testing.procs import Completed, run_python
 
+pytestmark = pytest.mark.any_schedule
+
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLE = ROOT / "examples" / "acl_peer_copy.py"
 DESCRIPTORS = ROOT / "examples" / "acl_copy_with_desc.py"

@@ -14,7 +14,7 @@ from helpers.hcomm_ranks import CPU_TS, code
 from helpers.hcomm_world import World
 from peerlane.dialects import hcomm
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 NONSENSE = (None, "x", b"\xff", 1.5, -5, 1 << 70, ["x"])
 KINDS = range(-1, 8)

@@ -12,7 +12,7 @@ import pytest
 from peerlane import dialects
 from peerlane.testing.procs import Completed, run_python
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SCHEDULES = ("eager", "lazy", "seeded:5")

@@ -19,7 +19,7 @@ from peerlane.dialects import acl
 from peerlane.dialects.hcomm import _refused, explain
 from peerlane.dialects.hcomm._state import hcomm as convention
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 TABLE = {name.partition(".")[2]: call for name, call in convention.table.items()}
 PASSES_ON = {"HcommBatchModeEnd"}  # what the calls before it failed with

@@ -14,6 +14,8 @@ import peerlane
 from peerlane.dialects.hip import _facts, explain, hiprtc, hiprtc_pyext
 from peerlane.dialects.hip._policy import Policy
 
+pytestmark = pytest.mark.any_schedule
+
 Enter = Callable[..., ModuleType]
 FUNCTIONS = sorted(set(_facts.facts()["functions"]) - set(_facts.facts()["hiprtc"]) - {"has_symbol"})
 

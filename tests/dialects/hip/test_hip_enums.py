@@ -14,6 +14,8 @@ import pytest
 from peerlane.dialects.hip._enums import SERVED_IN, base_of, enumeration, is_enumeration
 from peerlane.dialects.hip._facts import facts
 
+pytestmark = pytest.mark.any_schedule
+
 NAMES = sorted(facts()["enums"])
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from peerlane.dialects.hip import _facts, explain
 
+pytestmark = pytest.mark.any_schedule
+
 Enter = Callable[..., ModuleType]
 FILLING = (
     "hipGetDeviceProperties",

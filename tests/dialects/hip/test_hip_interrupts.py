@@ -7,6 +7,8 @@ import pytest
 from helpers.interrupts import JUST_BEFORE, WHILE
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 PROGRAM = """
 import os, signal, threading
 from peerlane.dialects.hip import hip

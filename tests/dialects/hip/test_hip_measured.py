@@ -12,6 +12,8 @@ from peerlane.dialects.hip import _types
 from peerlane.dialects.hip._enums import enumeration, is_enumeration
 from peerlane.dialects.hip._structs import struct
 
+pytestmark = pytest.mark.any_schedule
+
 RESULTS: dict[str, str] = json.loads(MEASURED.read_text())
 
 # Where the wheel gives what cannot be used, and where ours takes a little more.

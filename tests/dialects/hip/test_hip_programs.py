@@ -9,6 +9,8 @@ import pytest
 
 from peerlane.testing.procs import Completed, run_python
 
+pytestmark = pytest.mark.any_schedule
+
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SCHEDULES = ("eager", "lazy", "seeded:7")
 

@@ -10,6 +10,8 @@ import pytest
 
 from helpers.hip_rows import TABLES
 
+pytestmark = pytest.mark.any_schedule
+
 HERE = Path(__file__).parent
 ROWS = [(table, row) for table, rows in TABLES.items() for row in rows]
 

@@ -17,6 +17,8 @@ from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._structs import is_struct, struct
 from peerlane.dialects.hip._types import DeviceArray, Pointer
 
+pytestmark = pytest.mark.any_schedule
+
 NAMES = sorted(facts()["structs"])
 
 

@@ -29,6 +29,8 @@ from peerlane.dialects.hip._types import (
     extent_of,
 )
 
+pytestmark = pytest.mark.any_schedule
+
 ListOfInt: Any = _lists.__dict__["ListOfInt"]
 PointerToInt: Any = _lists.__dict__["PointerToInt"]
 

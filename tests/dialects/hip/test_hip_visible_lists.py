@@ -9,6 +9,8 @@ import pytest
 
 from helpers.hip_client import code, done
 
+pytestmark = pytest.mark.any_schedule
+
 Enter = Callable[..., ModuleType]
 NODE = "devices=4,switch=2,memory=64MiB"
 HIP, CUDA, ROCR = "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"

@@ -19,7 +19,7 @@ from peerlane.testing.procs import run_python
 Enter = Callable[..., ModuleType]
 INVALID = "hipErrorInvalidValue"
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 MAKE = """
 prop = hip.hipMemAllocationProp()

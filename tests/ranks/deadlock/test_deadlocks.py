@@ -22,7 +22,7 @@ PATIENCE = 60.0
 pytestmark = pytest.mark.timeout(180)
 
 
-def told(peers: Sequence[Peer], code: str, *, kind: str = "Busy") -> list[str]:
+def told(peers: Sequence[Peer], code: str, *, kind: str = "Deadlock") -> list[str]:
     """Let all of them run code that ends in a deadlock; return what each was told."""
     began = time.monotonic()
     for each in peers:
@@ -32,7 +32,7 @@ def told(peers: Sequence[Peer], code: str, *, kind: str = "Busy") -> list[str]:
     return texts
 
 
-def deadlock(peer: Peer, began: float, kind: str = "Busy") -> str:
+def deadlock(peer: Peer, began: float, kind: str = "Deadlock") -> str:
     with pytest.raises(PeerError) as found:
         peer.receive(PATIENCE)
     assert time.monotonic() - began < LOADED
@@ -63,6 +63,26 @@ def test_two_wait_for_queued_records() -> None:
             assert "waits for notify 2 from rank 1 to rank 0, which rank 1 should record" in line_of(
                 text, 0, peers
             )
+
+
+def test_rank_whose_stream_failed_names_the_failure_as_a_cause() -> None:
+    code = """
+me = 1 - grp.rank
+if grp.rank == 0:
+    s, t = grp.device.create_stream(), grp.device.create_stream()
+    doubled = grp.device.create_notify("strict")
+    s.notify(doubled)
+    s.notify(doubled)
+    ch[1].notify(1, stream=s)
+ch[me].wait(1)
+"""
+    with ranks(2) as peers:
+        for text in told(peers, code):
+            assert re.search(
+                r"stream \d+ failed before, and nobody synchronized it: operation 2 \(notify\)", text
+            )
+            assert "submitted at peer:7, failed: notify " in text
+            assert "is strict and was recorded again" in text
 
 
 def test_a_ring_of_three_on_streams() -> None:
@@ -219,14 +239,14 @@ def test_launch_shows_it_once(run: Run, here: Path) -> None:
         )
         # A rank tells of itself only.
         assert done.stderr.count(line.partition("): ")[2]) <= 3
-    assert "peerlane.errors.Busy: " in done.stderr
+    assert "peerlane.errors.Deadlock: " in done.stderr
 
 
 def test_what_ranks_say_is_not_believed() -> None:
     with ranks(2) as (liar, told_lies):
         code = r"""
 import time
-board = grp._departures.board
+board = grp._membership.board
 board.begin(time.monotonic_ns(), [1], b"\x1b[31mred\xff\x00" + b"\n" * 3000)
 for _ in range(200):
     board.renew(time.monotonic_ns()); time.sleep(0.02)

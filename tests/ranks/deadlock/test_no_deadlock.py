@@ -7,7 +7,7 @@ import pytest
 from helpers.peers import PeerError
 from helpers.rank_peers import ask_all, ranks
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 _SECONDS = 2.5  # more than a deadlock takes to be found
 _SLOW = {

@@ -16,7 +16,7 @@ from peerlane.backend.base import BackendBase
 from peerlane.backend.facts import Caps, DeviceInfo, Kind, Location
 from peerlane.backend.settings import integer, read, sizes
 from peerlane.diagnostics import address_errors, allocations
-from peerlane.errors import BadAddress, Closed, Fault, InvalidValue, OutOfMemory
+from peerlane.errors import BadAddress, Closed, Fault, InvalidValue
 
 # No address of the host is so high, and none is given out twice: an old one never means something new.
 _FIRST, _LAST = 1 << 60, 1 << 61
@@ -109,13 +109,8 @@ class ReferenceBackend(BackendBase):
             free = self.free_bytes(ordinal)
             if nbytes > free:
                 device = f"{self.name}:{ordinal}"
-                total = self.settings.memory[ordinal]
-                raise OutOfMemory(
-                    f"{device} cannot allocate {nbytes:,} bytes: {free:,} of its {total:,} bytes are free; "
-                    f"{address_errors.held(len(self._on(ordinal)), device)}; free buffers, or give the node "
-                    "more memory (memory=... in PEERLANE_NODE)",
-                    device=device,
-                )
+                held = address_errors.held(len(self._on(ordinal)), device)
+                raise address_errors.no_room(nbytes, free, self.settings.memory[ordinal], held, device)
             memory = ReferenceMemory(self, ordinal, nbytes)
             self._live[memory.address] = memory
             return memory

@@ -24,6 +24,7 @@ from peerlane.backends.virtual.node.state import NodeState
 from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.backends.virtual.queues import Queues
+from peerlane.backends.virtual.ranks import VirtualRanks
 from peerlane.errors import (
     AccessDenied,
     BadHandle,
@@ -66,7 +67,7 @@ class VirtualBackend(Queues):
     copy = staticmethod(_core.copy)
     copy_2d = staticmethod(_core.copy_2d)
     fill = staticmethod(_core.fill)
-    host_pointer = staticmethod(_core.host_pointer)
+    has_stream_copy = staticmethod(_core.has_stream_copy)
 
     def __init__(self, config: NodeConfig) -> None:
         refuse_other_window(config)
@@ -76,6 +77,7 @@ class VirtualBackend(Queues):
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self.is_inherited = False
         self._lock = threading.Lock()
+        self.ranks = VirtualRanks(lambda: self.ledger)
         self._join()
 
     def _join(self) -> None:
@@ -213,8 +215,6 @@ class VirtualBackend(Queues):
         return VirtualNotify._adopt(offer, device)
 
     make_handle = staticmethod(VirtualHandle._make)
-    notify_line = staticmethod(VirtualNotify._line)
-    notify_queued = staticmethod(VirtualNotify._queued)
 
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool

@@ -11,7 +11,7 @@ from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, losses, observers
+from peerlane.diagnostics import live_objects, losses, observers, wait_state, wait_texts
 from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.event import Event
@@ -153,10 +153,12 @@ class VirtualEvent(Event):
             return
         mark = self._recorded("Event.sync")
         if not mark.synchronize(checked_timeout("Event.sync", timeout)):
+            state = wait_state.of_stream("timeout", mark.stream_id, mark.sequence, timeout)
             raise WaitTimeout(
-                f"{self!r} was not done after {timeout:g} s: {stream_messages.waits(mark.stream_id)}",
+                wait_texts.told(repr(self), state),
                 call="Event.sync",
                 device=self.device.name,
+                detail=state,
             )
         if observers.active:
             observers.tell("sync", self, stream=mark.stream_id, sequence=mark.sequence)

@@ -14,7 +14,7 @@ from peerlane.backends.virtual.messages import streams as stream_messages
 from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.numbers import number_of
 from peerlane.backends.virtual.shown import show_as
-from peerlane.diagnostics import live_objects, observers, trace
+from peerlane.diagnostics import live_objects, observers, trace, wait_state, wait_texts
 from peerlane.errors import Closed, Error, Fault, InvalidValue, WaitTimeout
 from peerlane.streams import callbacks
 from peerlane.streams.event import Event
@@ -138,11 +138,12 @@ class VirtualStream(_core.Stream, Stream):
     def sync(self, timeout: float | None = None) -> None:
         sequence = self.submitted
         if not self._synchronize(checked_timeout("Stream.sync", timeout)):
+            state = wait_state.of_stream("timeout", self.id, seconds=timeout)
             raise WaitTimeout(
-                f"stream {self.id} on {self.device.name} was not done after {timeout:g} s: "
-                f"{stream_messages.waits(self.id)}",
+                wait_texts.told(f"stream {self.id} on {self.device.name}", state),
                 call="Stream.sync",
                 device=self.device.name,
+                detail=state,
             )
         if observers.active:
             observers.tell("sync", self, stream=self.id, sequence=sequence)

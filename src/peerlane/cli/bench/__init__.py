@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from peerlane.cli.outputs import (
     show_progress,
     write_json,
 )
-from peerlane.errors import InvalidValue
+from peerlane.errors import InvalidValue, Unsupported
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,13 +73,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, show the figures and return 0, also when a bar is missed; 1 if this build is slower than the other."""
-    # Here and not above: the other commands need not wait for these imports.
-    from peerlane.cli.bench import plan, report, rivals
-
     check_outputs(args)
     _check_combination(args)
     if args.against is not None:
         return _run_against(args, results_console(args))
+    _check_references()
+    # Here and not above: the other commands need not wait for these imports.
+    from peerlane.cli.bench import plan, report, rivals
+
     names, skips = rivals.installed(rivals.parse(args.rivals) if args.rivals is not None else ())
     with show_progress() as progress:
         task = progress.add_task("", total=None)
@@ -156,6 +158,16 @@ def _measured(what: str, plan: Plan) -> tuple[list[Figure], list[Skip]]:
     finally:
         pl.leave_node()
     return figures, skips
+
+
+def _check_references() -> None:
+    """Refuse to measure where the extension module of the references was not built."""
+    if importlib.util.find_spec("peerlane._bench") is None:
+        raise Unsupported(
+            "the references timed in C are an extension module, peerlane._bench, and this build of peerlane was made "
+            "without it (PEERLANE_BENCH=OFF): install peerlane from source, by "
+            "pip install --no-binary peerlane 'peerlane[bench]'"
+        )
 
 
 def _check_combination(args: argparse.Namespace) -> None:

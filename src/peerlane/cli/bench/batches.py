@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import peerlane as pl
-from peerlane import _core
+from peerlane import _bench
 from peerlane.cli import machine
 from peerlane.cli.bench.bars import PEERLANE
 from peerlane.cli.bench.measure import TIME, Contender, Figure, Skip, figure, interleaved, looped
@@ -53,7 +53,7 @@ def measure(
             call()
             stream.sync()
 
-        reference = Contender(_LOOP, lambda: _core.time_scattered_copies(to, origin, _BLOCK, 1))
+        reference = Contender(_LOOP, lambda: _bench.time_scattered_copies(to, origin, _BLOCK, 1))
         contenders = [
             reference,
             looped(PEERLANE, pl.copy_batch, dsts, srcs, number=1),
@@ -68,4 +68,4 @@ def measure(
 
 
 def _pointers(blocks: Sequence[pl.Buffer]) -> npt.NDArray[np.uint64]:
-    return np.array([_core.host_pointer(block.address, block.size) for block in blocks], dtype=np.uint64)
+    return np.array([block.view().ctypes.data for block in blocks], dtype=np.uint64)

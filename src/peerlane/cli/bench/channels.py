@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import peerlane as pl
-from peerlane import _core
+from peerlane import _bench
 from peerlane.cli.bench import channel_sizes
 from peerlane.cli.bench import rival_processes as rivals
 from peerlane.cli.bench.bars import (
@@ -186,10 +186,9 @@ def _bandwidth(plan: Plan, channel: pl.Channel, nbytes: int) -> Figure:
 
 
 def _line(channel: pl.Channel, begun: int, rounds: int, *, first: bool) -> float:
-    pointer = channel.group.device.backend.host_pointer
-    mine, theirs = (pointer(each.address, 8) for each in (channel.group.window, channel.window))
-    _core.time_reference_ping_pong(mine, theirs, begun, rounds // 4, first, _SECONDS)
-    return _core.time_reference_ping_pong(mine, theirs, begun + rounds // 4, rounds, first, _SECONDS)
+    mine, theirs = (each[:8].view().ctypes.data for each in (channel.group.window, channel.window))
+    _bench.time_ping_pong(mine, theirs, begun, rounds // 4, first, _SECONDS)
+    return _bench.time_ping_pong(mine, theirs, begun + rounds // 4, rounds, first, _SECONDS)
 
 
 def _exchange(channel: pl.Channel, block: pl.Buffer, rounds: int, *, first: bool) -> float:

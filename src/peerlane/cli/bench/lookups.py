@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import peerlane as pl
-from peerlane import _core
+from peerlane import _bench
 from peerlane.backend import registry
 from peerlane.cli import machine
 from peerlane.cli.bench.bars import PEERLANE, PEERLANE_INSIDE
@@ -83,7 +83,7 @@ def _seconds(addresses: np.typing.NDArray[np.uint64], how: str) -> float:
     number = _LOOKUPS[how]
     rounds = max(1, number // len(addresses))
     if how == _NATIVE:
-        return _core.time_lookups(addresses, rounds)
+        return _bench.time_lookups(addresses, rounds)
     some = addresses[:number].tolist()
     timer = timeit.Timer("for a in some: locate(a)", globals={"some": some, "locate": pl.raw.locate})
     return timer.timeit(rounds) / (rounds * len(some))

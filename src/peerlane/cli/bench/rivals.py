@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 import peerlane as pl
-from peerlane import _core
+from peerlane import _bench
+from peerlane.cli import machine
 from peerlane.cli.bench.measure import Contender, Skip, looped
 from peerlane.errors import InvalidValue
 
@@ -20,7 +21,7 @@ Maker = Callable[[pl.Buffer, pl.Buffer, int], Contender]
 
 def host_pointers(dst: pl.Buffer, src: pl.Buffer) -> tuple[int, int]:
     """Return where the host may touch two buffers: rivals work on the very bytes that we do."""
-    return _core.host_pointer(dst.address, dst.size), _core.host_pointer(src.address, src.size)
+    return dst.view().ctypes.data, src.view().ctypes.data
 
 
 def native_copies(dst: pl.Buffer, src: pl.Buffer, number: int) -> list[Contender]:
@@ -28,17 +29,15 @@ def native_copies(dst: pl.Buffer, src: pl.Buffer, number: int) -> list[Contender
     to, origin = host_pointers(dst, src)
 
     def contender(name: str, streaming: bool, threads: int) -> Contender:
-        return Contender(
-            name, lambda: _core.time_reference_copy(to, origin, src.size, streaming, threads, number)
-        )
+        return Contender(name, lambda: _bench.time_copy(to, origin, src.size, streaming, threads, number))
 
     made = [contender(MEMCPY, False, 1)]
-    if _core.has_stream_copy():
+    if machine.has_stream_copy():
         made.append(contender("streaming, 1 thread", True, 1))
-    cores = _core.cores()
+    cores = machine.cores()
     if cores > 1:
         made.append(contender(f"memcpy, {cores} threads", False, cores))
-        if _core.has_stream_copy():
+        if machine.has_stream_copy():
             made.append(contender(f"streaming, {cores} threads", True, cores))
     return made
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._report import Subscription
 from peerlane.dialects.acl._specification import refuse_older_chip
@@ -27,6 +28,7 @@ _PRIORITIES = range(8)
 PRIORITY = 5  # the number of the attribute
 _LONGEST_ABORT = 36 * 60 * 1000
 _MODES = {0: "continue", 1: "stop"}
+_MODE = one_of("mode", _MODES, "pass 0 to go on after a failure, 1 to stop")
 _READY, _NOT_READY = 0, 1
 
 
@@ -152,7 +154,7 @@ class AclStream(Thing):
 
     def _failure(self, error: Error) -> Error | Refusal:
         """Return what failed on the stream, once the program's callback was told of it."""
-        if error._failed is None:
+        if error.failed_operation is None:
             return in_own_numbers(error, self)
         made = _in_own_words(error, self)
         when_one_fails.tell(self, made)
@@ -161,7 +163,7 @@ class AclStream(Thing):
 
 def _in_own_words(error: Error, stream: AclStream | None) -> Error:
     """Return what failed on a stream, or on one that it waits for, with streams named as programs know them."""
-    failed, own = error._failed, error.__cause__
+    failed, own = error.failed_operation, error.__cause__
     if failed is None:
         return error
     if stream is None or stream.neutral.id != failed.stream:
@@ -171,7 +173,7 @@ def _in_own_words(error: Error, stream: AclStream | None) -> Error:
     why = f": {failed.why}"
     if isinstance(own, Error):
         why = f" was cancelled, because an earlier one failed: {_in_own_words(own, stream)}"
-    made = error._retold(f"operation {failed.number} ({failed.kind}) of {name}{why}{rest}")
+    made = error.retold(f"operation {failed.number} ({failed.kind}) of {name}{why}{rest}")
     made.operation = failed.number
     return made
 
@@ -434,31 +436,25 @@ def get_stream_available_num() -> int:
     return _available(machine.context())
 
 
-@acl.call("acl.rt.set_stream_failure_mode")
+@acl.call("acl.rt.set_stream_failure_mode", checks=[_MODE])
 def set_stream_failure_mode(stream: Address, mode: UInt32) -> None:
     """Set what a failure does to what is queued behind it: 0 nothing, 1 cancels it (facts/acl 2.4).
 
     Refuses: 107000 mode, stream; 107002; 107003
     Basis: D; C for the values
     """
-    _refuse_mode(mode)
     stream_of(stream).neutral.on_error = _MODES[mode]
 
 
 def set_failure_mode(stream: AclStream, mode: int) -> None:
     """Set what a failure does to what is queued behind it; 107000 for no mode."""
-    _refuse_mode(mode)
+    _MODE(mode)
     stream.neutral.on_error = _MODES[mode]
 
 
 def failure_mode_of(stream: AclStream) -> int:
     """Return what was set, as its number."""
     return next(mode for mode, name in _MODES.items() if name == stream.neutral.on_error)
-
-
-def _refuse_mode(mode: int) -> None:
-    if mode not in _MODES:
-        raise Refusal(Code.RT_PARAM_INVALID, f"mode is {mode}", "pass 0 to go on after a failure, 1 to stop")
 
 
 def in_seconds(milliseconds: int) -> float | None:

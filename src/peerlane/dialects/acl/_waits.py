@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from peerlane import Event, Stream
-from peerlane.diagnostics import call_site
+from peerlane.diagnostics import call_site, wait_texts
 from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._report import LOOKS_AGAIN, Callback, Report, blocking
 from peerlane.dialects.acl._state import machine
-from peerlane.errors import Error, WaitTimeout
+from peerlane.errors import Error, StreamWait, WaitState, WaitTimeout
 
 _NOTED = 4096
-_SUBJECT = re.compile(r"stream (\d+)(?: on|, )")
-_LINK = re.compile(r"stream (\d+) at operation \d+ waits for (?:operation \d+ of stream (\d+)|notify (\d+))")
-_HEAD = re.compile(r"(?s)(.*?) (was not done after \S+ s|would never be done): (.*)")
-_WAITING = re.compile(r"stream (\d+) at operation (\d+)")
-_PLACE = re.compile(r"operation \d+ of stream \d+")
-_STREAM = re.compile(r"\bstream (\d+)\b")
-_NOTIFY = re.compile(r"\bnotify (\d+)\b")
 _PATIENCE = 1.0  # seconds that it is not there before a wait ends: it may be about to be unsubscribed
 
 # By stream and operation: what let the stream wait.  Native code notes only what can fail by itself.
@@ -90,27 +83,19 @@ def wait_while_served(waited_for: Stream | Event, timeout: float | None, patienc
         else:
             return
         patience.look()
-        culprit = blocking.get(_notify_of(latest))
+        state = latest.detail
+        culprit = blocking.get(state.notify_in_the_way())
         if culprit is not None and patience.is_over(culprit.report):
             break
         seconds = LOOKS_AGAIN
-    text = re.sub(r"was not done after \S+ s:", "would never be done:", str(latest), count=1)
-    raise WaitTimeout(text, call=latest.call, device=latest.device)
-
-
-def _notify_of(error: WaitTimeout) -> int:
-    """Return the notify that what was waited for waits for, 0 for none; the text names other streams too."""
-    links = {found[1]: found for found in _LINK.finditer(str(error))}
-    subject = _SUBJECT.search(str(error))
-    link = links.pop(subject[1], None) if subject else None
-    while link is not None and link[3] is None:
-        link = links.pop(link[2], None)
-    return int(link[3]) if link is not None else 0
+    raise WaitTimeout(
+        str(latest), call=latest.call, device=latest.device, detail=replace(state, seconds=None)
+    )
 
 
 def explain_wait(error: WaitTimeout, waited_for: Thing) -> tuple[str, str]:
     """Return who waits for what, in the program's numbers, and what to do."""
-    names, missed = _Names(waited_for), _notify_of(error)
+    names, missed = _Names(waited_for), error.detail.notify_in_the_way()
     remedy = "wait longer, or look at why the stream does not go on"
     callback, notify = blocking.get(missed), names.notifies.get(missed)
     if callback is not None:
@@ -127,16 +112,19 @@ def explain_wait(error: WaitTimeout, waited_for: Thing) -> tuple[str, str]:
         remedy = f"record it with acl.rt.record_notify({notify.handle:#x}, stream), or wait longer"
     elif (event := names.event_of(missed)) is not None and event.awaited(missed) == "the next record":
         remedy = f"record it with acl.rt.record_event({event.handle:#x}, stream), or wait longer"
-    return names.retold(str(error)), remedy
+    return wait_texts.told(names.subject(error.detail), error.detail, names), remedy
 
 
 def in_own_numbers(error: Error, waited_for: Thing) -> Error:
     """Return an error that names streams and notifies as explain_wait does."""
-    return error._retold(_Names(waited_for).retold(str(error)))
+    if not isinstance(error.detail, WaitState):
+        return error
+    names = _Names(waited_for)
+    return error.retold(wait_texts.told(names.subject(error.detail), error.detail, names))
 
 
-class _Names:
-    """What a program calls streams and notifies that a text names by their ids.
+class _Names(wait_texts.Words):
+    """What a program calls streams and notifies that records name by their ids.
 
     Attributes
     ----------
@@ -151,43 +139,38 @@ class _Names:
         self._events = [each for each in things if each.name == "event"]
         self.notifies = {each.neutral.id: each for each in things if each.name == "notify"}
 
-    def retold(self, text: str) -> str:
-        """Return the text in the program's numbers."""
-        head = _HEAD.fullmatch(text)
-        own = ""
-        if head is not None:
-            place = _PLACE.search(head[1])
-            where = f" (recorded as {_STREAM.sub(self._stream, place[0])})" if place else ""
-            own = f"{self._waited_for.name} {self._waited_for.handle:#x}{where} {head[2]}: "
-            text = head[3]
-        text = _NOTIFY.sub(self._notify, text)
-        return own + _STREAM.sub(self._stream, _WAITING.sub(self._waiting, text))
+    def subject(self, state: WaitState) -> str:
+        """Name what the program waits for."""
+        where = f" (recorded as operation {state.operation} of {self.stream(state.stream)})"
+        return f"{self._waited_for.name} {self._waited_for.handle:#x}{where if state.operation else ''}"
 
-    def _waiting(self, found: re.Match[str]) -> str:
-        id_ = int(found[1])
-        stream = self._streams.get(id_)
+    def stream(self, number: int) -> str:
+        """Name a stream that is waited for."""
+        stream = self._streams.get(number)
+        return f"stream {stream.handle:#x}" if stream is not None else f"a destroyed stream, id {number},"
+
+    def waiter(self, wait: StreamWait) -> str:
+        """Name a stream that waits, where it was made, and which line let it wait."""
+        stream = self._streams.get(wait.stream)
         made = ""
         if stream is not None and stream is not self._waited_for and stream.made_at:
             made = f", made at {stream.made_at},"
-        site = call_site.at(_noted.get((id_, int(found[2]))))
-        return f"stream {id_}{made} at operation {found[2]}{f' (submitted at {site})' if site else ''}"
+        site = call_site.at(_noted.get((wait.stream, wait.operation)))
+        at = f" (submitted at {site})" if site else ""
+        return f"{self.stream(wait.stream)}{made} at operation {wait.operation}{at}"
 
-    def _stream(self, found: re.Match[str]) -> str:
-        stream = self._streams.get(int(found[1]))
-        return f"stream {stream.handle:#x}" if stream is not None else f"a destroyed stream, id {found[1]},"
-
-    def _notify(self, found: re.Match[str]) -> str:
-        id_ = int(found[1])
-        callback: Callback | None = blocking.get(id_)
+    def notify(self, number: int, name: str = "") -> str:
+        """Name a notify, or what it stands for."""
+        callback: Callback | None = blocking.get(number)
         if callback is not None:
             end = "" if callback.report.is_served() else ", which has ended"
             return f"a callback that thread {callback.report.thread} runs{end}: {callback.name}"
-        if id_ in self.notifies:
-            return _with_site(self.notifies[id_])
-        event = self.event_of(id_)
+        if number in self.notifies:
+            return _with_site(self.notifies[number])
+        event = self.event_of(number)
         if event is None:
             return "what has no number any more"
-        return f"{event.awaited(id_)} of {_with_site(event)}"
+        return f"{event.awaited(number)} of {_with_site(event)}"
 
     def event_of(self, notify: int) -> Any:
         """Return the event whose next record a notify stands for, if it is one of these."""

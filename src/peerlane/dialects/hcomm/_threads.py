@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from peerlane import Notify, NotifyKind, Stream
-from peerlane.backends.virtual.messages import streams as stream_messages
+from peerlane.diagnostics import wait_state
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
@@ -111,14 +111,14 @@ class HcommThread(Thing):
             if found is None:
                 kind = NotifyKind[notifies_kind().upper()]
                 found = self._lines[index] = self.context.device.create_notify(kind)
-                stream_messages.notify_names[found.id] = f"notify {index} of thread {self.handle:#x}"
+                wait_state.notify_names[found.id] = f"notify {index} of thread {self.handle:#x}"
             return found
 
     def end(self) -> None:
         """Let go of its stream and notifies; what is queued on a stream of the program's goes on."""
         lines, self._lines = self._lines, {}
         for each in lines.values():
-            stream_messages.notify_names.pop(each.id, None)
+            wait_state.notify_names.pop(each.id, None)
             each.close()
         if self.owns_stream and self.stream is not None:
             with contextlib.suppress(Error):
@@ -316,11 +316,12 @@ def _retold(comm: Comm) -> Callable[[Error], Error | Refusal]:
 
     def retell(error: Error) -> Error | Refusal:
         first = _first_of(error)
-        if first._failed is None or first._failed.stream not in [side.id for side in sides.values()]:
+        own = first.failed_operation
+        if own is None or own.stream not in [side.id for side in sides.values()]:
             first = error
         if first.fault is Fault.PEER_LOST:
             return first
-        failed = first._failed
+        failed = first.failed_operation
         if first.fault is not Fault.WAIT_TIMEOUT or failed is None or not failed.ends:
             return error
         return Refusal(

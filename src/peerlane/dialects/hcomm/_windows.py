@@ -7,7 +7,7 @@ import json
 import threading
 
 from peerlane import Buffer, Host
-from peerlane.backends.virtual.messages.sharing import Lent
+from peerlane.backend.ranks import Lent
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._state import machine

@@ -11,17 +11,19 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from peerlane import Device
-from peerlane.dialects._shared.call import Declared, Failure, Refusal
+from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal, Table
 from peerlane.dialects.hip import _arguments, _results
-from peerlane.dialects.hip._codes import FAULTS, REMEDIES
+from peerlane.dialects.hip._codes import CODES
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._structs import TooShort
-from peerlane.errors import Error, Fault
+from peerlane.errors import Error
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
 _LAST_ERROR_KEPT = (7, 0)  # from that version of HIP on (facts/hip 0.10)
@@ -81,6 +83,22 @@ class Seen(Protocol):
         """Return the visible devices, at least one, and note that: hipErrorNoDevice."""
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a call asks of an argument before its body runs, declared in the parameter's annotation.
+
+    Attributes
+    ----------
+    of : callable
+        Makes, of the argument's name, what returns the value that the body gets or refuses.
+    """
+
+    of: Callable[[str], Callable[[Any], Any]]
+
+
+Steps = tuple[tuple[int, Callable[[Any], Any]], ...]
+
+
 class Stopped(Refusal):
     """A refusal of a call that has outputs all the same.
 
@@ -97,6 +115,11 @@ class Stopped(Refusal):
 def refusal(name: str, cause: str, remedy: str) -> Refusal:
     """Return the refusal with the code of that name: ``refusal("hipErrorInvalidValue", ...)``."""
     return Refusal(hipError_t[name], cause, remedy)
+
+
+def invalid(cause: str, remedy: str) -> Refusal:
+    """Return the refusal with hipErrorInvalidValue."""
+    return refusal("hipErrorInvalidValue", cause, remedy)
 
 
 def refuse_fewer(name: str, structs: Any, count: int) -> None:
@@ -118,8 +141,8 @@ def member(made: Any, name: str) -> Any:
         raise refusal("hipErrorInvalidValue", f"{name}: {error}", f"set {name} to a member") from None
 
 
-class Calls:
-    """The table of calls.
+class Calls(Table):
+    """The table of calls; a name has no module before it.
 
     Parameters
     ----------
@@ -141,31 +164,23 @@ class Calls:
         report: Callable[[Failure], None],
         machine: Seen,
     ) -> None:
-        self._explain = explain
+        def tell(failure: Failure) -> None:
+            if failure.code != NOT_READY:
+                report(failure)
+
+        codes = {fault: hipError_t[name] for fault, (name, _) in CODES.items()}
+        super().__init__(codes=codes, explain=explain, report=tell, late=lambda call: DEINITIALIZED)
         self._machine = machine
-        self._report = report
-        self._functions: dict[str, Callable[..., Any]] = {}
         self._bodies: dict[str, Callable[..., Any]] = {}
-        self._table: dict[str, Declared] = {}
         self._others: dict[str, list[_arguments.Shape]] = {}
         self._told: set[str] = set()
         self._ended: list[bool] = []
         self.last = LastError()
 
     @property
-    def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """The declared calls by name."""
-        return MappingProxyType(self._functions)
-
-    @property
     def bodies(self) -> Mapping[str, Callable[..., Any]]:
         """The bodies of the declared calls by name."""
         return MappingProxyType(self._bodies)
-
-    @property
-    def table(self) -> Mapping[str, Declared]:
-        """What was declared, by name, in its order."""
-        return MappingProxyType(self._table)
 
     def others(self, name: str) -> tuple[_arguments.Shape, ...]:
         """Return the shapes of a call besides that of the vendor's table."""
@@ -181,18 +196,20 @@ class Calls:
         self._told.clear()
 
     def call(
-        self, name: str, *, keeps_last: bool = False, needs_device: bool = True
+        self, name: str, *, first: Sequence[str] = (), keeps_last: bool = False, needs_device: bool = True
     ) -> Callable[[_Body], Callable[..., Any]]:
         """Declare a call of the vendor's table.
 
         The body has the parameters of the table, by their names.  It gets pointers, streams and events as addresses
-        (ints), structs as objects or None, enumerations as members; it returns the outputs, one or a tuple of them,
-        or raises.
+        (ints), structs as objects or None, enumerations as members, or what the :class:`Check` in a parameter's
+        annotation makes of them; it returns the outputs, one or a tuple of them, or raises.
 
         Parameters
         ----------
         name : str
             ``"hipMalloc"``.
+        first : sequence of str
+            The parameters that are checked before the others, as the vendor does; the others follow in their order.
         keeps_last : bool
             It tells the last error and does not set it.
         needs_device : bool
@@ -201,12 +218,53 @@ class Calls:
         shape = _arguments.shape_of(name)
 
         def declare(body: _Body) -> Callable[..., Any]:
-            self.document(name, body)
-            self._bodies[name] = body
-            answering = self._answering(name, shape, body, keeps_last=keeps_last, needs_device=needs_device)
-            return self.serve(name, answering, body)
+            assert tuple(inspect.signature(body).parameters) == shape.names, name
+            steps = _steps(body, shape.names, first)
+            self._bodies[name] = _checked(body, steps)
+            answering = self._answering(
+                name, shape, body, steps, keeps_last=keeps_last, needs_device=needs_device
+            )
+            return self.serve(name, answering, self.document(name, body), signature=_signature(name))
 
         return declare
+
+    def made(self, name: str, body: Callable[..., Any], doc: str, module: str) -> None:
+        """Declare a call whose body was made of another one's: it gets the arguments as they were read."""
+        body.__doc__, body.__module__ = doc, module
+        self._bodies[name] = body
+        answering = self._answering(name, _arguments.shape_of(name), body)
+        self.serve(name, answering, self.document(name, body), signature=_signature(name))
+
+    def queued(self, of: str, body: Callable[..., Any], *, last: str = "") -> None:
+        """Declare the call with Async behind its name, with a stream as its last argument."""
+        told = self._table[of].facts
+        refuses, basis = told["Refuses"], told["Basis"].partition(";")[0]
+        others = refuses if refuses.startswith("as `") and ";" not in refuses else f"as `{of}`"
+        doc = f"Queue what {of} does{last}.\n\nRefuses: {others}; the stream\nBasis: {basis}"
+        self.made(f"{of}Async", body, doc, self._bodies[of].__module__)
+
+    def same(
+        self,
+        name: str,
+        of: str,
+        *given: object,
+        basis: str = "D",
+        does: str = "",
+        within: Callable[[], AbstractContextManager[None]] | None = None,
+    ) -> None:
+        """Declare a call that does what another does with its arguments and ``given`` behind them, ``within``."""
+        body, told = self._bodies[of], self._table[of].facts
+
+        def run(*args: Any) -> Any:
+            if within is None:
+                return body(*args, *given)
+            with within():
+                return body(*args, *given)
+
+        gives = f"Gives: {told['Gives']}\n" if "Gives" in told else ""
+        refuses = f"Refuses: as `{of}`\n" if "Refuses" in told or within else ""
+        doc = f"{does or f'Do what {of} does.'}\n\n{gives}{refuses}Basis: {basis}"
+        self.made(name, run, doc, body.__module__)
 
     def also(
         self, name: str, *parameters: tuple[str, str], outputs: Sequence[str] = ()
@@ -222,20 +280,20 @@ class Calls:
             C types of what comes back behind the code.
         """
         shape = _arguments.made_shape(name, parameters, [(kind, kind) for kind in outputs])
-        first = self._functions[name]
+        first = self._modules[""][name]
         _arguments.shape_of(name).others.append(shape.names)
 
         self._others.setdefault(name, []).append(shape)
 
         def declare(body: _Body) -> _Body:
-            other = self._answering(name, shape, body)
+            other = self._answering(name, shape, body, _steps(body, shape.names, ()))
 
             def choose(*args: Any, **given: Any) -> Any:
                 return (other if len(args) + len(given) == len(parameters) else first)(*args, **given)
 
             functools.update_wrapper(choose, first)
             del choose.__wrapped__  # type: ignore[attr-defined]
-            self.serve(name, choose)
+            self.serve(name, choose, signature=_signature(name))
             return body
 
         return declare
@@ -245,6 +303,7 @@ class Calls:
         name: str,
         shape: _arguments.Shape,
         body: Callable[..., Any],
+        steps: Steps = (),
         *,
         keeps_last: bool = False,
         needs_device: bool = True,
@@ -265,23 +324,28 @@ class Calls:
                 args = meant.bind(args, given)
                 if meant is not shape:
                     target, args = _results.struct(shape.outputs[0][1]).fromObj(args[0]), args[1:]
-            values: Sequence[object] = args
             try:
-                values = [read(each) for read, each in zip(readers, args, strict=True)]
+                values = [read(each) for read, each in zip(readers, args)]  # noqa: B905 - as many; it costs
                 if needs_device and not machine.is_shown:
                     machine.shown()
                 if target is not None and not int(target):
                     raise refusal("hipErrorInvalidValue", "what to fill is NULL", "pass a struct")
+                for at, check in steps:
+                    values[at] = check(values[at])
                 result = body(*values)
                 if target is not None:
                     _results.fill(target, result)
             except (Refusal, Error, TooShort) as error:
-                code = self._fail(name, shape, error, values, keeps_last=keeps_last)
+                shown = functools.partial(shape.shown, args)  # a lambda would make args slower for all
+                code = self._failed(name, error, shown, keeps_last=keeps_last)
                 result = error.outputs if isinstance(error, Stopped) else shape.blank()
                 found = (code, *result)
             else:
                 if not keeps_last:
-                    self.succeeded()
+                    last = self.last
+                    last.newest = SUCCESS
+                    if policy.version < _LAST_ERROR_KEPT:
+                        last.code = SUCCESS
                 found = done if not outputs else (success, result) if outputs == 1 else (success, *result)
             return found if target is None else found[:1]
 
@@ -289,31 +353,10 @@ class Calls:
 
     def document(self, name: str, body: Callable[..., Any]) -> Callable[..., Any]:
         """Put a call into the table as ``body`` describes it, and return ``body``."""
-        shape = _arguments.shape_of(name)
-        assert tuple(inspect.signature(body).parameters) == shape.names, name
-        self._table[name] = _declared(name, shape, body)
+        self._table[name] = _declared(name, _arguments.shape_of(name), body)
         return body
 
-    def serve(
-        self, name: str, function: Callable[..., Any], body: Callable[..., Any] | None = None
-    ) -> Callable[..., Any]:
-        """Put ``function`` in the table as ``name``, instead of what is there, documented as ``body``."""
-        if body is not None:
-            functools.update_wrapper(function, body)
-            del function.__wrapped__  # type: ignore[attr-defined]  # inspect would show the body's types
-            function.__annotations__ = {}
-        function.__signature__ = _arguments.shape_of(name).signature  # type: ignore[attr-defined]
-        function.__name__ = function.__qualname__ = name
-        self._functions[name] = function
-        return function
-
-    def succeeded(self) -> None:
-        """Note that a call worked."""
-        self.last.newest = SUCCESS
-        if policy.version < _LAST_ERROR_KEPT:
-            self.last.code = SUCCESS
-
-    def refused(self, name: str) -> Callable[..., Any]:
+    def refuse(self, name: str) -> Callable[..., Any]:
         """Return a call of the vendor's table that nothing here answers, and once a message.
 
         hipErrorNotSupported, or of the run-time compiler HIPRTC_ERROR_INTERNAL_ERROR, as it has no such code.
@@ -329,36 +372,57 @@ class Calls:
                 self._told.add(name)
                 sys.stderr.write(f"peerlane: {cause}: {refused.name}\n")
             error = Refusal(refused, cause, "docs/reference/hip.md lists what works")
-            return (self._fail(name, meant, error, values, keeps_last=is_compiler(name)), *meant.blank())
+            shown = functools.partial(meant.pair, values)
+            return (self._failed(name, error, shown, keeps_last=is_compiler(name)), *meant.blank())
 
         wrapper.__doc__ = f"Return {refused.name}: peerlane has memory and streams, and no kernels."
-        return self.serve(name, wrapper)
+        return self.serve(name, wrapper, signature=_signature(name))
 
-    def _fail(
+    def _failed(
         self,
         name: str,
-        shape: _arguments.Shape,
         error: Refusal | Error | TooShort,
-        values: Sequence[object],
+        arguments: Callable[[], Arguments],
         *,
         keeps_last: bool,
     ) -> Any:
         if isinstance(error, TooShort):
-            error = refusal("hipErrorInvalidValue", str(error), "pass the struct itself, or all of its bytes")
-        if isinstance(error, Refusal):
-            code, cause, remedy = answers(name)(error.code), str(error), error.remedy
-        else:
-            if error.fault is Fault.PROCESS_ENDING:  # nobody is left to be told
-                return DEINITIALIZED
-            code, (cause, remedy) = hipError_t[code_of(error)], self._explain(error)
-        last = self.last
+            error = invalid(str(error), "pass the struct itself, or all of its bytes")
+        code = answers(name)(self.fail(name, error, arguments))
         if not keeps_last:
-            last.newest = code
+            self.last.newest = code
             if code is not NOT_READY or policy.version < _LAST_ERROR_KEPT:
-                last.code = code
-        if code is not NOT_READY:
-            self._report(Failure(name, int(code), cause, remedy, shape.pair(values)))
+                self.last.code = code
         return code
+
+
+def _signature(name: str) -> inspect.Signature:
+    return _arguments.shape_of(name).signature
+
+
+def _steps(body: Callable[..., Any], names: Sequence[str], first: Sequence[str]) -> Steps:
+    """Return the checks that a body's annotations declare, each with its argument's place, in their order."""
+    kinds = inspect.get_annotations(body, eval_str=True)
+    return tuple(
+        (names.index(name), check.of(name))
+        for name in (*first, *(each for each in names if each not in first))
+        for check in getattr(kinds[name], "__metadata__", ())
+    )
+
+
+def _checked(body: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
+    """Return a body that checks its arguments itself."""
+    if not steps:
+        return body
+
+    @functools.wraps(body)
+    def checked(*args: Any) -> Any:
+        found = list(args)
+        for at, check in steps:
+            found[at] = check(found[at])
+        return body(*found)
+
+    return checked
 
 
 def is_compiler(name: str) -> bool:
@@ -373,14 +437,12 @@ def answers(name: str) -> type[enum.IntEnum]:
 
 def code_of(error: Error) -> str:
     """Return the name of an error's code."""
-    if policy.access_violation == "test" and error.fault in (Fault.READ_ONLY, Fault.NO_ACCESS):
-        return "hipErrorInvalidValue"
-    return FAULTS[error.fault]
+    return CODES[error.fault][0]
 
 
 def remedy_of(error: Error) -> str:
     """Return what to do about an error."""
-    return REMEDIES[error.fault]
+    return CODES[error.fault][1]
 
 
 def _declared(name: str, shape: _arguments.Shape, body: Callable[..., Any]) -> Declared:

@@ -8,7 +8,6 @@ ever go on.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
@@ -19,12 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peerlane import _core
-from peerlane.backends.virtual.messages import streams as stream_messages
-from peerlane.errors import Busy, Error, Fault, PeerLost, WaitTimeout
+from peerlane.diagnostics import progress, wait_texts
+from peerlane.errors import Deadlock, Error, FailedBefore, PeerLost, RankWait, WaitState, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
+from peerlane.ranks.deadlock.said import Said, decode, encode
 
 if TYPE_CHECKING:
-    from peerlane.ranks.group import Group
+    from peerlane.backend.ranks import WaitBoard
+    from peerlane.ranks.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,58 +38,60 @@ class Known:
         When it learnt of it.
     ranks : sequence of int
         Those that wait in vain.
-    graph : str
-        Who waits for whom.
+    head, lines : str
+        Who waits in vain; who waits for whom, in words.
+    state : WaitState
+        The same as data.
     name : str
         The same for all of these ranks.
     """
 
     since_ns: int
     ranks: Sequence[int]
-    graph: str
+    head: str
+    lines: str
+    state: WaitState
     name: str
 
 
 OVERLAP_NS = 500_000_000  # for so long all must have been stuck at a time
 
-_KEPT = 64  # texts, by number
 _MOST_SHOWN = 16  # ranks of a text
-_MOST_WAITS = 8  # of a rank
-_LONGEST = 400  # characters of a line that a rank says
+_BOARD_BYTES = 1700  # of what a rank says; the board cuts what is longer
 _PATIENCE_NS = 800_000_000  # until all know, or one of them has died
 
-_numbers = itertools.count(1)
-_groups: weakref.WeakSet[Group] = weakref.WeakSet()
-_looking = threading.Lock()
-_tokens: weakref.WeakKeyDictionary[Group, int] = weakref.WeakKeyDictionary()  # of what each has on its board
-_known: weakref.WeakKeyDictionary[Group, Known] = weakref.WeakKeyDictionary()
+_groups: weakref.WeakSet[Session] = weakref.WeakSet()
+_tokens: weakref.WeakKeyDictionary[Session, int] = (
+    weakref.WeakKeyDictionary()
+)  # of what each has on its board
+_known: weakref.WeakKeyDictionary[Session, Known] = weakref.WeakKeyDictionary()
 
 
-def watch(group: Group) -> None:
+def watch(group: Session) -> None:
     """Look from now on, whenever threads wait for long, whether the group can still go on."""
     _groups.add(group)
-    _core.set_wait_hook(_look)
+    progress.look_at_ranks = _look_at_groups
     from peerlane.rendezvous import client
 
     client.while_waiting = _look_from_rendezvous
 
 
 @contextmanager
-def waiting_for(group: Group, call: str, peer: int, deadline: float) -> Iterator[None]:
+def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterator[None]:
     """Note that this thread waits for a peer at the rendezvous; a deadlock is told, not what follows from it."""
     with wait_state.waiting_for(group, call, peer, deadline) as coming:
         try:
             yield
         except (PeerLost, WaitTimeout):
             known = _known.get(group)
-            graph = coming.verdict or (known.graph if known else None)
-            if graph is None:
+            found = coming.verdict or ((f"{known.head}\n{known.lines}", known.state) if known else None)
+            if found is None:
                 raise
-            raise _deadlock(call, graph) from None
+            raise _deadlock(call, *found) from None
 
 
-def _deadlock(call: str, graph: str) -> Busy:
-    return Busy(f"{call}: {graph}", fault=Fault.DEADLOCK, call=call)
+def _deadlock(call: str, graph: str, detail: WaitState) -> Deadlock:
+    return Deadlock(f"{call}: {graph}", call=call, detail=detail)
 
 
 def _look_from_rendezvous() -> None:
@@ -97,26 +100,20 @@ def _look_from_rendezvous() -> None:
     if coming is None:
         return
     coming.has_waited()
-    _look()
+    progress.look()
     if coming.verdict is not None:
-        raise _deadlock(coming.call, coming.verdict)
+        raise _deadlock(coming.call, *coming.verdict)
 
 
-def _look() -> None:
-    """Say whether this process is stuck, and end its waits if all are: native code's hook, in a thread that waits."""
-    if not _looking.acquire(blocking=False):
-        return
-    try:
-        groups = [each for each in list(_groups) if not each._is_closed and each._pid == os.getpid()]
-        if groups:
-            _look_at(groups)
-        else:
-            _core.set_wait_hook(None)
-    finally:
-        _looking.release()
+def _look_at_groups() -> bool:
+    """Say of each group whether this process is stuck, and end its waits if all are; false if there is no group."""
+    groups = [each for each in list(_groups) if not each._is_closed and each._pid == os.getpid()]
+    if groups:
+        _look_at(groups)
+    return bool(groups)
 
 
-def _look_at(groups: list[Group]) -> None:
+def _look_at(groups: list[Session]) -> None:
     waits = wait_state.Waits.now()
     for group in groups:
         if waits is None:
@@ -126,22 +123,22 @@ def _look_at(groups: list[Group]) -> None:
             return
 
 
-def _withdraw(group: Group) -> None:
+def _withdraw(group: Session) -> None:
     _known.pop(group, None)
-    if _tokens.pop(group, None) is not None and group._departures is not None:
-        group._departures.board.withdraw()
+    if _tokens.pop(group, None) is not None and group._membership is not None:
+        group._membership.board.withdraw()
 
 
-def _say(group: Group, waits: wait_state.Waits) -> Known | None:
+def _say(group: Session, waits: wait_state.Waits) -> Known | None:
     """Say on a group's board that this process is stuck; return the deadlock if its waits are to end now."""
-    if group._departures is None:
+    if group._membership is None:
         return None
-    board, peers = group._departures.board, waits.peers(group)
+    board, peers = group._membership.board, waits.peers(group)
     if peers is None:
         _withdraw(group)
         return None
     if _tokens.get(group) != waits.token:
-        said = waits.of(group).encode(errors="replace")
+        said = encode(waits.of(group), _BOARD_BYTES)
         _tokens[group] = waits.token
         _known.pop(group, None)
         board.begin(time.monotonic_ns(), peers, said)  # only what is behind the look is sure
@@ -161,57 +158,71 @@ def _say(group: Group, waits: wait_state.Waits) -> Known | None:
     return known if is_time else None
 
 
-def _learn(group: Group, board: _core.WaitBoard, now: int) -> Known:
+def _learn(group: Session, board: WaitBoard, now: int) -> Known:
     """Return what is on the board, before others leave."""
     ranks = sorted({*board.in_vain(), *board.reached()})
     name = f"{group._key[:100]}.{ranks[0]}.{board.spell(ranks[0])}"
-    return Known(now, ranks, _graph(group, board, ranks), name)
+    lines = [line for rank in ranks[:_MOST_SHOWN] for line in _lines(group, board, rank)]
+    return Known(now, ranks, _head(group, ranks), "\n".join(lines), _state(group, board, ranks), name)
 
 
-def _end(group: Group, known: Known, waits: wait_state.Waits) -> None:
-    assert group._departures is not None
-    graph, number = known.graph, next(_numbers)
+def _end(group: Session, known: Known, waits: wait_state.Waits) -> None:
+    assert group._membership is not None
+    graph = f"{known.head}\n{known.lines}"
     if _is_launched(group) and _report(group, known):
-        own = "\n".join(_lines(group, group._departures.board, group.rank))
-        graph = f"{graph.partition(chr(10))[0]} `peerlane launch` shows who waits for whom; this rank:\n{own}"
-    stream_messages.deadlocks[number] = graph
-    stream_messages.deadlocks.pop(number - _KEPT, None)
-    waits.end(number)
+        own = "\n".join(_lines(group, group._membership.board, group.rank))
+        graph = f"{known.head} `peerlane launch` shows who waits for whom; this rank:\n{own}"
+    waits.end(progress.keep(graph, known.state))
 
 
-def _is_launched(group: Group) -> bool:
+def _is_launched(group: Session) -> bool:
     from peerlane.rendezvous.reports import LAUNCHED
 
     return os.environ.get(LAUNCHED) == group._meeting.line.address
 
 
-def _report(group: Group, known: Known) -> bool:
+def _report(group: Session, known: Known) -> bool:
     """Let the launcher show it, once whatever the number of ranks that report it; return whether it does."""
     from peerlane.rendezvous.reports import SHOWN_KEY
 
     try:
-        group._meeting.line.put(SHOWN_KEY + known.name, known.graph.encode(errors="replace"))
+        group._meeting.line.put(
+            SHOWN_KEY + known.name, f"{known.head}\n{known.lines}".encode(errors="replace")
+        )
     except Error:  # it has ended, or does not answer
         return False
     return True
 
 
-def _graph(group: Group, board: _core.WaitBoard, ranks: Sequence[int]) -> str:
+def _head(group: Session, ranks: Sequence[int]) -> str:
     shown, more = [str(rank) for rank in ranks[:_MOST_SHOWN]], len(ranks) - _MOST_SHOWN
     last = f"{more:,} more" if more > 0 else shown.pop()
     who = f"ranks {', '.join(shown)} and {last}" if shown else f"rank {last}"
     of = "" if group.name == "world" else f" of group {group.name!r}"
-    lines = [f"a deadlock: {who}{of} wait{'' if shown else 's'} in vain, and nothing there can run."]
-    for rank in ranks[:_MOST_SHOWN]:
-        lines += _lines(group, board, rank)
-    return "\n".join(lines)
+    return f"a deadlock: {who}{of} wait{'' if shown else 's'} in vain, and nothing there can run."
 
 
-def _lines(group: Group, board: _core.WaitBoard, rank: int) -> list[str]:
-    """Return what a rank says of itself, which may be anybody's bytes."""
-    said = board.text(rank).decode(errors="replace").split("\n")
-    shown = [
-        "".join(c if c.isprintable() else "?" for c in line[:_LONGEST]) for line in said[: _MOST_WAITS + 1]
-    ]
+def _said(group: Session, board: WaitBoard, rank: int) -> list[Said]:
+    return decode(board.text(rank), rank, group.members[rank].pid)
+
+
+def _lines(group: Session, board: WaitBoard, rank: int) -> list[str]:
+    """Return what a rank says of itself, in words."""
     name = f"rank {rank} (process {group.members[rank].pid})"
-    return [f"  {name}: {line}" for line in shown if line] or [f"  {name}"]
+    said = [_in_words(each) for each in _said(group, board, rank)]
+    return [f"  {name}: {line}" for line in said] or [f"  {name}"]
+
+
+def _in_words(said: Said) -> str:
+    if isinstance(said, RankWait):
+        return wait_texts.rank_wait(said)
+    return wait_texts.failure(said) if isinstance(said, FailedBefore) else said
+
+
+def _state(group: Session, board: WaitBoard, ranks: Sequence[int]) -> WaitState:
+    said = [each for rank in ranks for each in _said(group, board, rank)]
+    return WaitState(
+        "ranks",
+        ranks=tuple(each for each in said if isinstance(each, RankWait)),
+        failed=tuple(each for each in said if isinstance(each, FailedBefore)),
+    )

@@ -16,6 +16,8 @@ from peerlane.backends.virtual.node.config import KEYS
 from peerlane.errors import Fault, InvalidValue
 from peerlane.support.sizes import format_size, parse_size
 
+pytestmark = pytest.mark.any_schedule
+
 GiB = 1 << 30
 
 FULL = {

@@ -13,6 +13,8 @@ from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.config import KEYS
 from peerlane.errors import Fault, InvalidValue
 
+pytestmark = pytest.mark.any_schedule
+
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),

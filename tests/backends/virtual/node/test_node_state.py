@@ -19,6 +19,8 @@ from peerlane.backends.virtual.node.state import NodeState, tidy
 from peerlane.errors import Fault
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 Node = Callable[..., tuple[pl.Device, ...]]
 SECONDS = 30
 

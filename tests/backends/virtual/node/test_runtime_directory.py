@@ -12,6 +12,8 @@ import pytest
 from peerlane.errors import AccessDenied, Fault, InvalidValue
 from peerlane.support.runtime_directory import runtime_directory
 
+pytestmark = pytest.mark.any_schedule
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

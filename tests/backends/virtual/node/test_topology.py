@@ -9,6 +9,8 @@ import pytest
 from peerlane.backends.virtual.node import LinkKind, NodeConfig, Topology
 from peerlane.errors import Fault, InvalidValue
 
+pytestmark = pytest.mark.any_schedule
+
 ISLANDS = NodeConfig({"profile": "two-islands"}).topology
 
 

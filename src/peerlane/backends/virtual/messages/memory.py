@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 from errno import EACCES, EIO
+from typing import Any
 
 from peerlane import _core
 from peerlane.backend import registry
@@ -62,7 +63,7 @@ def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
         fault=Fault.UNKNOWN_ADDRESS,
         device=device,
     )
-    hole._missing = address
+    hole.missing_address = address
     return hole
 
 
@@ -72,33 +73,23 @@ def label(number: int) -> str:
     return (node.label(number) if node else None) or f"device number {number} of a node that was left"
 
 
-def explain(
-    why: str,
-    role: str,
-    address: int,
-    size: int,
-    base: int,
-    extent_size: int,
-    allocation: int,
-    fault_address: int,
-    errno: int,
-    entry: int,
-    device: int,
-    other_device: int,
-) -> BaseException:
-    """Return the exception of a native refusal."""
+def explain(why: str, of: Any) -> BaseException:
+    """Return the exception of a native refusal; ``of`` has its facts by name."""
+    role, address, size, device = of.role, of.address, of.size, of.device
     match why:
         case "unknown_address":
             return explain_address(role, address, size)
         case "out_of_bounds":
-            name = allocations.live_record(allocation) or f"the range of {extent_size:,} bytes at {base:#x}"
-            return address_errors.out_of_bounds(role, address, size, base, extent_size, name, label(device))
+            name = (
+                allocations.live_record(of.allocation) or f"the range of {of.extent:,} bytes at {of.start:#x}"
+            )
+            return address_errors.out_of_bounds(role, address, size, of.start, of.extent, name, label(device))
         case "host_fault":
-            return _host_fault(role, address, size, fault_address, errno)
+            return _host_fault(role, address, size, of.fault_address, of.errno)
         case "out_of_memory":
-            return _out_of_memory(device, size, free=base, total=extent_size)
+            return _out_of_memory(device, size, of.free, of.capacity)
         case "closed":
-            return _closed(allocation, device) if role else _left(device)
+            return _closed(of.allocation) if role else _left(device)
         case "forked":
             return Closed(
                 f"process {os.getpid()} was forked after its parent had used devices; their memory and streams do "
@@ -115,7 +106,7 @@ def explain(
             )
         case "pitch_overflow":
             return InvalidValue(
-                f"{operand(role)}rectangle of {size:,} rows with a pitch of {address:,} bytes is larger than the "
+                f"{operand(role)}rectangle of {of.rows:,} rows with a pitch of {of.pitch:,} bytes is larger than the "
                 "64-bit address space",
                 fault=Fault.OUT_OF_BOUNDS,
             )
@@ -126,22 +117,22 @@ def explain(
                 fault=Fault.OUT_OF_BOUNDS,
             )
         case "size_mismatch":
-            which = f"pair {entry - 1} of the batch: " if entry else ""
+            which = f"pair {of.entry - 1} of the batch: " if of.entry else ""
             call = role or "copy"
             return InvalidValue(
-                f"{call}: {which}the source has {size:,} bytes, the destination {extent_size:,}; take equal parts, "
-                f"for instance [:{min(size, extent_size)}]",
-                call="copy_batch" if entry else call,
+                f"{call}: {which}the source has {size:,} bytes, the destination {of.other_size:,}; take equal parts, "
+                f"for instance [:{min(size, of.other_size)}]",
+                call="copy_batch" if of.entry else call,
             )
         case "no_route" | "not_peer_memory":
-            return _no_route(why, device, other_device)
+            return _no_route(why, device, of.other_device)
         case "overlap":
             return Busy(
                 f"the range of {size:,} bytes at {address:#x} holds a mapping already, or what was mapped there "
                 "is still used by a view or a queued operation; unmap it, drop the view, or synchronize first"
             )
         case _:
-            return _system(why, role, size, errno, device)
+            return _system(why, of)
 
 
 _UNMAPPED = (
@@ -167,17 +158,14 @@ def _host_fault(role: str, address: int, size: int, fault_address: int, error: i
     )
 
 
-def _out_of_memory(device: int, size: int, free: int, total: int) -> Error:
+def _out_of_memory(device: int, asked: int, free: int, capacity: int) -> Error:
     where = label(device)
     if where == "host":
-        return OutOfMemory(f"the host has no address range for {size:,} bytes of pinned memory", device=where)
+        return OutOfMemory(
+            f"the host has no address range for {asked:,} bytes of pinned memory", device=where
+        )
     held = address_errors.held(_core.live_allocations(device), where)
-    return OutOfMemory(
-        f"{where} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; "
-        f"{held}{_held_by_others(device)}; free buffers, or give the node more memory (memory=... in "
-        "PEERLANE_NODE)",
-        device=where,
-    )
+    return address_errors.no_room(asked, free, capacity, f"{held}{_held_by_others(device)}", where)
 
 
 def _held_by_others(device: int) -> str:
@@ -194,7 +182,7 @@ def _left(device: int) -> Error:
     return Closed(f"{label(device)} is closed: its node was left; ask for its devices again with devices()")
 
 
-def _closed(allocation: int, device: int) -> Error:
+def _closed(allocation: int) -> Error:
     record = allocations.record_of(allocation)
     if not allocation:
         return Closed("a buffer on a host object was used after its close(); take it again with as_buffer")
@@ -233,12 +221,13 @@ _DESCRIPTORS = {
 }
 
 
-def _system(why: str, role: str, size: int, errno: int, device: int) -> Error:
-    reason = f" ({os.strerror(errno)})" if errno else ""
+def _system(why: str, of: Any) -> Error:
+    reason = f" ({os.strerror(of.errno)})" if of.errno else ""
+    role, size = of.role, of.size
     match why:
-        case "descriptors" if role == "handle" and size:
+        case "handles_full":
             return OutOfMemory(
-                f"this process has given out {size:,} handles, the most at a time; close some",
+                f"this process has given out {of.most:,} handles, the most at a time; close some",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "descriptors":
@@ -271,6 +260,6 @@ def _system(why: str, role: str, size: int, errno: int, device: int) -> Error:
             return DeviceFault(
                 f"device memory could not be touched while {size:,} bytes were copied: the system has no page "
                 "to give (memory or cgroup limit reached)",
-                device=label(device),
+                device=label(of.device),
             )
     return Unsupported(f"native code refused: {why}")

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from peerlane import _core
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.messages import sharing as sharing_messages
-from peerlane.diagnostics import allocations, call_site
+from peerlane.diagnostics import allocations, call_site, progress, wait_state, wait_texts
 from peerlane.errors import (
     Busy,
     Cancelled,
     Closed,
+    Deadlock,
     DeviceFault,
     Error,
     Fault,
+    HandleRefused,
     InvalidValue,
+    LostProcess,
+    NotifyRefused,
+    OutOfRange,
+    Refused,
+    SizesDiffer,
     WaitTimeout,
 )
 from peerlane.streams import callbacks
@@ -36,23 +43,17 @@ _REFUSALS = frozenset(
         "notify_order",
         "own_callback",
         "deadlock",
-        "standstill",
+        "no_progress",
     )
 )
 
 
+_TELL_ENTRY = frozenset(("size_mismatch", "bad_descriptor"))  # their texts do
 _Place: TypeAlias = "call_site.Place | None"
 #: (exception, stream, operation, kind, token, cause, device, site, the stream's site, ends), as native code gives it;
 #: the ends are (destination, its allocation, source, its allocation, bytes, rows, notify), 0 for what there is not.
 Failure: TypeAlias = "tuple[Error, int, int, str, int, Failure | None, int, _Place, _Place, tuple[int, ...]]"
 
-#: What the notifies of channels are called, by id.
-notify_names: dict[int, str] = {}
-
-#: What was found out of ranks that wait for one another, by number.
-deadlocks: dict[int, str] = {}
-
-_MOST_SHOWN = 16  # streams that a text names
 _KINDS = {
     "copy_2d": "2D copy",
     "reduce": "reduction",
@@ -93,11 +94,11 @@ def as_error(failure: Failure) -> Error:
         )
         made.__cause__ = first
     else:
-        made = error._retold(f"{failed}: {failed.why}{failed.told()}")
+        made = error.retold(f"{failed}: {failed.why}{failed.told()}")
         if error.fault is Fault.CALLBACK_FAILED:
             made.__cause__ = callbacks.exception(token)
     made.operation = operation
-    made._failed = failed
+    made.failed_operation = failed
     return made
 
 
@@ -148,11 +149,6 @@ class FailedOperation:
         return f" [{'; '.join(parts)}]" if parts else ""
 
 
-def _at(word: str, number: int) -> str:
-    site = call_site.at(_core.site(number))
-    return f"{word} at {site}" if site else ""
-
-
 def _in_brackets(*texts: str) -> str:
     found = ", ".join(filter(None, texts))
     return f" ({found})" if found else ""
@@ -160,7 +156,7 @@ def _in_brackets(*texts: str) -> str:
 
 def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: int, notify: int) -> str:
     if notify:
-        return _notify(notify) if notify in notify_names else ""
+        return _notify(notify) if notify in wait_state.notify_names else ""
     if not dst:
         return ""
     target = _end(dst, to)
@@ -178,8 +174,7 @@ def _ends(kind: str, dst: int, to: int, src: int, source: int, size: int, rows: 
 
 
 def _notify(number: int) -> str:
-    name = notify_names.get(number)
-    return f"notify {number} ({name})" if name else f"notify {number}"
+    return wait_texts.NEUTRAL.notify(number, wait_state.notify_names.get(number, ""))
 
 
 def _end(address: int, allocation: int) -> str:
@@ -206,61 +201,53 @@ def warn_of_lost(failure: Failure) -> None:
     )
 
 
-def waits(stream: int) -> str:
-    """Say in words what a stream waits for, and what that waits for; then the others, as far as there is room."""
-    waiting = {entry[0]: entry for entry in _core.waiting()}
-    total = len(waiting)
-    shown: list[str] = []
-    following: int | None = stream
-    while waiting and len(shown) < _MOST_SHOWN:
-        entry = waiting.pop(following, None) if following is not None else None
-        entry = entry or waiting.pop(next(iter(waiting)))
-        following = entry[4] if entry[3] == "record" else None
-        shown.append(_wait(*entry))
-    if total > len(shown):
-        shown.append(f"and {total - len(shown):,} more streams")
-    return "; ".join(shown) or "no stream has anything queued"
+def explain(why: str, **facts: Any) -> BaseException:
+    """Return the exception of a native refusal, with its facts as ``detail``: hook of the native module."""
+    of = SimpleNamespace(**facts)
+    found = _explained(why, of)
+    if not isinstance(found, Error):
+        return found
+    if of.entry and why not in _TELL_ENTRY:
+        found = found.retold(f"entry {of.entry - 1}: {found}")
+    if found.detail is None:
+        found.detail = _detail(why, of)
+    return found
 
 
-def _wait(
-    stream: int, operation: int, submitted: int, park: str, what: int, record: int, _device: int
-) -> str:
-    queued = f"{submitted - operation + 1:,} queued"
-    match park:
-        case "record":
-            reason = f"waits for operation {record} of stream {what}"
-        case "notify":
-            reason = f"waits for {_notify(what)}"
-        case "callback":
-            reason = "waits for its callback to return"
-        case "value":
-            reason = "waits for a word of memory to change"
-        case "group":
-            reason = "waits for the other streams of its group"
-        case _:
-            reason = "is running or can run"
-    return f"stream {stream} at operation {operation} {reason} ({queued})"
+def _detail(why: str, of: Any) -> Any:
+    entry = of.entry - 1 if of.entry else None
+    match why:
+        case "out_of_bounds" | "unknown_address":
+            return OutOfRange(of.role, of.address, of.size, of.start, of.extent, of.allocation)
+        case "size_mismatch":
+            return SizesDiffer(of.size, of.other_size, entry)
+        case "peer_lost" | "waits_for_lost" | "handle_timeout":
+            return LostProcess(of.pid)
+        case "handle":
+            return HandleRefused(of.maker, of.asker, of.status)
+        case "notify_doubled" | "notifies_full":
+            return NotifyRefused(of.notify)
+        case "notify_order":
+            return NotifyRefused(of.notify, of.other)
+    return Refused(why, of.role, of.address, of.size, entry, of.errno)
 
 
-def explain(why: str, *numbers: Any) -> BaseException:
-    """Return the exception of a native refusal: hook of the native module."""
-    role, address, size, base, extent_size, allocation, _, error, entry, device, other = numbers
-    if why in ("handle", "peer_lost") or (why == "wait_timeout" and role == "handle"):
-        return sharing_messages.explain_handle(why, *numbers)
+def _explained(why: str, of: Any) -> BaseException:
     if why in sharing_messages.REFUSALS:
-        return _in_list(
-            entry, sharing_messages.explain(why, role, address, size, allocation, error, device, other)
-        )
+        return sharing_messages.explain(why, of)
     if why in reductions.REFUSALS:
-        return reductions.explain(why, role, address, size, base, extent_size)
+        return reductions.explain(why, of)
     if why not in _REFUSALS:
-        return _in_list(entry, memory_messages.explain(why, *numbers))
-    where = memory_messages.label(device)
+        return memory_messages.explain(why, of)
+    where = memory_messages.label(of.device)
     match why:
         case "stream_closed":
-            made, ended = (_at(word, number) for word, number in (("made", base), ("closed", extent_size)))
+            made, ended = (
+                f"{word} at {call_site.at(place)}" if place else ""
+                for word, place in (("made", of.made), ("closed", of.closed))
+            )
             return Closed(
-                f"stream {allocation} on {where} was closed{_in_brackets(made, ended)}; it takes no more operations",
+                f"stream {of.stream} on {where} was closed{_in_brackets(made, ended)}; it takes no more operations",
                 device=where,
             )
         case "cancelled":
@@ -270,55 +257,45 @@ def explain(why: str, *numbers: Any) -> BaseException:
                 device=where,
             )
         case "wait_timeout":
-            seconds = 0 if size == 1 else size / 1e9  # 0 ns stand for no deadline
+            seconds = 0 if of.timeout_ns == 1 else of.timeout_ns / 1e9  # 0 ns stand for no deadline
             return WaitTimeout(f"what it waits for did not come within {seconds:g} s", device=where)
         case "callback_failed":
             return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
         case "bad_descriptor":
-            wrong = _FIELDS[error].format(found=address, most=size)
-            at = f"entry {entry - 1} of the copy list" if entry else "the copy list"
+            wrong = _FIELDS[of.field].format(found=of.found, most=of.most)
+            at = f"entry {of.entry - 1} of the copy list" if of.entry else "the copy list"
             return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR, device=where)
         case "notify_doubled":
             return Busy(
-                f"{_notify(allocation)} is strict and was recorded again before the record before was consumed",
+                f"{_notify(of.notify)} is strict and was recorded again before the record before was consumed",
                 fault=Fault.NOTIFY_DOUBLED,
                 device=where,
             )
         case "notifies_full":
             return Busy(
-                f"{_notify(allocation)} cannot be recorded: {size:,} records of its end were not waited for, and its "
-                "queue has room for no more",
+                f"{_notify(of.notify)} cannot be recorded: {of.most:,} records of its end were not waited for, and "
+                "its queue has room for no more",
                 device=where,
             )
         case "notify_order":
             return Busy(
-                f"{_notify(allocation)} was waited for, and the next record is of notify {size} of that end, which "
-                "is consumed now: waits must come in the order of the records",
+                f"{_notify(of.notify)} was waited for, and the next record is of notify {of.other} of that end, "
+                "which is consumed now: waits must come in the order of the records",
                 fault=Fault.NOTIFY_ORDER,
                 device=where,
             )
         case "own_callback":
-            return Busy(
-                f"a callback would wait for itself: stream {allocation} goes on only when it has returned",
-                fault=Fault.DEADLOCK,
-                device=where,
-            )
+            state = wait_state.of_stream("callback", of.stream)
+            return Deadlock(wait_texts.told("", state), device=where, detail=state)
         case "deadlock":
-            return Busy(
-                f"stream {allocation} waits for itself, and nothing that was submitted ends that: "
-                f"{waits(allocation)}",
-                fault=Fault.DEADLOCK,
-                device=where,
-            )
-        case _:  # standstill
-            found = deadlocks.get(allocation, "all ranks wait for one another, and nothing can run")
-            return Busy(found, fault=Fault.DEADLOCK, device=where)
+            state = replace(wait_state.of_stream("circle", of.stream), failed=progress.failed_before())
+            return Deadlock(wait_texts.told("", state), device=where, detail=state)
+        case _:  # no_progress
+            text, found = progress.deadlocks.get(of.number, (_NO_WORDS, None))
+            return Deadlock(text, device=where, detail=found)
 
 
-def _in_list(entry: int, found: BaseException) -> BaseException:
-    if not entry or not isinstance(found, Error) or re.search(rf"(?:entry|pair) {entry - 1}\b", str(found)):
-        return found
-    return found._retold(f"entry {entry - 1}: {found}")
+_NO_WORDS = "a deadlock: everything waits, and nothing can run"
 
 
 _core.set_refusal_hook(explain)

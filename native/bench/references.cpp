@@ -1,4 +1,5 @@
-// What peerlane is measured against, timed in C: the bench command's reference, used by nothing else.
+// peerlane._bench: what `peerlane bench` compares peerlane with, timed in C.  It shares no state with peerlane._core.
+#include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
 #include <atomic>
@@ -11,8 +12,6 @@
 
 #include "copy/kernels.h"
 #include "copy/thread_team.h"
-#include "memory/heap.h"
-#include "python/bind.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -34,13 +33,14 @@ double seconds(uint64_t rounds, const Work& work) {
 
 }  // namespace
 
-void bind_reference(nb::module_& m) {
+NB_MODULE(_bench, m) {
+    m.doc() = "What the command `peerlane bench` compares peerlane with, timed in C.";
     m.def(
-        "time_reference_ping_pong",
+        "time_ping_pong",
         [](uint64_t mine, uint64_t theirs, uint64_t begin, uint64_t rounds, bool first, double deadline) {
             const std::atomic_ref seen(*reinterpret_cast<uint64_t*>(mine));
             const std::atomic_ref told(*reinterpret_cast<uint64_t*>(theirs));
-            const GilReleased gil;
+            const nb::gil_scoped_release released;
             const auto start = std::chrono::steady_clock::now();
             const auto wait = [&](uint64_t value) {
                 for (uint64_t looks = 1; seen.load(std::memory_order_acquire) != value; ++looks)
@@ -61,7 +61,7 @@ void bind_reference(nb::module_& m) {
         "Two processes tell each other numbers from begin + 1 on, by host addresses of a word each; the seconds of one way, "
         "negative if the other does not come.");
     m.def(
-        "time_reference_copy",
+        "time_copy",
         [](uint64_t dst, uint64_t src, uint64_t size, bool streaming, unsigned threads, uint64_t rounds) {
             auto* to = reinterpret_cast<char*>(dst);
             const auto* from = reinterpret_cast<const char*>(src);
@@ -88,7 +88,7 @@ void bind_reference(nb::module_& m) {
             });
         },
         "dst"_a, "src"_a, "size"_a, "streaming"_a, "threads"_a, "rounds"_a,
-        nb::call_guard<GilReleased>(),
+        nb::call_guard<nb::gil_scoped_release>(),
         "Seconds of one plain or streaming copy between two host addresses, without any check.");
     m.def(
         "time_scattered_copies",
@@ -97,7 +97,7 @@ void bind_reference(nb::module_& m) {
             const uint64_t* to = dsts.data();
             const uint64_t* from = srcs.data();
             const size_t count = dsts.shape(0);
-            const GilReleased gil;
+            const nb::gil_scoped_release released;
             return seconds(rounds, [&] {
                 for (size_t i = 0; i < count; ++i)
                     memcpy(reinterpret_cast<char*>(to[i]), reinterpret_cast<const char*>(from[i]), size);
@@ -108,14 +108,12 @@ void bind_reference(nb::module_& m) {
     m.def(
         "time_lookups",
         [](Addresses addresses, uint64_t rounds) {
-            Heap& heap = Heap::get();
+            // The allocations are known to peerlane._core only.
+            const auto look_up_each = reinterpret_cast<void (*)(const uint64_t*, size_t)>(
+                nb::cast<nb::capsule>(nb::module_::import_("peerlane._core").attr("look_up_each")).data("look_up_each"));
             const uint64_t* list = addresses.data();
             const size_t count = addresses.shape(0);
-            return seconds(rounds, [&] {
-                       for (size_t i = 0; i < count; ++i) heap.unpin(heap.resolve("address", list[i], 1));
-                   }) / static_cast<double>(count);
+            return seconds(rounds, [&] { look_up_each(list, count); }) / static_cast<double>(count);
         },
         "addresses"_a, "rounds"_a, "Seconds of one look-up, over the whole list in order.");
-    m.def("cores", &ThreadTeam::cores, "Cores that this process may use.");
-    m.def("has_stream_copy", &has_stream_copy, "Whether this processor has non-temporal copies.");
 }

@@ -1,0 +1,232 @@
+"""Whether this process can still go on: found while its threads wait, and told to all of them when it cannot.
+
+A deadlock is told only where it is proved.  Every thread of the program waits for a stream, or for such a thread; no
+stream has anything to do; no wait ends by itself; only this process could record what is waited for; no handler of a
+signal, no callback and no other process is left that might.  All of that stays as it is for a while.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import CodeType, FrameType
+from typing import Any, TypeAlias
+
+from peerlane import _core
+from peerlane.diagnostics import call_site, wait_state, wait_texts
+from peerlane.errors import FailedBefore, ThreadWait, WaitState
+
+_STEADY_NS = 500_000_000  # for so long nothing may have happened
+_KEPT = 64  # deadlocks, by number
+#: Threads of ours that serve others and never record anything.
+_SERVING = frozenset(("peerlane callbacks", "peerlane-rendezvous", "peerlane-rendezvous-end"))
+#: What runs tests has threads and handlers of signals that run none of the program's code, or only end it.
+_TEST_RUNNERS = frozenset(("execnet", "pytest_timeout"))
+
+_Other: TypeAlias = tuple[
+    int, int, bool
+]  # a thread, its time of a processor, whether its wait ends by itself
+_Parked: TypeAlias = "tuple[int, int, call_site.Place | None, bool, int, bool]"
+
+#: What was found, by number: the text, and who waited for what.
+deadlocks: dict[int, tuple[str, WaitState]] = {}
+
+#: Looks whether the ranks of which this process is one can go on; true: there are some, and it has seen to them.
+look_at_ranks: Callable[[], bool] | None = None
+
+_numbers = itertools.count(1)
+_looking = threading.Lock()
+_seen: tuple[int, int] = (0, 0)  # the token of the last look, and since when it is that
+
+
+class NoProgress:
+    """A moment in which nothing of this process could go on by itself.
+
+    Attributes
+    ----------
+    native : int
+        Native code's token.
+    token : int
+        While it stays the same, nothing has happened.
+    is_timed : bool
+        Whether a wait of a thread or a stream ends by itself some time.
+    hosts : list of (int, int)
+        Threads, and the streams that they wait for.
+    notifies : list
+        (stream, operation, place, True, notify, whether only this process can record it), for each stream that waits
+        for one.
+    marks : dict of int to int
+        Streams that wait for others, and for which.
+    """
+
+    def __init__(
+        self, found: tuple[int, bool, list[tuple[int, int]], list[_Parked]], others: tuple[_Other, ...]
+    ) -> None:
+        self.native, self.is_timed, self.hosts, parked = found
+        self.is_timed |= any(is_timed for _, _, is_timed in others)
+        self.marks = {stream: what for stream, _, _, is_notify, what, _ in parked if not is_notify}
+        self.notifies = [each for each in parked if each[3]]
+        self.token = hash((self.native, others))
+
+    @classmethod
+    def now(cls, waiting_elsewhere: Iterable[int] = ()) -> NoProgress | None:
+        """Return it, None if anything may go on; threads that wait for other processes are given."""
+        elsewhere = set(waiting_elsewhere)
+        found = _core.no_progress(bool(elsewhere))
+        if found is None:
+            return None
+        others = _others({*elsewhere, *(thread for thread, _ in found[2])})
+        return cls(found, others) if others is not None else None
+
+    def threads(self) -> tuple[ThreadWait, ...]:
+        """Return where the program's threads wait for streams."""
+        return tuple(
+            ThreadWait(name_of(thread), place_of(thread), self.root(stream)) for thread, stream in self.hosts
+        )
+
+    def root(self, stream: int) -> int:
+        """Return the stream at the end of those that a stream waits for."""
+        seen = set()
+        while stream in self.marks and stream not in seen:
+            seen.add(stream)
+            stream = self.marks[stream]
+        return stream
+
+
+def keep(text: str, state: WaitState) -> int:
+    """Keep a deadlock until the waits that it ends are told; return its number."""
+    number = next(_numbers)
+    deadlocks[number] = text, state
+    deadlocks.pop(number - _KEPT, None)
+    return number
+
+
+def failed_before() -> tuple[FailedBefore, ...]:
+    """Return the failures of streams that nobody was told of."""
+    return tuple(_failed(each) for each in _core.untold())
+
+
+def _failed(failure: Any) -> FailedBefore:
+    while failure[5] is not None:  # cancelled because of that one
+        failure = failure[5]
+    error, stream, operation, kind, _, _, _, place = failure[:8]
+    return FailedBefore(stream, operation, kind.replace("_", " "), str(error), str(call_site.at(place) or ""))
+
+
+def look() -> None:
+    """Look whether this process can go on; end its waits if it cannot: native code's hook, in a waiting thread."""
+    if not _looking.acquire(blocking=False):
+        return
+    try:
+        if look_at_ranks is None or not look_at_ranks():
+            _look_here()
+    finally:
+        _looking.release()
+
+
+def _look_here() -> None:
+    global _seen
+    found = NoProgress.now()
+    if found is None or found.is_timed or not all(each[5] for each in found.notifies) or _has_handlers():
+        _seen = 0, 0
+        return
+    now = time.monotonic_ns()
+    if _seen[0] != found.token:
+        _seen = found.token, now
+    elif now - _seen[1] >= _STEADY_NS:
+        _seen = 0, 0
+        first = found.hosts[0][1]
+        state = replace(wait_state.of_stream("never", first), threads=found.threads(), failed=failed_before())
+        _core.refuse_waits(found.native, keep(wait_texts.told("", state), state))
+
+
+def _has_handlers() -> bool:
+    """Tell whether a signal might run code of the program, which may record a notify."""
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if not callable(handler) or handler is signal.default_int_handler:
+            continue
+        module = str(getattr(getattr(handler, "func", handler), "__module__", "")).partition(".")[0]
+        if module not in _TEST_RUNNERS and module not in ("asyncio", "peerlane", "pytest_peerlane"):
+            return True
+    return False
+
+
+def name_of(thread: int) -> str:
+    """Return a thread's name."""
+    return next((each.name for each in threading.enumerate() if each.ident == thread), f"thread {thread}")
+
+
+def place_of(thread: int) -> str:
+    """Return the line of the program that a thread is at."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None and call_site.is_own(frame):
+        frame = frame.f_back
+    return str(call_site.Site(frame.f_code, frame.f_lasti)) if frame is not None else "an unknown place"
+
+
+def _others(waiting: set[int]) -> tuple[_Other, ...] | None:
+    """Return who waits for other threads, and the time of a processor that each has had; None if a thread may go on.
+
+    Who waits in peerlane is in ``waiting``, and runs none of the program's code, as a handler of a signal does.  A
+    thread that had no time of a processor has not run.
+    """
+    found = []
+    threads = {each.ident: each for each in threading.enumerate()}
+    joins = _joins()
+    for ident, frame in sys._current_frames().items():
+        thread = threads.get(ident)
+        if ident in waiting and call_site.is_own(frame):
+            continue
+        if _serves(thread, frame):
+            continue
+        join = _join_of(frame, joins)
+        if join is None and not (thread is not None and thread.daemon and _is_idle(frame)):
+            return None
+        is_timed = join is not None and join.f_locals.get("timeout") is not None
+        found.append((ident, time.clock_gettime_ns(time.pthread_getcpuclockid(ident)), is_timed))
+    return tuple(found)
+
+
+def _serves(thread: threading.Thread | None, frame: FrameType) -> bool:
+    """Tell whether a thread runs none of the program's code: one of ours, or of what runs tests."""
+    if thread is not None and thread.daemon and thread.name in _SERVING:
+        return True
+    function = getattr(thread, "function", None)  # of a Timer
+    modules = (frame.f_globals.get("__name__"), getattr(function, "__module__", ""))
+    return any(str(each).partition(".")[0] in _TEST_RUNNERS for each in modules)
+
+
+def _joins() -> set[CodeType]:
+    """Return the functions in which a thread waits for the end of others' work."""
+    found = {threading.Thread.join.__code__}
+    futures = sys.modules.get("concurrent.futures._base")
+    if futures is not None:
+        found |= {futures.Future.result.__code__, futures.Future.exception.__code__}
+        found |= {futures.wait.__code__, futures.as_completed.__code__}
+    pool = sys.modules.get("concurrent.futures.thread")
+    if pool is not None:
+        found.add(pool._worker.__code__)  # has nothing to do
+    ending = getattr(threading, "_shutdown", None)
+    if ending is not None:
+        found.add(ending.__code__)
+    return found
+
+
+def _join_of(frame: FrameType | None, joins: set[CodeType]) -> FrameType | None:
+    while frame is not None and frame.f_code not in joins and frame.f_globals.get("__name__") == "threading":
+        frame = frame.f_back
+    return frame if frame is not None and frame.f_code in joins else None
+
+
+def _is_idle(frame: FrameType) -> bool:
+    """Tell whether only another thread can wake it: of a daemon, which nobody waits for."""
+    return frame.f_code is threading.Condition.wait.__code__ and frame.f_locals.get("timeout") is None
+
+
+_core.set_wait_hook(look)

@@ -1,0 +1,113 @@
+"""The texts of what streams and threads wait for: the one place where they are made."""
+
+from __future__ import annotations
+
+from peerlane.errors import FailedBefore, RankWait, StreamWait, ThreadWait, WaitState
+
+_MOST_SHOWN = 16  # streams, threads or failures that a text names
+
+
+class Words:
+    """What a text calls streams and notifies; a dialect that has numbers of its own says so here."""
+
+    def stream(self, number: int) -> str:
+        """Name a stream that is waited for."""
+        return f"stream {number}"
+
+    def waiter(self, wait: StreamWait) -> str:
+        """Name a stream that waits, and where it is."""
+        at = f" (submitted at {wait.submitted_at})" if wait.submitted_at else ""
+        return f"stream {wait.stream} at operation {wait.operation}{at}"
+
+    def notify(self, number: int, name: str = "") -> str:
+        """Name a notify."""
+        return f"notify {number} ({name})" if name else f"notify {number}"
+
+
+NEUTRAL = Words()
+
+
+def waits(state: WaitState, words: Words = NEUTRAL) -> str:
+    """Say what a stream waits for, and what that waits for; then the others, as far as there is room."""
+    shown = [_wait(each, words) for each in state.streams[:_MOST_SHOWN]]
+    more = len(state.streams) - len(shown)
+    if more > 0:
+        shown.append(f"and {more:,} more streams")
+    return "; ".join(shown) or "no stream has anything queued"
+
+
+def _wait(wait: StreamWait, words: Words) -> str:
+    match wait.what:
+        case "record":
+            reason = f"waits for operation {wait.awaited_operation} of {words.stream(wait.awaited_stream)}"
+        case "notify":
+            reason = f"waits for {words.notify(wait.notify, wait.notify_name)}"
+        case "callback":
+            reason = "waits for its callback to return"
+        case "value":
+            reason = "waits for a word of memory to change"
+        case "group":
+            reason = "waits for the other streams of its group"
+        case _:
+            reason = "is running or can run"
+    return f"{words.waiter(wait)} {reason} ({wait.queued:,} queued)"
+
+
+def told(subject: str, state: WaitState, words: Words = NEUTRAL) -> str:
+    """Say why a wait for ``subject`` ended."""
+    match state.why:
+        case "circle":
+            return _circle(state, words)
+        case "callback":
+            return f"a callback would wait for itself: {words.stream(state.stream)} goes on only when it has returned"
+        case "never":
+            return _never(state, words)
+    end = "would never be done" if state.seconds is None else f"was not done after {state.seconds:g} s"
+    return f"{subject} {end}: {waits(state, words)}"
+
+
+def _circle(state: WaitState, words: Words) -> str:
+    return (
+        f"{words.stream(state.stream)} waits for itself, and nothing that was submitted ends that: "
+        f"{waits(state, words)}{''.join(f'; {failure(each, words)}' for each in state.failed[:_MOST_SHOWN])}"
+    )
+
+
+def _never(state: WaitState, words: Words) -> str:
+    threads = [f"\n  {thread(each, words)}" for each in state.threads[:_MOST_SHOWN]]
+    streams = [f"\n  {_wait(each, words)}" for each in state.streams[:_MOST_SHOWN]]
+    failed = [f"\n  {failure(each, words)}" for each in state.failed[:_MOST_SHOWN]]
+    notifies = {each.notify: each.notify_name for each in state.streams if each.what == "notify"}
+    named = [words.notify(*each) for each in list(notifies.items())[:_MOST_SHOWN]]
+    which = f"{', '.join(named[:-1])} or {named[-1]}" if len(named) > 1 else "".join(named)
+    return (
+        f"a deadlock: every thread of this process waits, and nothing that was submitted records {which}. Let what "
+        f"records it be submitted before the wait, or wait with a timeout.{''.join([*threads, *streams, *failed])}"
+    )
+
+
+def thread(wait: ThreadWait, words: Words = NEUTRAL) -> str:
+    """Say where a thread waits, and for which stream."""
+    return f"{wait.thread} at {wait.place} waits for {words.stream(wait.stream)}"
+
+
+def rank_wait(wait: RankWait) -> str:
+    """Say what a rank waits for."""
+    who = " and ".join(f"{each.thread} at {each.place}" for each in wait.threads)
+    waits = f"{who} wait{'s' if len(wait.threads) == 1 else ''}" if who else "a stream waits"
+    if wait.call:
+        return f"{waits} for rank {wait.peer}, which should make its end of a channel ({wait.call})"
+    of = f" of group {wait.group!r}" if wait.group else ""
+    duty = f", which rank {wait.peer} should record{of}" if wait.peer >= 0 else ""
+    is_news = wait.submitted_at and wait.submitted_at not in [each.place for each in wait.threads]
+    submitted = f", submitted at {wait.submitted_at}" if is_news else ""
+    return f"{waits} for {wait.what}{duty} (stream {wait.stream}, operation {wait.operation}{submitted})"
+
+
+def failure(failed: FailedBefore, words: Words = NEUTRAL) -> str:
+    """Say what failed before, of which nobody was told."""
+    at = f", submitted at {failed.submitted_at}," if failed.submitted_at else ""
+    return (
+        f"{words.stream(failed.stream)} failed before, and nobody synchronized it: operation {failed.operation} "
+        f"({failed.kind}){at} failed: {failed.why}"
+    )

@@ -1,0 +1,201 @@
+"""A process whose threads all wait for what nothing will record is told so; one that may go on is left alone."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+import time
+
+import pytest
+
+from peerlane.testing.procs import run_python
+
+pytestmark = pytest.mark.timeout(180)
+
+SECONDS = 2.0  # the promise
+LOADED = 5 * SECONDS
+HEAD = """
+import os, pickle, signal, sys, threading, time
+import peerlane as pl
+from peerlane import dialects
+
+d = pl.devices()[0]
+began = time.monotonic()
+
+def told(error):
+    assert isinstance(error, pl.Deadlock) and isinstance(error, pl.Busy) and error.fault is pl.Fault.DEADLOCK
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.detail) == (pl.Deadlock, str(error), error.detail)
+    return error
+"""
+#: A program that cannot go on, and what its detail says: (a stream, the notify it waits for), and what its text has.
+HANGS = {
+    "a notify that nobody records": """
+s, n = d.create_stream(), d.create_notify()
+s.wait(n)  # here
+try:
+    s.sync()
+except pl.Error as error:
+    state = told(error).detail
+    (wait,) = state.streams
+    assert (state.stream, wait.stream, wait.notify, wait.what) == (s.id, s.id, n.id, "notify")
+    assert wait.submitted_at == HERE and state.threads[0].thread == "MainThread"
+    assert f"records notify {n.id}" in str(error) and HERE in str(error), error
+n.record()
+s.sync(timeout=20)
+""",
+    "an event behind it": """
+s, t, n = d.create_stream(), d.create_stream(), d.create_notify()
+s.wait(n)
+t.wait(s)
+e = t.record()
+try:
+    e.sync()
+except pl.Error as error:
+    state = told(error).detail
+    assert state.notify_in_the_way() == n.id and [each.stream for each in state.streams] == [t.id, s.id]
+s.abort()
+""",
+    "two streams that wait for one another": """
+s, t, m, n = d.create_stream(), d.create_stream(), d.create_notify(), d.create_notify()
+s.wait(m)
+s.notify(n)
+t.wait(n)
+t.notify(m)
+try:
+    s.sync()
+except pl.Error as error:
+    state = told(error).detail
+    assert state.why == "circle" and {each.notify for each in state.streams} == {m.id, n.id}
+s.abort()
+t.abort()
+""",
+    "two streams whose records come later": """
+s, t, m, n = d.create_stream(), d.create_stream(), d.create_notify(), d.create_notify()
+s.wait(m)
+t.wait(n)
+try:
+    s.sync()
+    t.notify(m)
+    t.sync()
+except pl.Error as error:
+    state = told(error).detail
+    assert state.why == "never" and state.stream == s.id and len(state.streams) == 2
+s.abort()
+t.abort()
+""",
+    "threads that all wait": """
+streams, notifies, found = [d.create_stream() for _ in range(3)], [d.create_notify() for _ in range(3)], []
+def waits(s, n):
+    s.wait(n)
+    try:
+        s.sync()
+    except pl.Error as error:
+        found.append(told(error))
+threads = [threading.Thread(target=waits, args=each, name=f"T{each[0].id}") for each in zip(streams, notifies)]
+for each in threads: each.start()
+for each in threads: each.join()
+assert len(found) == 3
+assert {each.thread for each in found[0].detail.threads} == {each.name for each in threads}
+for each in streams: each.abort()
+""",
+    "a stream that failed before": """
+s, t, m, n = d.create_stream(), d.create_stream(), d.create_notify("strict"), d.create_notify()
+s.notify(m)
+s.notify(m)  # here
+s.notify(n)
+t.wait(n)
+try:
+    t.sync()
+except pl.Error as error:
+    (failed,) = told(error).detail.failed
+    assert (failed.stream, failed.operation, failed.submitted_at) == (s.id, 2, HERE)
+    assert f"stream {s.id} failed before, and nobody synchronized it" in str(error), error
+t.abort()
+try:
+    s.sync()
+except pl.Busy as error:
+    assert error.fault is pl.Fault.NOTIFY_DOUBLED
+""",
+    "acl": """
+dialects.install("acl")
+import acl
+assert acl.init() == 0 and acl.rt.set_device(0) == 0
+n, code = acl.rt.create_notify(0)
+s, code = acl.rt.create_stream()
+assert acl.rt.wait_and_reset_notify(n, s, 0) == 0  # here
+assert acl.rt.synchronize_stream(s) == 507046
+text = acl.get_recent_err_msg()
+assert "a deadlock" in text and f"notify {n:#x}" in text and f"stream {s:#x}" in text and HERE in text, text
+assert acl.rt.destroy_stream_force(s) == 0
+""",
+    "hip": """
+dialects.install("hip")
+from hip import hip
+e, h, n = pl.devices()[0], None, d.create_notify()
+err, s = hip.hipStreamCreate()
+from peerlane.dialects.hip._state import machine
+machine.things[int(s)].neutral.wait(n)
+(err,) = hip.hipStreamSynchronize(s)
+assert err == hip.hipError_t.hipErrorLaunchTimeOut, err
+n.record()
+assert hip.hipStreamSynchronize(s)[0] == hip.hipError_t.hipSuccess
+""",
+}
+#: What may still go on, and how it does.
+GOES_ON = {
+    "a thread that sleeps": "threading.Thread(target=lambda: (time.sleep(3), n.record())).start()",
+    "a daemon": "threading.Thread(target=lambda: (time.sleep(3), n.record()), daemon=True).start()",
+    "a timer": "threading.Timer(3, n.record).start()",
+    "a thread that reads": "r, w = os.pipe(); threading.Thread(target=lambda: (os.read(r, 1), n.record())).start();"
+    "threading.Timer(3, os.write, (w, b'x')).start()",
+    "a callback": "t.launch_callback(lambda: (time.sleep(3), n.record()))",
+    "a handler of a signal": "signal.signal(signal.SIGALRM, lambda *_: n.record()); signal.alarm(3)",
+    "queued work": "t.launch_callback(time.sleep, 3); t.notify(n)",
+    "an exported notify": "h = n.export(allow='user'); import subprocess;"
+    "c = subprocess.Popen([sys.executable, '-c', 'import peerlane as pl, sys, time; time.sleep(3);'"
+    "'pl.Notify.open(sys.argv[1]).record()', bytes(h).decode()])",
+    "a join with a timeout": "w = threading.Thread(target=s.sync); w.start(); w.join(3); n.record()",
+    "a word of memory": "b = d.allocate(8); b.fill(0); pl.raw.wait_value(b.address, 1, stream=t);"
+    "e = t.record(); u = d.create_stream(); u.wait(e); u.notify(n);"
+    "threading.Timer(3, lambda: b.fill(1)).start()",
+}
+
+
+def _run(code: str, schedule: str) -> float:
+    source = HEAD + textwrap.dedent(code)
+    line = next((number for number, text in enumerate(source.splitlines(), 1) if "# here" in text), 0)
+    source = source.replace("HERE", repr(f"<string>:{line}"))
+    env = {**os.environ, "PEERLANE_SCHEDULE": schedule}
+    began = time.monotonic()
+    done = run_python(["-c", source], timeout=60, env=env)
+    assert done.returncode == 0, done.stderr
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:3"])
+@pytest.mark.parametrize("name", HANGS)
+def test_process_that_cannot_go_on_is_told(name: str, schedule: str) -> None:
+    tail = f"\nseconds = time.monotonic() - began\nassert seconds < {LOADED}, seconds"
+    print(f"the process ended after {_run(HANGS[name] + tail, schedule):.2f} s")
+
+
+@pytest.mark.parametrize("name", GOES_ON)
+def test_process_that_may_go_on_is_left_alone(name: str) -> None:
+    setup = "c = None\ns, t, n = d.create_stream(), d.create_stream(), d.create_notify()\ns.wait(n)\n"
+    _run(f"{setup}{GOES_ON[name]}\ns.sync()\nassert c is None or c.wait(20) == 0\n", "eager")
+
+
+@pytest.mark.parametrize("wait", ["s.wait(n, timeout=3); s.sync()", "s.wait(n); s.sync(timeout=3)"])
+def test_wait_that_ends_by_itself_ends_by_its_timeout(wait: str) -> None:
+    code = f"""
+    s, n = d.create_stream(), d.create_notify()
+    try:
+        {wait}
+    except pl.WaitTimeout as error:
+        assert 3 <= time.monotonic() - began < 20
+        s.abort()
+    else:
+        raise AssertionError
+    """
+    _run(textwrap.dedent(code), "eager")

@@ -1,0 +1,95 @@
+"""A test that fails tells the command that runs it again as it ran."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from helpers.again import TITLE
+from helpers.inner_pytest import SECONDS, run
+
+pytest_plugins = ["pytester"]
+
+TESTS = Path(__file__).parents[1]
+SOURCE = """
+    import os, pytest
+    from hypothesis import given, strategies as st
+
+    @pytest.fixture
+    def broken():
+        raise RuntimeError("the fixture")
+
+    @pytest.mark.parametrize("word", ["it's so", "$HOME"])
+    def test_plain(word):
+        raise RuntimeError(f"{word} under {os.environ['PEERLANE_SCHEDULE']}")
+
+    @given(st.integers(0, 1 << 64))
+    def test_drawn(number):
+        with open("drawn", "a") as file: print(number, file=file)
+        raise RuntimeError("drawn")
+
+    def test_needs(broken): ...
+    def test_passes(): ...
+"""
+
+
+@pytest.fixture
+def tests_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+
+
+def told(output: str) -> list[str]:
+    return re.findall(rf"-+ {TITLE} -+\n(.+)\n", output)
+
+
+def again(pytester: pytest.Pytester, command: str) -> str:
+    env_of_plugin = f"PYTEST_PLUGINS=helpers.again {command} -p no:cacheprovider"
+    done = subprocess.run(
+        env_of_plugin, shell=True, cwd=pytester.path, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.usefixtures("tests_on_path")
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "a worker"])
+def test_command_of_a_failed_test_run_again_fails_alike(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("PEERLANE_SCHEDULE", "seeded")  # whose seed is drawn
+    done = run(pytester, SOURCE, "-p", "helpers.again", *workers)
+    done.assert_outcomes(passed=1, failed=3, errors=1)
+    commands = told(done.stdout.str())
+    names = [shlex.split(each)[4].partition("::")[2] for each in commands]
+    assert sorted(names) == ["test_drawn", "test_needs", "test_plain[$HOME]", "test_plain[it's so]"]
+    by_name = dict(zip(names, commands, strict=True))
+
+    seed = re.search(r"PEERLANE_SCHEDULE=(seeded:\d+)", done.stdout.str())
+    assert seed is not None
+    assert all(each.startswith(f"PEERLANE_SCHEDULE={seed[1]} ") for each in commands)
+    assert [name for name in names if "--hypothesis-seed=" in by_name[name]] == ["test_drawn"]
+    assert f"$HOME under {seed[1]}" in again(pytester, by_name["test_plain[$HOME]"])
+    assert f"it's so under {seed[1]}" in again(pytester, by_name["test_plain[it's so]"])
+
+    drawn = pytester.path / "drawn"
+    first = drawn.read_text()
+    drawn.unlink()
+    again(pytester, by_name["test_drawn"])
+    assert drawn.read_text() == first
+
+
+@pytest.mark.usefixtures("tests_on_path")
+def test_command_of_a_campaign_selects_it(pytester: pytest.Pytester) -> None:
+    source = """
+        import pytest
+        @pytest.mark.soak
+        def test_long(): raise RuntimeError("long")
+    """
+    pytester.makeini("[pytest]\nmarkers = soak: long\naddopts = -m 'not soak'")
+    done = run(pytester, source, "-p", "helpers.again", "-m", "soak")
+    (command,) = told(done.stdout.str())
+    assert "RuntimeError: long" in again(pytester, command)
