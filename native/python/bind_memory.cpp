@@ -260,6 +260,8 @@ void bind_memory(nb::module_& m) {
         "close_device", [](uint32_t number) { Heap::get().close_device(number); }, "number"_a,
         nb::call_guard<GilReleased>(), "Let every allocation of a device die.");
     m.def("free_bytes", [](uint32_t number) { return Heap::get().free_bytes(number); }, "number"_a);
+    m.def("next_allocation", [] { return Heap::get().next_id(); },
+          "Return a number that no allocation of this process has.");
     m.def("live_allocations", [](uint32_t number) { return Heap::get().live_allocations(number); }, "number"_a);
     m.def(
         "set_route", [](uint32_t from, uint32_t to, bool open) { Heap::get().set_route(from, to, open); }, "origin"_a,

@@ -47,6 +47,9 @@ def close_device(number: int) -> None:
 
 def free_bytes(number: int) -> int: ...
 
+def next_allocation() -> int:
+    """Return a number that no allocation of this process has."""
+
 def live_allocations(number: int) -> int: ...
 
 def set_route(origin: int, target: int, open: bool) -> None: ...
