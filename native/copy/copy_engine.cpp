@@ -167,7 +167,7 @@ void fill(uint64_t dst, uint64_t value, unsigned width, uint64_t count, Poll pol
 uint64_t reduced_size(uint64_t dst, uint64_t src, uint64_t count, const Reduction& reduction) {
     for (const auto& [role, address] : {std::pair{"dst", dst}, std::pair{"src", src}})
         if (address % reduction.width != 0)
-            throw Refusal{.why = Why::misaligned, .role = role, .address = address, .size = reduction.width};
+            throw Refusal{.why = Why::misaligned, .role = role, .address = address, .width = reduction.width};
     uint64_t size;
     if (__builtin_mul_overflow(count, uint64_t{reduction.width}, &size))
         throw Refusal{.why = Why::overflow, .role = "dst", .address = dst, .size = count};
@@ -183,7 +183,7 @@ struct Part {
     void check(const Part& from, const Operand& dst, const Operand& src) const {
         if (spot.block != from.spot.block || spot.offset - at == from.spot.offset - from.at) return;
         if (spot.offset - from.spot.offset < from.size || from.spot.offset - spot.offset < size)
-            throw Refusal{.why = Why::partly_overlapping, .address = dst.address, .size = dst.size, .base = src.address};
+            throw Refusal{.why = Why::partly_overlapping, .address = dst.address, .size = dst.size, .source = src.address};
     }
 };
 
@@ -221,9 +221,9 @@ void refuse_partial_overlap(const Operand& dst, const Operand& src) {
 
 void check_reduced(const Operand& dst, const Operand& src, const Reduction& reduction) {
     if (dst.size != src.size)
-        throw Refusal{.why = Why::size_mismatch, .role = "reduce", .size = src.size, .extent_size = dst.size};
+        throw Refusal{.why = Why::size_mismatch, .role = "reduce", .size = src.size, .other_size = dst.size};
     if (dst.size % reduction.width != 0)
-        throw Refusal{.why = Why::no_whole_elements, .size = dst.size, .extent_size = reduction.width};
+        throw Refusal{.why = Why::no_whole_elements, .size = dst.size, .width = reduction.width};
     reduced_size(dst.address, src.address, 0, reduction);
     refuse_partial_overlap(dst, src);
 }

@@ -232,7 +232,7 @@ Task plan_pieces(std::vector<Piece>& pieces) {
 uint64_t pitched_span(const char* role, uint64_t pitch, uint64_t width, uint64_t height) {
     uint64_t span;
     if (__builtin_mul_overflow(pitch, height - 1, &span) || __builtin_add_overflow(span, width, &span))
-        throw Refusal{.why = Why::pitch_overflow, .role = role, .address = pitch, .size = height};
+        throw Refusal{.why = Why::pitch_overflow, .role = role, .pitch = {.rows = height, .bytes = pitch}};
     return span;
 }
 

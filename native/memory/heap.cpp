@@ -121,8 +121,8 @@ void Heap::charge(Device& payer, uint32_t number, uint64_t bytes, uint64_t asked
                                       : bytes <= payer.settings.capacity && payer.held <= payer.settings.capacity - bytes;
     if (!granted) {
         const uint64_t used = payer.ledger ? payer.ledger->used(payer.index) : payer.held, all = payer.settings.capacity;
-        throw Refusal{.why = Why::out_of_memory, .size = asked, .base = used < all ? all - used : 0,
-                      .extent_size = all, .device = number};
+        throw Refusal{.why = Why::out_of_memory, .size = asked, .room = {.free = used < all ? all - used : 0, .capacity = all},
+                      .device = number};
     }
     payer.held += bytes;
 }
@@ -246,8 +246,8 @@ Extent* Heap::new_extent() {
 Extent* Heap::allocate(uint32_t number, uint64_t size, bool peer) {
     begin_use();
     if (size == 0 || size > kLargest)
-        throw Refusal{.why = Why::out_of_memory, .size = size, .base = free_bytes(number),
-                      .extent_size = device(number).settings.capacity, .device = number};
+        throw Refusal{.why = Why::out_of_memory, .size = size,
+                      .room = {.free = free_bytes(number), .capacity = device(number).settings.capacity}, .device = number};
     std::lock_guard lock(mutex_);
     if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
     Extent* extent = size < kGranule ? allocate_slot(number, size) : allocate_large(number, size);

@@ -120,7 +120,7 @@ Extent* Heap::map(Place& place, uint64_t at, Block* block, unsigned others, cons
     const uint64_t wanted = span_of(block, limit);
     if (at > span || wanted > span - at || at % kGranule != 0)
         throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = base + at, .size = wanted,
-                      .base = base, .extent_size = span, .device = place.device};
+                      .within = {.base = base, .size = span}, .device = place.device};
     const uint64_t offset = place.offset + at;
     for (uint64_t granule = offset; granule < offset + wanted; granule += kGranule)
         if (space_.peek(granule)) throw Refusal{.why = Why::overlap, .address = base + at, .size = wanted};
@@ -253,8 +253,8 @@ void Heap::check_lease(const char* role, const Extent& extent) const {
 }
 
 void refuse_ended(const Lease& lease, const char* role, uint64_t address, uint64_t size, uint32_t device) {
-    throw Refusal{.why = Why::lease_ended, .role = role, .address = address, .size = size, .id = lease.id,
-                  .error = static_cast<int>(lease.ended()), .device = device};
+    throw Refusal{.why = Why::lease_ended, .role = role, .address = address, .size = size,
+                  .lease = {.id = lease.id, .end = static_cast<int>(lease.ended())}, .device = device};
 }
 
 void Heap::check_mappings(const Range& dst, const Range& src, uint32_t actor) const {

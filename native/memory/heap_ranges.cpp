@@ -17,9 +17,7 @@ void refuse_reaching(const AddressSpace& space, const char* role, uint64_t addre
 void Heap::refuse_range(Why why, const char* role, uint64_t address, uint64_t size, Extent* extent) {
     Refusal refusal{.why = why, .role = role, .address = address, .size = size};
     if (extent) {
-        refusal.base = address_of(extent);
-        refusal.extent_size = extent->size;
-        refusal.id = extent->id.load(std::memory_order_relaxed);
+        refusal.within = {address_of(extent), extent->size, extent->id.load(std::memory_order_relaxed)};
         refusal.device = extent->device;
         unpin(extent);
     }
@@ -52,8 +50,8 @@ Range Heap::resolve(const char* role, uint64_t address, uint64_t size) {
     }
     if (reached >= offset + size) return range;
     Refusal refusal{.why = Why::out_of_bounds, .role = role, .address = address, .size = size,
-                    .base = address_of(first), .extent_size = reached - first->offset,
-                    .id = first->id.load(std::memory_order_relaxed), .device = first->device};
+                    .within = {address_of(first), reached - first->offset, first->id.load(std::memory_order_relaxed)},
+                    .device = first->device};
     range.end_offset = reached;
     unpin(range);
     throw refusal;

@@ -39,7 +39,8 @@ Block* Heap::create_physical(uint32_t number, uint64_t size, bool peer, const st
     std::lock_guard lock(mutex_);
     if (!device(number).open) throw Refusal{.why = Why::closed, .device = number};
     if (size == 0 || size > kLargest)
-        throw Refusal{.why = Why::out_of_memory, .size = size, .extent_size = device(number).settings.capacity, .device = number};
+        throw Refusal{.why = Why::out_of_memory, .size = size,
+                      .room = {.free = free_bytes(number), .capacity = device(number).settings.capacity}, .device = number};
     Block* const block = charged_block(number, round_up(size, kGranule), name);
     block->peer = peer;
     return block;
@@ -73,7 +74,7 @@ void Heap::list(Block& block) {
 // The caller's pin is the only one allowed: what others hold is a pointer to where the bytes are now.
 void Heap::move_out(Extent* extent) {
     const Refusal in_use{.why = Why::in_use, .address = address_of(extent), .size = extent->size,
-                         .id = extent->id.load(std::memory_order_relaxed), .device = extent->device};
+                         .within = {.allocation = extent->id.load(std::memory_order_relaxed)}, .device = extent->device};
     uint64_t before = extent->state.load(std::memory_order_relaxed);
     do {
         if (!(before & Extent::kLive) || (before & Extent::kGivenUp)) throw in_use;

@@ -166,7 +166,7 @@ uint64_t Ledger::list(uint64_t block, uint64_t device, uint64_t bytes) {
             }
         }
     });
-    if (found == LedgerLayout::kNone) throw Refusal{.why = Why::shared_blocks, .size = LedgerLayout::kEntries};
+    if (found == LedgerLayout::kNone) throw Refusal{.why = Why::shared_blocks, .most = LedgerLayout::kEntries};
     try {
         holds_[found] = 1;
     } catch (const std::bad_alloc&) {

@@ -36,7 +36,7 @@ Memory Memory::at(uint64_t address, uint64_t size) {
 
 void Memory::refuse_bounds(const Memory& whole) const {
     throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = address_, .size = size_,
-                  .base = whole.address_, .extent_size = whole.size_, .id = id_};
+                  .within = {.base = whole.address_, .size = whole.size_, .allocation = id_}};
 }
 
 Memory::Memory(uint64_t address, uint64_t size, bool read_only, bool host_view)
@@ -47,7 +47,7 @@ Memory::Memory(PlacePtr place, uint64_t offset, uint64_t size, bool read_only)
     const uint64_t span = place_->span.load(std::memory_order_acquire);
     if (offset > span || size > span - offset)
         throw Refusal{.why = Why::out_of_bounds, .role = "address", .address = address_, .size = size,
-                      .base = address_ - offset, .extent_size = span, .id = id_};
+                      .within = {.base = address_ - offset, .size = span, .allocation = id_}};
 }
 
 Memory::Memory(Memory&& other) noexcept
@@ -108,7 +108,7 @@ void Memory::end_with(const LeasePtr& lease) const {
 
 void Memory::refuse_closed() const {
     if (has_ended() && !closed_) refuse_ended(*lease(), "address", address_, size_, extent_ ? extent_->device : place_->device);
-    throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .id = id_};
+    throw Refusal{.why = Why::closed, .role = "address", .address = address_, .size = size_, .within = {.allocation = id_}};
 }
 
 uint64_t Memory::address() const {

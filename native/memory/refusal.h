@@ -12,9 +12,10 @@ enum class Why : int {
     out_of_memory,     // the device's capacity is used up
     system_memory,     // the system refused a mapping or a file
     descriptors,       // no file descriptor left
+    handles_full,      // this process has given out as many handles as it may
     address_space,     // no room in the windows
     overflow,          // address + size would wrap
-    pitch_overflow,    // `size` rows with a pitch of `address` bytes would wrap
+    pitch_overflow,    // so many rows with such a pitch would wrap
     interrupted,       // the poll asked to stop
     forked,            // this process was forked after the first use
     closed,            // the object, or the device below it, was closed
@@ -22,16 +23,17 @@ enum class Why : int {
     overlap,           // a mapping is already there
     no_route,          // two devices without an open route, and staging was not wanted
     not_peer_memory,   // the device routes only memory allocated for it
-    size_mismatch,     // `size` bytes are to go where `extent_size` are; `role`: by which call, if not by a copy
+    size_mismatch,     // `size` bytes are to go where `other_size` are; `role`: by which call, if not by a copy
     node_file,         // the node's shared file has no page to give
     stream_closed,     // the stream takes no more operations
     cancelled,         // given up because of an earlier failure, an abort or a close
     wait_timeout,      // a wait on the device reached its deadline
+    handle_timeout,    // process `pid`, which made a handle, did not answer in time
     callback_failed,   // a callback raised
-    bad_descriptor,    // a copy list in device memory is not one: `id` says which entry, `error` which field
+    bad_descriptor,    // a copy list in device memory is not one: `list` says which field
     notify_doubled,    // a strict notify was recorded again before it was consumed
-    notifies_full,     // `size` records of a completion queue were not waited for
-    notify_order,      // the next record of its queue is of another notify, number `size`
+    notifies_full,     // the records of a completion queue were not waited for
+    notify_order,      // the next record of its queue is of another notify
     own_callback,      // a callback would wait for itself
     deadlock,          // what is waited for waits for the waiter
     no_access,         // no device that takes part may do that with the mapping: `device` its own, `other_device` the stream's
@@ -40,27 +42,73 @@ enum class Why : int {
     imported_read_only,   // another process gave it to be read
     seam,              // what must lie in one block lies in several
     in_use,            // it would have to move, and something uses it
-    shared_blocks,     // the node's list of shared blocks is full: `size` of them
-    handle,            // a shareable handle was refused: `error` is a Status, see refuse_handle() in frames.h
-    waits_for_lost,    // process `id` ended, and nobody else could record what is waited for
-    misaligned,        // no multiple of an element's `size` bytes
-    partly_overlapping,   // a reduction's operands share bytes and are not the same place; the source is at `base`
-    no_whole_elements,    // `size` bytes of elements of `extent_size`
-    peer_lost,         // process `id` ended, or no longer serves its handles (`error`: errno, 0 when it ended)
+    shared_blocks,     // the node's list of shared blocks is full
+    handle,            // a shareable handle was refused, see Status in frames.h
+    waits_for_lost,    // process `pid` ended, and nobody else could record what is waited for
+    misaligned,        // no multiple of an element's bytes
+    partly_overlapping,   // a reduction's operands share bytes and are not the same place
+    no_whole_elements,    // `size` bytes are no multiple of an element's
+    peer_lost,         // process `pid` ended, or no longer serves its handles (`error`: errno, 0 when it ended)
     no_block,          // what must lie in one block has no bytes, or is not a device's
-    lease_ended,       // its owner took lent memory back: `id` says which lease, `error` which Lease::End
-    no_progress,       // all that this process, or a group of ranks, can do is wait: `id` says which time
+    lease_ended,       // its owner took lent memory back
+    no_progress,       // all that could go on waits, and nothing can run
 };
 
+// What an error text can name of a handle that was asked for.  What `first` and `second` count is the status's: see Status.
+struct Asked {   // trivial, as a member of a union must be
+    uint32_t index;
+    uint64_t nonce;
+    int32_t exporter, asker;
+    uint64_t asker_start, listed_start;
+    uint64_t first, second;
+};
+
+// What is the same for all reasons, and the facts of one: `why` tells which.  None is used for another reason's.
 struct Refusal {
     Why why;
-    const char* role = "";        // which operand: "dst", "src", "address"
+    const char* role = "";        // which operand: "dst", "src", "address"; or by which call, or for what
     uint64_t address = 0;         // what was asked for
     uint64_t size = 0;
-    uint64_t base = 0;            // the allocation it fell into, if any
-    uint64_t extent_size = 0;
-    uint64_t id = 0;
-    uint64_t fault_address = 0;   // where the touch failed
+    union {
+        struct {
+            uint64_t base, size, allocation;          // where it starts, its bytes, its id
+        } within = {};                                // out_of_bounds, unknown_address; `allocation`: closed, in_use
+        uint64_t fault_address;                       // host_fault: where the touch failed; 0: not known
+        struct {
+            uint64_t free, capacity;
+        } room;                                       // out_of_memory
+        struct {
+            uint64_t rows, bytes;
+        } pitch;                                      // pitch_overflow
+        uint64_t other_size;                          // size_mismatch: the destination's
+        uint64_t source;                              // partly_overlapping: its address
+        uint64_t width;                               // misaligned, no_whole_elements: bytes of an element
+        uint64_t most;                                // shared_blocks, handles_full: how many there may be
+        struct {
+            uint64_t id, made_site, closed_site;
+        } stream;                                     // stream_closed; `id`: own_callback, deadlock
+        struct {
+            uint64_t id;
+            uint64_t other;                           // notify_order: the number of what was recorded
+            uint64_t most;                            // notifies_full: how many records may be left
+        } notify;                                     // notify_doubled, notifies_full, notify_order
+        uint64_t timeout_ns;                          // wait_timeout of an operation
+        struct {
+            uint64_t found, most;
+            int field;
+        } list;                                       // bad_descriptor
+        uint64_t token;                               // callback_failed
+        uint64_t no_progress;                          // by which number a text finds it
+        uint64_t pid;                                 // waits_for_lost, peer_lost, handle_timeout
+        struct {
+            uint64_t id;
+            int end;
+        } lease;                                      // lease_ended: see Lease::End
+        struct {
+            int status;
+            Asked asked;
+        } handle;                                     // handle: see Status
+    };
     int error = 0;                // errno, where the system refused; of host_fault: EIO the file has no such page, EACCES protected
     uint64_t entry = 0;           // of a list, from 1; 0: not of a list
     uint32_t device = 0;

@@ -32,7 +32,7 @@ struct BlockEntry {
 void check_part(const char* role, const Memory& memory, uint64_t at, uint64_t size, uint64_t entry) {
     if (at > memory.size() || size > memory.size() - at)
         throw Refusal{.why = Why::out_of_bounds, .role = role, .address = memory.last_address() + at, .size = size,
-                      .base = memory.last_address(), .extent_size = memory.size(), .id = memory.id(), .entry = entry + 1};
+                      .within = {memory.last_address(), memory.size(), memory.id()}, .entry = entry + 1};
 }
 
 // Both ends are pinned whole, once; the entries are numbers in them.

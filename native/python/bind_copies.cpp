@@ -47,7 +47,7 @@ void bind_copies(nb::module_& m) {
             const Memory& src = *nb::inst_ptr<Memory>(src_object);
             const uint64_t size = src.size();
             const Operand to = writable(dst), from = readable(src);
-            if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .extent_size = dst.size()};
+            if (size != dst.size()) throw Refusal{.why = Why::size_mismatch, .size = size, .other_size = dst.size()};
             if (is_observed()) [[unlikely]] tell_complete(OpKind::copy, {&to}, {&from});
             released(size, [&](Poll poll) { copy(to, from, size, false, poll); });
             return true;

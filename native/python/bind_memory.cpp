@@ -4,6 +4,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 
+#include <iterator>
+
 #include "memory/memory.h"
 #include "python/bind.h"
 #include "stream/fork.h"
@@ -16,15 +18,116 @@ namespace {
 
 constexpr const char* kWhyNames[] = {
     "unknown_address", "out_of_bounds", "host_fault", "device_fault", "out_of_memory", "system_memory",
-    "descriptors", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
-    "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout",
+    "descriptors", "handles_full", "address_space", "overflow", "pitch_overflow", "interrupted", "forked", "closed", "read_only", "overlap",
+    "no_route", "not_peer_memory", "size_mismatch", "node_file", "stream_closed", "cancelled", "wait_timeout", "handle_timeout",
     "callback_failed", "bad_descriptor", "notify_doubled", "notifies_full", "notify_order", "own_callback", "deadlock", "no_access",
     "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks",
     "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
     "no_block", "lease_ended", "no_progress"};
+static_assert(std::size(kWhyNames) == static_cast<size_t>(Why::no_progress) + 1);
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
+
+// What every refusal has, and the facts of its reason.
+nb::dict facts_of(const Refusal& refusal) {
+    nb::dict facts;
+    const auto add = [&facts](const char* name, auto value) { facts[name] = value; };
+    add("role", refusal.role);
+    add("address", refusal.address);
+    add("size", refusal.size);
+    add("errno", refusal.error);
+    add("entry", refusal.entry);
+    add("device", refusal.device);
+    add("other_device", refusal.other_device);
+    switch (refusal.why) {
+        case Why::unknown_address:
+        case Why::out_of_bounds:
+            add("start", refusal.within.base);
+            add("extent", refusal.within.size);
+            add("allocation", refusal.within.allocation);
+            break;
+        case Why::closed:
+        case Why::in_use:
+            add("allocation", refusal.within.allocation);
+            break;
+        case Why::host_fault:
+            add("fault_address", refusal.fault_address);
+            break;
+        case Why::out_of_memory:
+            add("free", refusal.room.free);
+            add("capacity", refusal.room.capacity);
+            break;
+        case Why::pitch_overflow:
+            add("rows", refusal.pitch.rows);
+            add("pitch", refusal.pitch.bytes);
+            break;
+        case Why::size_mismatch:
+            add("other_size", refusal.other_size);
+            break;
+        case Why::partly_overlapping:
+            add("source", refusal.source);
+            break;
+        case Why::misaligned:
+        case Why::no_whole_elements:
+            add("width", refusal.width);
+            break;
+        case Why::handles_full:
+        case Why::shared_blocks:
+            add("most", refusal.most);
+            break;
+        case Why::stream_closed:
+            add("stream", refusal.stream.id);
+            add("made", site_of(refusal.stream.made_site));
+            add("closed", site_of(refusal.stream.closed_site));
+            break;
+        case Why::own_callback:
+        case Why::deadlock:
+            add("stream", refusal.stream.id);
+            break;
+        case Why::notify_doubled:
+        case Why::notifies_full:
+        case Why::notify_order:
+            add("notify", refusal.notify.id);
+            add("other", refusal.notify.other);
+            add("most", refusal.notify.most);
+            break;
+        case Why::wait_timeout:
+            add("timeout_ns", refusal.timeout_ns);
+            break;
+        case Why::bad_descriptor:
+            add("field", refusal.list.field);
+            add("found", refusal.list.found);
+            add("most", refusal.list.most);
+            break;
+        case Why::no_progress:
+            add("number", refusal.no_progress);
+            break;
+        case Why::waits_for_lost:
+        case Why::peer_lost:
+        case Why::handle_timeout:
+            add("pid", refusal.pid);
+            break;
+        case Why::lease_ended:
+            add("lease", refusal.lease.id);
+            add("end", refusal.lease.end);
+            break;
+        case Why::handle: {
+            const Asked& asked = refusal.handle.asked;
+            add("status", refusal.handle.status);
+            add("maker", asked.exporter);
+            add("asker", asked.asker);
+            add("started", asked.asker_start);
+            add("listed", asked.listed_start);
+            add("first", asked.first);
+            add("second", asked.second);
+            break;
+        }
+        default:
+            break;
+    }
+    return facts;
+}
 
 }  // namespace
 
@@ -42,9 +145,7 @@ void raise_refusal(const Refusal& refusal) {
 }
 
 nb::object as_exception(const Refusal& refusal) {
-    return nb::borrow(refusal_hook)(kWhyNames[static_cast<int>(refusal.why)], refusal.role, refusal.address,
-                                    refusal.size, refusal.base, refusal.extent_size, refusal.id, refusal.fault_address,
-                                    refusal.error, refusal.entry, refusal.device, refusal.other_device);
+    return nb::borrow(refusal_hook)(kWhyNames[static_cast<int>(refusal.why)], **facts_of(refusal));
 }
 
 namespace {
@@ -110,7 +211,7 @@ void bind_memory(nb::module_& m) {
             Py_XDECREF(before);
         },
         "hook"_a, nb::sig("def set_refusal_hook(hook: collections.abc.Callable[..., BaseException]) -> None"),
-        "Set hook(why, role, address, size, base, extent_size, id, fault_address, errno, entry, device, other_device) -> exception.");
+        "Set hook(why, **facts) -> exception: role, address, size, errno, entry, device, other_device, and the facts of the reason.");
 
     m.def(
         "configure",
@@ -159,6 +260,8 @@ void bind_memory(nb::module_& m) {
         "close_device", [](uint32_t number) { Heap::get().close_device(number); }, "number"_a,
         nb::call_guard<GilReleased>(), "Let every allocation of a device die.");
     m.def("free_bytes", [](uint32_t number) { return Heap::get().free_bytes(number); }, "number"_a);
+    m.def("next_allocation", [] { return Heap::get().next_id(); },
+          "Return a number that no allocation of this process has.");
     m.def("live_allocations", [](uint32_t number) { return Heap::get().live_allocations(number); }, "number"_a);
     m.def(
         "set_route", [](uint32_t from, uint32_t to, bool open) { Heap::get().set_route(from, to, open); }, "origin"_a,

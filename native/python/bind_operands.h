@@ -14,7 +14,7 @@ inline uint64_t checked_span(const peerlane::Operand& operand, uint64_t pitch, u
     const uint64_t span = peerlane::pitched_span(operand.role, pitch, width, height);
     if (span > operand.size)
         throw peerlane::Refusal{.why = peerlane::Why::out_of_bounds, .role = operand.role, .address = operand.address,
-                                .size = span, .base = operand.address, .extent_size = operand.size,
+                                .size = span, .within = {.base = operand.address, .size = operand.size},
                                 .device = operand.range().device};
     return span;
 }

@@ -143,7 +143,7 @@ nb::object gather(Batch& batch, nb::list dsts, nb::list srcs) {
         const Memory& to = memory(dst);
         const Memory& from = memory(src);
         if (to.size() != from.size())
-            throw Refusal{.why = Why::size_mismatch, .size = from.size(), .extent_size = to.size(), .entry = i + 1};
+            throw Refusal{.why = Why::size_mismatch, .size = from.size(), .other_size = to.size(), .entry = i + 1};
         if (to.is_foreign()) foreign.append(nb::handle(dst));
         if (from.is_foreign()) foreign.append(nb::handle(src));
         try {
@@ -174,7 +174,7 @@ void bind_submissions(nb::module_& m) {
             const Memory& to = memory_of(dst);
             const Memory& from = memory_of(src);
             if (to.size() != from.size())
-                throw Refusal{.why = Why::size_mismatch, .size = from.size(), .extent_size = to.size()};
+                throw Refusal{.why = Why::size_mismatch, .size = from.size(), .other_size = to.size()};
             Operand target = writable(to), source = readable(from);
             submit_move(stream, {.kind = OpKind::copy, .size = to.size()}, target, source, kept(dst, src));
             return true;

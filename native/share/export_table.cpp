@@ -20,7 +20,7 @@ uint64_t new_nonce() {
 
 ExportKey ExportTable::add(Export what) {
     if (free_.empty() && entries_.size() == kMaxExports)
-        throw Refusal{.why = Why::descriptors, .role = "handle", .size = kMaxExports, .error = EMFILE};
+        throw Refusal{.why = Why::handles_full, .most = kMaxExports};
     const uint64_t nonce = new_nonce();
     if (free_.empty()) {
         entries_.emplace_back();

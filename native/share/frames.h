@@ -54,16 +54,6 @@ enum class Status : uint16_t {
     too_many_members = 36,   // first: how many processes may have it
 };
 
-struct Asked {   // what an error text can name
-    uint32_t index = 0;
-    uint64_t nonce = 0;
-    int32_t exporter = 0, asker = 0;
-    uint64_t asker_start = 0, listed_start = 0;
-    uint64_t first = 0, second = 0;
-};
-
-// Why::handle with error = status, device = index, address = nonce, id = the exporter's pid, base = the asker's pid,
-// entry = the asker's start time, fault_address = the start time that was listed, size = first, extent_size = second.
 Refusal refuse_handle(Status status, const Asked& asked);
 
 constexpr uint32_t kFrameMagic = 0x4B424C50;   // "PLBK"

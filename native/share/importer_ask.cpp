@@ -121,7 +121,7 @@ Offer ExporterLine::ask(const Request& request, Patience& patience) {
     } catch (const Refusal& refusal) {
         // What is answered later, or was and is not believed, must not count as opened.
         const bool exporter_knows = refusal.why == Why::peer_lost ||
-                                    (refusal.why == Why::handle && refusal.error < static_cast<int>(Status::bad_answer));
+                                    (refusal.why == Why::handle && refusal.handle.status < static_cast<int>(Status::bad_answer));
         if (!exporter_knows) {
             Request cancel = request;
             cancel.verb = Verb::cancel;

@@ -33,7 +33,7 @@ struct Lines {
 }  // namespace
 
 void refuse_lost(int32_t pid, int error) {
-    throw Refusal{.why = Why::peer_lost, .role = "handle", .id = static_cast<uint64_t>(pid), .error = error};
+    throw Refusal{.why = Why::peer_lost, .role = "handle", .pid = static_cast<uint64_t>(pid), .error = error};
 }
 
 int Patience::slice() {
@@ -43,8 +43,7 @@ int Patience::slice() {
         if (poll_.ask && poll_.ask(poll_.context)) throw Refusal{.why = Why::interrupted};
     }
     if (now >= deadline_.at)
-        throw Refusal{.why = Why::wait_timeout, .role = "handle", .address = asked_.nonce,
-                      .id = static_cast<uint64_t>(asked_.exporter), .device = asked_.index};
+        throw Refusal{.why = Why::handle_timeout, .role = "handle", .pid = static_cast<uint64_t>(asked_.exporter)};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline_.at, next_poll_) - now);
     return std::clamp(static_cast<int>(left.count()), 1, kSlice);
 }

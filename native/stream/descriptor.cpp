@@ -49,7 +49,7 @@ void PinList::add(const Range& dst, const Range& src, uint64_t size, bool direct
 namespace {
 
 [[noreturn]] void refuse(ListField field, uint64_t entry, uint64_t found, uint64_t most = 0) {
-    throw Refusal{.why = Why::bad_descriptor, .address = found, .size = most, .error = static_cast<int>(field),
+    throw Refusal{.why = Why::bad_descriptor, .list = {.found = found, .most = most, .field = static_cast<int>(field)},
                   .entry = entry};
 }
 

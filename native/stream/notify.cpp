@@ -283,11 +283,11 @@ Notify::~Notify() {
 
 Refusal not_recorded(const Notify& notify) {
     const Why why = notify.kind == NotifyKind::queued ? Why::notifies_full : Why::notify_doubled;
-    return {.why = why, .size = Completions::kMost, .id = notify.id, .device = notify.device};
+    return {.why = why, .notify = {.id = notify.id, .most = Completions::kMost}, .device = notify.device};
 }
 
 Refusal out_of_order(const Notify& notify, uint32_t other) {
-    return {.why = Why::notify_order, .size = other, .id = notify.id, .device = notify.device};
+    return {.why = Why::notify_order, .notify = {.id = notify.id, .other = other}, .device = notify.device};
 }
 
 }  // namespace peerlane

@@ -85,7 +85,7 @@ StreamPtr Scheduler::create(uint32_t device, bool stops, std::shared_ptr<Group> 
 
 void Scheduler::refuse_unusable(const Stream& stream) const {
     if (stream.closing || stream.closed)
-        throw Refusal{.why = Why::stream_closed, .base = stream.site, .extent_size = stream.closed_site, .id = stream.id,
+        throw Refusal{.why = Why::stream_closed, .stream = {.id = stream.id, .made_site = stream.site, .closed_site = stream.closed_site},
                       .device = stream.device};
 }
 
@@ -299,7 +299,7 @@ void Scheduler::finish_callback(Stream& stream, uint64_t token, bool raised) {
     stream.callback_thread = {};
     const Op& op = stream.queue.front();
     --op.callbacks->running;
-    if (raised) fail(stream, op, {.why = Why::callback_failed, .id = token, .device = stream.device});
+    if (raised) fail(stream, op, {.why = Why::callback_failed, .token = token, .device = stream.device});
     finish_head(lock, stream);
     make_ready(stream);
 }

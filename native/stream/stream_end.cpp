@@ -103,7 +103,7 @@ void Scheduler::give_up(Lock& lock, Stream& stream) {
 
 void Scheduler::cancel(Stream& stream, uint64_t until, uint64_t lost_to) {
     const Why why = lost_to != 0 ? Why::waits_for_lost : Why::cancelled;
-    FailurePtr failure = Failure::keep({.refusal = {.why = why, .id = lost_to, .device = stream.device}, .stream = stream.id,
+    FailurePtr failure = Failure::keep({.refusal = {.why = why, .pid = lost_to, .device = stream.device}, .stream = stream.id,
                                         .sequence = stream.head(), .kind = stream.queue.front().kind, .device = stream.device,
                                         .site = stream.queue.site(0), .stream_site = stream.site});
     if (!stream.failure) stream.failure = failure;
@@ -147,7 +147,7 @@ bool Scheduler::is_cancelled(const Stream& stream) const {
 
 void Scheduler::refuse_if_hopeless(Stream& stream) {
     if (stream.park != Park::none && is_hopeless(stream, false))
-        throw Refusal{.why = Why::deadlock, .id = stream.id, .device = stream.device};
+        throw Refusal{.why = Why::deadlock, .stream = {.id = stream.id}, .device = stream.device};
 }
 
 bool Scheduler::is_mine(const Stream& stream) const {

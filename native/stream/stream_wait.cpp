@@ -30,7 +30,7 @@ Stream* Scheduler::find_help(Stream& stream) {
     for (unsigned hops = 0; at && hops < kMostHops; ++hops) {
         if (can_help(*at)) return at;
         if (at->park == Park::callback && is_mine(*at))
-            throw Refusal{.why = Why::own_callback, .id = stream.id, .device = stream.device};
+            throw Refusal{.why = Why::own_callback, .stream = {.id = stream.id}, .device = stream.device};
         at = at->park == Park::mark ? at->queue.front().mark->stream.get() : nullptr;
     }
     return nullptr;
@@ -123,7 +123,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
     auto next_poll = start + kPollPeriod, next_look = start + kHopePeriod;
     auto hope_period = kHopePeriod;
     while (!done()) {
-        if (waiter.refused != 0) throw Refusal{.why = Why::no_progress, .id = waiter.refused, .device = stream()->device};
+        if (waiter.refused != 0) throw Refusal{.why = Why::no_progress, .no_progress = waiter.refused, .device = stream()->device};
         const auto now = Clock::now();
         if (now >= deadline.at) return Outcome::timed_out;
         if (now >= next_poll) {

@@ -224,7 +224,7 @@ void Scheduler::fail_those_lost(Lock& lock) {
             if (dead != 0 && !notify.is_recorded() && is_hopeless(*stream, true))
                 or_lose([&] { lost.emplace_back(stream->shared_from_this(), dead); });
         }
-    for (auto& [stream, dead] : lost) fail_parked(lock, *stream, {.why = Why::waits_for_lost, .id = dead, .device = stream->device});
+    for (auto& [stream, dead] : lost) fail_parked(lock, *stream, {.why = Why::waits_for_lost, .pid = dead, .device = stream->device});
 }
 
 void Scheduler::fail_parked(Lock& lock, Stream& stream, const Refusal& refusal) {
@@ -325,7 +325,7 @@ void Scheduler::expire(Lock& lock, Stream& stream) {
         }
     }
     const uint64_t span = op.kind == OpKind::wait_value ? static_cast<const ValueWait*>(op.extra)->timeout_ns : op.timeout_ns;
-    fail_parked(lock, stream, {.why = Why::wait_timeout, .size = span, .device = stream.device});
+    fail_parked(lock, stream, {.why = Why::wait_timeout, .timeout_ns = span, .device = stream.device});
 }
 
 }  // namespace peerlane

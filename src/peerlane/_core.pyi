@@ -9,7 +9,7 @@ from typing import Any, overload
 
 def set_refusal_hook(hook: Callable[..., BaseException]) -> None:
     """
-    Set hook(why, role, address, size, base, extent_size, id, fault_address, errno, entry, device, other_device) -> exception.
+    Set hook(why, **facts) -> exception: role, address, size, errno, entry, device, other_device, and the facts of the reason.
     """
 
 def configure(window_bytes: int, cache_bytes: int, poison: bool) -> None:
@@ -46,6 +46,9 @@ def close_device(number: int) -> None:
     """Let every allocation of a device die."""
 
 def free_bytes(number: int) -> int: ...
+
+def next_allocation() -> int:
+    """Return a number that no allocation of this process has."""
 
 def live_allocations(number: int) -> int: ...
 

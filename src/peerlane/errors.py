@@ -141,6 +141,42 @@ class FailedBefore:
 
 
 @dataclass(frozen=True, slots=True)
+class RankWait:
+    """What a rank of a group said that it waits for.
+
+    Attributes
+    ----------
+    rank, pid : int
+        Who said it.
+    what : str
+        What it waits for: the name of a notify; empty for a peer's end of a channel.
+    peer : int
+        The rank that should record it, or make its end; -1 where it is not another rank.
+    group : str
+        The name of the other group that this is of; empty for the group itself.
+    threads : tuple of ThreadWait
+        The threads that wait for the stream, or at the rendezvous.
+    stream, operation : int
+        The stream's id and the operation's number; 0 at the rendezvous.
+    submitted_at : str
+        The program's line that submitted the wait; empty where it was not noted.
+    call : str
+        The call that waits at the rendezvous; else empty.
+    """
+
+    rank: int
+    pid: int
+    what: str
+    peer: int = -1
+    group: str = ""
+    threads: tuple[ThreadWait, ...] = ()
+    stream: int = 0
+    operation: int = 0
+    submitted_at: str = ""
+    call: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WaitState:
     """Who waited for what: ``detail`` of a `Deadlock` and of the `WaitTimeout` of a synchronization.
 
@@ -161,7 +197,9 @@ class WaitState:
     threads : tuple of ThreadWait
         Of a deadlock of all threads of this process.
     failed : tuple of FailedBefore
-        Failures that may be the cause.
+        Failures that may be the cause, of this process or of a rank.
+    ranks : tuple of RankWait
+        With ``"ranks"``: what each of those said that wait in vain.
     """
 
     why: str
@@ -171,6 +209,7 @@ class WaitState:
     streams: tuple[StreamWait, ...] = ()
     threads: tuple[ThreadWait, ...] = ()
     failed: tuple[FailedBefore, ...] = ()
+    ranks: tuple[RankWait, ...] = ()
 
     def notify_in_the_way(self) -> int:
         """Return the id of the notify that `stream`, or what it waits for, waits for; 0 if there is none."""
@@ -179,6 +218,152 @@ class WaitState:
         while at is not None and at.what == "record":
             at = waits.pop(at.awaited_stream, None)
         return at.notify if at is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """A device's memory is used up.
+
+    Attributes
+    ----------
+    asked, free, capacity : int
+        Bytes: what was asked for, what is free, what the device has in all.
+    cause : str
+        That in words, with who holds memory of it, and without advice.
+    """
+
+    asked: int
+    free: int
+    capacity: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfRange:
+    """A range that ends beyond the memory that it starts in, or starts where nothing is.
+
+    Attributes
+    ----------
+    role : str
+        ``"dst"``, ``"src"`` or ``"address"``.
+    address, size : int
+        What was asked for.
+    start, extent : int
+        Where the memory starts, and its bytes; 0 if there is none.
+    allocation : int
+        Its number; 0 if there is none.
+    """
+
+    role: str
+    address: int
+    size: int
+    start: int
+    extent: int
+    allocation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizesDiffer:
+    """A copy whose ends have different sizes.
+
+    Attributes
+    ----------
+    source, destination : int
+        Bytes.
+    pair : int or None
+        Which one of a batch, from 0.
+    """
+
+    source: int
+    destination: int
+    pair: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LostProcess:
+    """Another process that this one depends on, and that has ended or does not answer.
+
+    Attributes
+    ----------
+    pid : int
+    """
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandleRefused:
+    """A handle that the process which made it does not let this one open.
+
+    Attributes
+    ----------
+    maker, asker : int
+        Pids: of who made it, and of who asked.
+    status : int
+        The reason's number in the protocol.
+    """
+
+    maker: int
+    asker: int
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyRefused:
+    """A record or a wait that a notify does not allow.
+
+    Attributes
+    ----------
+    notify : int
+        Its id.
+    recorded_instead : int or None
+        The number, among those of its queue, of what was recorded in its place.
+    """
+
+    notify: int
+    recorded_instead: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VendorModule:
+    """A vendor's own module that finds a device, so that a dialect is not put in its place unasked.
+
+    Attributes
+    ----------
+    dialect : str
+        The dialect's name.
+    origin : str
+        The module's file.
+    """
+
+    dialect: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """What native code refused, for a reason that has no facts of its own.
+
+    Attributes
+    ----------
+    reason : str
+        Native code's word for it.
+    role : str
+        Which operand: ``"dst"``, ``"src"``, ``"address"``; empty where that says nothing.
+    address, size : int
+        What was asked for; 0 where that says nothing.
+    entry : int or None
+        Which one of a list, from 0.
+    errno : int
+        The system's; 0 where it did not refuse.
+    """
+
+    reason: str
+    role: str
+    address: int
+    size: int
+    entry: int | None
+    errno: int
 
 
 class Error(Exception):
@@ -198,6 +383,10 @@ class Error(Exception):
         At a synchronization: the number, in its stream, of the operation that failed.
     rank : int or None
         The rank of a group or a rendezvous that was lost (`PeerLost`), where that is known.
+    failed_operation : FailedOperation or None
+        At a synchronization: what failed, for dialects that tell it in their own words; None once it was pickled.
+    missing_address : int or None
+        The first address where nothing is: after an end, or in reserved addresses.
     detail : object
         The facts that the text tells, by name: `WaitState` for one; None where the text says nothing that the
         attributes above do not.
@@ -206,8 +395,8 @@ class Error(Exception):
     default_fault = Fault.DEVICE_FAULT
     operation: int | None = None
     rank: int | None = None
-    _failed: Any = None  # the failed operation, unless it was pickled
-    _missing: int | None = None  # the first address where nothing is: after an end, or in reserved addresses
+    failed_operation: Any = None
+    missing_address: int | None = None
 
     def __init__(
         self,
@@ -226,12 +415,16 @@ class Error(Exception):
         self.device = device
         self.detail = detail
 
-    def _retold(self, text: str) -> Error:
+    def retold(self, text: str) -> Error:
         """Return the same error with another text."""
         made = type(self)(
             text, fault=self.fault, call=self.call, code=self.code, device=self.device, detail=self.detail
         )
-        made.operation, made._failed, made._missing = self.operation, self._failed, self._missing
+        made.operation, made.failed_operation, made.missing_address = (
+            self.operation,
+            self.failed_operation,
+            self.missing_address,
+        )
         made.rank = self.rank
         made.__cause__ = self.__cause__
         return made

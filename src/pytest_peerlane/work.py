@@ -14,7 +14,8 @@ import pytest
 from peerlane import Device, dialects
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import KEYS, NodeConfig
-from peerlane.errors import Error
+from peerlane.dialects import vendor_is_there
+from peerlane.errors import Error, VendorModule
 from peerlane.testing.fresh_node import FreshNode, Left
 from peerlane.testing.leaks import describe
 
@@ -103,7 +104,8 @@ def serve(config: pytest.Config, name: str) -> Iterator[ModuleType]:
     try:
         dialects.install(name, shadow_real=config.getoption("peerlane_shadow_real"))
     except Error as error:
-        problem = str(error).replace("--shadow-real", "--peerlane-shadow-real")
+        is_shadowed = isinstance(error.detail, VendorModule)
+        problem = vendor_is_there(error.detail, "--peerlane-shadow-real") if is_shadowed else str(error)
     if problem:
         pytest.fail(problem, pytrace=False)
     _work(config).serves(name)

@@ -219,8 +219,11 @@ struct Shared {
 // "refused WHY STATUS FIRST SECOND ASKER EXPORTER START LISTED"
 inline std::string describe(const Refusal& refusal) {
     std::ostringstream text;
-    text << "refused " << static_cast<int>(refusal.why) << ' ' << refusal.error << ' ' << refusal.size << ' '
-         << refusal.extent_size << ' ' << refusal.base << ' ' << refusal.id << ' ' << refusal.entry << ' ' << refusal.fault_address;
+    text << "refused " << static_cast<int>(refusal.why) << ' ';
+    if (refusal.why != Why::handle) return text.str();
+    const Asked& asked = refusal.handle.asked;
+    text << refusal.handle.status << ' ' << asked.first << ' ' << asked.second << ' ' << asked.asker << ' ' << asked.exporter << ' '
+         << asked.asker_start << ' ' << asked.listed_start;
     return text.str();
 }
 

@@ -66,7 +66,7 @@ void exporter_dies_while_asked(bool with_child) {
     const pid_t orphan = with_child ? static_cast<pid_t>(exporter.number("fork")) : 0;
     exporter.stop();
     CHECK(peer.ask("within 0.2") == "ok");
-    CHECK(peer.ask("open " + offered).starts_with("refused " + std::to_string(static_cast<int>(Why::wait_timeout)) + " "));
+    CHECK(peer.ask("open " + offered).starts_with("refused " + std::to_string(static_cast<int>(Why::handle_timeout)) + " "));
     CHECK(peer.ask("within 60") == "ok");
     peer.say("open " + offered);
     kill(exporter.pid, SIGKILL);

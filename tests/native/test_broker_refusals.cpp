@@ -48,7 +48,7 @@ void numbers(const SocketPlace& place) {
     // This process itself.
     const auto self = Exporter::connect(place.fd, kName, 0, kNode, getpid(), 0, Deadline::in(kPatience), {});
     const auto own = refused([&, i = index, n = nonce] { self->open(i, n, 64, Kind::buffer, Deadline::in(kPatience), {}); });
-    CHECK(own && own->why == Why::handle && own->error == static_cast<int>(Status::own_process));
+    CHECK(own && own->why == Why::handle && own->handle.status == static_cast<int>(Status::own_process));
     CHECK(Exporter::connect(place.fd, kName, 0, kNode, getpid(), 0, Deadline::in(kPatience), {}) == self);
     shared.abandon();
     peer.finish();

@@ -154,10 +154,10 @@ void every_field_is_checked() {
         const FailurePtr failure = engine().take_failure(*one);
         const bool right = failure && failure->refusal.why == damage.why && failure->refusal.entry == damage.entry &&
                            (damage.why != Why::bad_descriptor ||
-                            failure->refusal.error == static_cast<int>(damage.field));
+                            failure->refusal.list.field == static_cast<int>(damage.field));
         if (!right)
             std::fprintf(stderr, "%s: %d, entry %d, field %d\n", damage.name, failure ? static_cast<int>(failure->refusal.why) : -1,
-                         failure ? static_cast<int>(failure->refusal.entry) : -1, failure ? failure->refusal.error : -1);
+                         failure ? static_cast<int>(failure->refusal.entry) : -1, failure ? failure->refusal.list.field : -1);
         CHECK(right);
         for (uint64_t i = 0; i < to.size / 8; ++i) CHECK(to.word(i) == 0);   // not one byte
     }

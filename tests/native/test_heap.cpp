@@ -42,8 +42,8 @@ void every_size_is_bounded_exactly() {
             heap.unpin(range);
         }
         const auto refusal = refused([&] { heap.unpin(heap.resolve("x", held.address, size + 1)); });
-        CHECK(refusal && refusal->why == Why::out_of_bounds && refusal->extent_size == size &&
-              refusal->base == held.address && refusal->id == held.id);
+        CHECK(refusal && refusal->why == Why::out_of_bounds && refusal->within.size == size &&
+              refusal->within.base == held.address && refusal->within.allocation == held.id);
         CHECK(refuses(Why::unknown_address, [&] { heap.unpin(heap.resolve("x", held.address + size, 1)); }) ||
               size % 256 == 0 || size >= kGranule);
         release(held);

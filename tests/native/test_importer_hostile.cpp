@@ -107,8 +107,8 @@ void told(const SocketPlace& place, Status status, const std::function<void(Lie&
         } else {
             const auto refusal = refused([&] { open(*exporter); });
             CHECK(refusal && refusal->why == Why::handle);
-            if (refusal->error != static_cast<int>(status)) std::fprintf(stderr, "got status %d\n", refusal->error);
-            CHECK(refusal->error == static_cast<int>(status));
+            if (refusal->handle.status != static_cast<int>(status)) std::fprintf(stderr, "got status %d\n", refusal->handle.status);
+            CHECK(refusal->handle.status == static_cast<int>(status));
             if (status >= Status::bad_answer) CHECK(comes_true([&] { return impostor.cancelled == 1; }));
         }
     }
@@ -166,15 +166,15 @@ void silence(const SocketPlace& place) {
         const auto exporter = dial(place);
         auto start = steady_clock::now();
         const auto refusal = refused([&] { open(*exporter, 0.3); });
-        CHECK(refusal && refusal->why == Why::wait_timeout && std::string(refusal->role) == "handle");
-        CHECK(seconds_since(start) >= 0.3 && seconds_since(start) < 5 && refusal->id == static_cast<uint64_t>(getpid()));
+        CHECK(refusal && refusal->why == Why::handle_timeout && std::string(refusal->role) == "handle");
+        CHECK(seconds_since(start) >= 0.3 && seconds_since(start) < 5 && refusal->pid == static_cast<uint64_t>(getpid()));
         int asked = 0;
         start = steady_clock::now();
         CHECK(refuses(Why::interrupted, [&] { open(*exporter, kPatience, {stops, &asked}); }));
         CHECK(asked == 3 && seconds_since(start) < 5);
         // Who waits for his turn has a deadline too.
-        std::thread first([&] { CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 1); })); });
-        std::thread second([&] { CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.2); })); });
+        std::thread first([&] { CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 1); })); });
+        std::thread second([&] { CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.2); })); });
         first.join();
         second.join();
         CHECK(comes_true([&] { return impostor.cancelled >= 3; }) && !exporter->is_lost() && !exporter->is_dead());
@@ -193,8 +193,8 @@ void silence(const SocketPlace& place) {
                 }
         });
         auto exporter = dial(place);
-        CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.01); }));
-        CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.3); }));
+        CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.01); }));
+        CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.3); }));
         exporter.reset();
     }
     // Answers that come too late are nobody's.
@@ -212,7 +212,7 @@ void silence(const SocketPlace& place) {
             }
         });
         const auto exporter = dial(place);
-        for (int i = 0; i < 5; ++i) CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.01); }));
+        for (int i = 0; i < 5; ++i) CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.01); }));
         hold = 0;
         const int now = descriptors_open();
         close(open(*exporter).fd);
@@ -248,7 +248,7 @@ void nobody_there(const SocketPlace& place) {
             for (uint32_t slot = 0; slot < 10; ++slot)
                 all.push_back(Exporter::connect(place.fd, "full.sock", slot, kNode, getpid(), start, Deadline::in(0.3), {}));
         });
-        CHECK(full && full->why == Why::wait_timeout && all.size() < 10);
+        CHECK(full && full->why == Why::handle_timeout && all.size() < 10);
         close(listener);
     }
     CHECK(descriptors_open() == before);
@@ -261,7 +261,7 @@ void many_let_go(const SocketPlace& place) {
         while (slow) usleep(1000);
     });
     const auto exporter = dial(place);
-    CHECK(refuses(Why::wait_timeout, [&] { open(*exporter, 0.05); }));
+    CHECK(refuses(Why::handle_timeout, [&] { open(*exporter, 0.05); }));
     constexpr int kMany = 20'000;
     std::vector<std::thread> threads;
     for (int t = 0; t < 2; ++t)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,9 @@ def check_reduction(dst: int, src: int, nbytes: int, width: int) -> None:
     """Refuse ends that are misaligned or overlap in part."""
     for role, address in (("dst", dst), ("src", src)):
         if address % width:
-            raise reductions.explain("misaligned", role, address, width, 0, width)
+            raise reductions.explain("misaligned", SimpleNamespace(role=role, address=address, width=width))
     if dst != src and nbytes and max(dst, src) < min(dst, src) + nbytes:
-        raise reductions.explain("partly_overlapping", "", src, nbytes, dst, width)
+        raise reductions.explain("partly_overlapping", SimpleNamespace(size=nbytes, address=src, source=dst))
 
 
 def combined(

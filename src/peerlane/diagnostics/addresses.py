@@ -39,7 +39,7 @@ def look(address: int) -> Pointee:
     except Error as error:
         if error.fault is Fault.FREED_ADDRESS:
             return Pointee(address, "freed memory")
-        if error._missing == address:
+        if error.missing_address == address:
             return Pointee(address, "reserved, and nothing is mapped there")
         return Pointee(address, "nothing is allocated there")
     if found is None:

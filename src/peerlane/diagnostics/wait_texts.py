@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from peerlane.errors import FailedBefore, StreamWait, ThreadWait, WaitState
+from peerlane.errors import FailedBefore, RankWait, StreamWait, ThreadWait, WaitState
 
 _MOST_SHOWN = 16  # streams, threads or failures that a text names
 
@@ -89,6 +89,19 @@ def _never(state: WaitState, words: Words) -> str:
 def thread(wait: ThreadWait, words: Words = NEUTRAL) -> str:
     """Say where a thread waits, and for which stream."""
     return f"{wait.thread} at {wait.place} waits for {words.stream(wait.stream)}"
+
+
+def rank_wait(wait: RankWait) -> str:
+    """Say what a rank waits for."""
+    who = " and ".join(f"{each.thread} at {each.place}" for each in wait.threads)
+    waits = f"{who} wait{'s' if len(wait.threads) == 1 else ''}" if who else "a stream waits"
+    if wait.call:
+        return f"{waits} for rank {wait.peer}, which should make its end of a channel ({wait.call})"
+    of = f" of group {wait.group!r}" if wait.group else ""
+    duty = f", which rank {wait.peer} should record{of}" if wait.peer >= 0 else ""
+    is_news = wait.submitted_at and wait.submitted_at not in [each.place for each in wait.threads]
+    submitted = f", submitted at {wait.submitted_at}" if is_news else ""
+    return f"{waits} for {wait.what}{duty} (stream {wait.stream}, operation {wait.operation}{submitted})"
 
 
 def failure(failed: FailedBefore, words: Words = NEUTRAL) -> str:

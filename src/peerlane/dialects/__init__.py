@@ -16,7 +16,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from peerlane.dialects._shared.hook import FINDER, MODULES, VARIABLE
-from peerlane.errors import Busy, InvalidValue, Unsupported
+from peerlane.errors import Busy, InvalidValue, Unsupported, VendorModule
 
 __all__ = [
     "Dialect",
@@ -28,6 +28,7 @@ __all__ = [
     "register",
     "registered",
     "uninstall",
+    "vendor_is_there",
 ]
 
 PROBE_SECONDS = 20.0
@@ -248,11 +249,17 @@ def _refuse_real(dialect: Dialect) -> None:
     path = [entry for entry in sys.path if os.path.realpath(entry) not in own]
     spec = _real_spec(dialect.name, path, own)
     if spec is not None and _finds_device(dialect, path):
-        raise Unsupported(
-            f"cannot install dialect {dialect.name!r}: the vendor's own module ({spec.origin}) is there and "
-            f"finds a device; run on that device without peerlane, or put virtual devices in its place with "
-            f"--shadow-real (in Python: shadow_real=True)"
-        )
+        found = VendorModule(dialect.name, str(spec.origin))
+        raise Unsupported(vendor_is_there(found, "--shadow-real"), detail=found)
+
+
+def vendor_is_there(found: VendorModule, option: str) -> str:
+    """Say why a dialect is not put in the place of a vendor's module, and which option does it all the same."""
+    return (
+        f"cannot install dialect {found.dialect!r}: the vendor's own module ({found.origin}) is there and finds a "
+        f"device; run on that device without peerlane, or put virtual devices in its place with {option} (in Python: "
+        "shadow_real=True)"
+    )
 
 
 def _own_folders() -> set[str]:

@@ -378,7 +378,7 @@ class Channel:
             waiter.sync()
         except BaseException as error:
             waiter.abort(close=True)  # interrupted: it waits still, and would take a record
-            if isinstance(error, Error) and error._failed is not None:
+            if isinstance(error, Error) and error.failed_operation is not None:
                 raise self._of_wait(call, operator.index(index), error) from error.__cause__
             raise
         with self._lock:
@@ -555,10 +555,10 @@ class Channel:
 
     def _of_wait(self, call: str, index: int, error: Error) -> Error:
         """Tell a failure as the program's call: it knows no stream on which it waits."""
-        failed = error._failed
+        failed = error.failed_operation
         line = f"notify {index} from rank {self.peer} to rank {self.group.rank}"
         site = f"; called at {failed.site}" if failed.site is not None else ""
-        made = error._retold(f"{call}: {failed.why} [{line}{site}]")
+        made = error.retold(f"{call}: {failed.why} [{line}{site}]")
         made.call = call
         return made
 

@@ -66,7 +66,7 @@ class Conversation:
                     is_late = isinstance(error, WaitTimeout)
                     if left <= _LOOK or not is_late:
                         why = "it has not made its end in the time given" if is_late else error
-                        raise error._retold(f"{call}: rank {peer} did not come: {why}") from None
+                        raise error.retold(f"{call}: rank {peer} did not come: {why}") from None
 
     def withdraw(self, begun: Begun) -> None:
         """Take an invitation back: the next call of the peer meets the next one of this rank."""

@@ -82,17 +82,18 @@ def _no_type(call: str, dtype: str) -> InvalidValue:
 REFUSALS = frozenset(("misaligned", "partly_overlapping", "no_whole_elements"))
 
 
-def explain(why: str, role: str, address: int, size: int, base: int, width: int) -> InvalidValue:
-    """Return the exception of a native refusal of a reduction."""
+def explain(why: str, of: Any) -> InvalidValue:
+    """Return the exception of a native refusal of a reduction; ``of`` has its facts by name."""
     match why:
         case "misaligned":
-            end = "destination" if role == "dst" else "source"
-            text = f"the {end} address {address:#x} is no multiple of {size}, the bytes of an element"
+            end = "destination" if of.role == "dst" else "source"
+            text = f"the {end} address {of.address:#x} is no multiple of {of.width}, the bytes of an element"
         case "partly_overlapping":
             text = (
-                f"{size:,} bytes at {address:#x} and as many at {base:#x} overlap and are not the same; take the "
-                "very same place twice, or copy one of them away first"
+                f"{of.size:,} bytes at {of.address:#x} and as many at {of.source:#x} overlap and are not the same; "
+                "take the very same place twice, or copy one of them away first"
             )
         case _:
-            text = f"{size:,} bytes are no whole number of elements of {width}; {size % width} are left over"
+            left = of.size % of.width
+            text = f"{of.size:,} bytes are no whole number of elements of {of.width}; {left} are left over"
     return InvalidValue(f"reduce: {text}", call="reduce")

@@ -65,6 +65,26 @@ def test_two_wait_for_queued_records() -> None:
             )
 
 
+def test_rank_whose_stream_failed_names_the_failure_as_a_cause() -> None:
+    code = """
+me = 1 - grp.rank
+if grp.rank == 0:
+    s, t = grp.device.create_stream(), grp.device.create_stream()
+    doubled = grp.device.create_notify("strict")
+    s.notify(doubled)
+    s.notify(doubled)
+    ch[1].notify(1, stream=s)
+ch[me].wait(1)
+"""
+    with ranks(2) as peers:
+        for text in told(peers, code):
+            assert re.search(
+                r"stream \d+ failed before, and nobody synchronized it: operation 2 \(notify\)", text
+            )
+            assert "submitted at peer:7, failed: notify " in text
+            assert "is strict and was recorded again" in text
+
+
 def test_a_ring_of_three_on_streams() -> None:
     with ranks(3) as peers:
         code = """

@@ -25,7 +25,16 @@ from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.backends.virtual.queues import Queues
 from peerlane.backends.virtual.ranks import VirtualRanks
-from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
+from peerlane.errors import (
+    AccessDenied,
+    BadHandle,
+    Closed,
+    Fault,
+    InvalidValue,
+    OutOfMemory,
+    PeerLost,
+    Unsupported,
+)
 from peerlane.support import reductions
 
 T = TypeVar("T")
@@ -156,6 +165,8 @@ class VirtualBackend(Queues):
         return told_others(self._state.path.parent, self.config.name, ordinal)
 
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Memory:
+        if nbytes < 1:
+            raise InvalidValue(f"virtual:{ordinal} cannot allocate {nbytes:,} bytes; the least is 1")
         return self._with_room(ordinal, lambda number: VirtualMemory(number, nbytes, peer))
 
     def make_buffer(self, memory: Any, device: Any, stream: Any) -> VirtualBuffer:

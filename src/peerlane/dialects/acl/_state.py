@@ -22,7 +22,7 @@ from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects._shared.virtual_memory import Reservations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._visible import VARIABLE, visible
-from peerlane.errors import Error, Fault, InvalidValue
+from peerlane.errors import Error, Fault, InvalidValue, NoRoom
 from peerlane.streams import callbacks
 from peerlane.support.sizes import UNITS, format_size
 
@@ -35,7 +35,6 @@ _UNDOES = re.compile(
     r"acl\.(rt\.(free|destroy|reset|synchronize|unmap|release|unsubscribe)\w*|rt\.(set_device|set_context|ipc_mem_close"
     r"|host_unregister|stream_abort|device_disable_peer_access)|finalize\w*|media\.dvpp_free|destroy_data_buffer|destroy_tensor_desc)"
 )
-_FULL = re.compile(r"cannot allocate ([\d,]+) bytes: ([\d,]+) of its ([\d,]+) bytes are free")
 _FREED_KEPT = 65_536
 _LARGEST = UNITS["TiB"]  # no device has that much
 _Kind = TypeVar("_Kind", bound=Thing)
@@ -322,25 +321,22 @@ def _late(call: str) -> int:
 
 def explain(error: Error) -> tuple[str, str]:
     """Return the cause of an error and what to do about it, in acl's terms."""
-    if error.fault is Fault.OUT_OF_MEMORY:
-        return str(error).partition("; free buffers")[0], _more_memory(str(error))
+    if isinstance(error.detail, NoRoom):
+        return error.detail.cause, _more_memory(error.detail)
     if error.fault is Fault.INVALID_DEVICE and len(machine.visible()) < len(machine.devices()):
         return str(error), f"pass an id below acl.rt.get_device_count(), or correct {VARIABLE}, or unset it"
-    missing = error._missing
+    missing = error.missing_address
     if missing is None or not machine.reservations.is_hole(missing):
         return str(error), REMEDIES[error.fault]
     hole = f"{missing:#x} is reserved, and nothing is mapped there"
-    if error.fault is Fault.OUT_OF_BOUNDS or error._failed is not None:
+    if error.fault is Fault.OUT_OF_BOUNDS or error.failed_operation is not None:
         return f"{error}; {hole}", "map memory there with acl.rt.map_mem, or end before it"
     return hole, "map memory there with acl.rt.map_mem"
 
 
-def _more_memory(text: str) -> str:
+def _more_memory(lacking: NoRoom) -> str:
     """Return what to do when memory is used up, with a node that would have enough."""
-    found = _FULL.search(text)
-    if found is None:
-        return REMEDIES[Fault.OUT_OF_MEMORY]
-    size, free, total = (int(each.replace(",", "")) for each in found.groups())
+    size, free, total = lacking.asked, lacking.free, lacking.capacity
     if size > _LARGEST:
         return f"pass a smaller size: the device has {total:,} bytes in all"
     wanted = total + size - (free if size > free else 0)

@@ -154,7 +154,7 @@ class AclStream(Thing):
 
     def _failure(self, error: Error) -> Error | Refusal:
         """Return what failed on the stream, once the program's callback was told of it."""
-        if error._failed is None:
+        if error.failed_operation is None:
             return in_own_numbers(error, self)
         made = _in_own_words(error, self)
         when_one_fails.tell(self, made)
@@ -163,7 +163,7 @@ class AclStream(Thing):
 
 def _in_own_words(error: Error, stream: AclStream | None) -> Error:
     """Return what failed on a stream, or on one that it waits for, with streams named as programs know them."""
-    failed, own = error._failed, error.__cause__
+    failed, own = error.failed_operation, error.__cause__
     if failed is None:
         return error
     if stream is None or stream.neutral.id != failed.stream:
@@ -173,7 +173,7 @@ def _in_own_words(error: Error, stream: AclStream | None) -> Error:
     why = f": {failed.why}"
     if isinstance(own, Error):
         why = f" was cancelled, because an earlier one failed: {_in_own_words(own, stream)}"
-    made = error._retold(f"operation {failed.number} ({failed.kind}) of {name}{why}{rest}")
+    made = error.retold(f"operation {failed.number} ({failed.kind}) of {name}{why}{rest}")
     made.operation = failed.number
     return made
 

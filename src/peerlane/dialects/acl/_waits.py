@@ -120,7 +120,7 @@ def in_own_numbers(error: Error, waited_for: Thing) -> Error:
     if not isinstance(error.detail, WaitState):
         return error
     names = _Names(waited_for)
-    return error._retold(wait_texts.told(names.subject(error.detail), error.detail, names))
+    return error.retold(wait_texts.told(names.subject(error.detail), error.detail, names))
 
 
 class _Names(wait_texts.Words):

@@ -209,11 +209,12 @@ def _retold(comm: Comm) -> Callable[[Error], Error | Refusal]:
 
     def retell(error: Error) -> Error | Refusal:
         first = _first_of(error)
-        if first._failed is None or first._failed.stream not in [side.id for side in sides.values()]:
+        own = first.failed_operation
+        if own is None or own.stream not in [side.id for side in sides.values()]:
             first = error
         if first.fault is Fault.PEER_LOST:
             return first
-        failed = first._failed
+        failed = first.failed_operation
         if first.fault is not Fault.WAIT_TIMEOUT or failed is None or not failed.ends:
             return error
         return Refusal(

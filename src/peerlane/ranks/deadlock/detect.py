@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from peerlane import _core
-from peerlane.diagnostics import progress
-from peerlane.errors import Deadlock, Error, PeerLost, WaitState, WaitTimeout
+from peerlane.diagnostics import progress, wait_texts
+from peerlane.errors import Deadlock, Error, FailedBefore, PeerLost, RankWait, WaitState, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
+from peerlane.ranks.deadlock.said import Said, decode, encode
 
 if TYPE_CHECKING:
     from peerlane.backend.ranks import WaitBoard
@@ -37,23 +38,26 @@ class Known:
         When it learnt of it.
     ranks : sequence of int
         Those that wait in vain.
-    graph : str
-        Who waits for whom.
+    head, lines : str
+        Who waits in vain; who waits for whom, in words.
+    state : WaitState
+        The same as data.
     name : str
         The same for all of these ranks.
     """
 
     since_ns: int
     ranks: Sequence[int]
-    graph: str
+    head: str
+    lines: str
+    state: WaitState
     name: str
 
 
 OVERLAP_NS = 500_000_000  # for so long all must have been stuck at a time
 
 _MOST_SHOWN = 16  # ranks of a text
-_MOST_WAITS = 8  # of a rank
-_LONGEST = 400  # characters of a line that a rank says
+_BOARD_BYTES = 1700  # of what a rank says; the board cuts what is longer
 _PATIENCE_NS = 800_000_000  # until all know, or one of them has died
 
 _groups: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -80,7 +84,7 @@ def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterat
             yield
         except (PeerLost, WaitTimeout):
             known = _known.get(group)
-            found = coming.verdict or ((known.graph, WaitState("ranks")) if known else None)
+            found = coming.verdict or ((f"{known.head}\n{known.lines}", known.state) if known else None)
             if found is None:
                 raise
             raise _deadlock(call, *found) from None
@@ -134,7 +138,7 @@ def _say(group: Session, waits: wait_state.Waits) -> Known | None:
         _withdraw(group)
         return None
     if _tokens.get(group) != waits.token:
-        said = waits.of(group).encode(errors="replace")
+        said = encode(waits.of(group), _BOARD_BYTES)
         _tokens[group] = waits.token
         _known.pop(group, None)
         board.begin(time.monotonic_ns(), peers, said)  # only what is behind the look is sure
@@ -158,16 +162,17 @@ def _learn(group: Session, board: WaitBoard, now: int) -> Known:
     """Return what is on the board, before others leave."""
     ranks = sorted({*board.in_vain(), *board.reached()})
     name = f"{group._key[:100]}.{ranks[0]}.{board.spell(ranks[0])}"
-    return Known(now, ranks, _graph(group, board, ranks), name)
+    lines = [line for rank in ranks[:_MOST_SHOWN] for line in _lines(group, board, rank)]
+    return Known(now, ranks, _head(group, ranks), "\n".join(lines), _state(group, board, ranks), name)
 
 
 def _end(group: Session, known: Known, waits: wait_state.Waits) -> None:
     assert group._membership is not None
-    graph = known.graph
+    graph = f"{known.head}\n{known.lines}"
     if _is_launched(group) and _report(group, known):
         own = "\n".join(_lines(group, group._membership.board, group.rank))
-        graph = f"{graph.partition(chr(10))[0]} `peerlane launch` shows who waits for whom; this rank:\n{own}"
-    waits.end(progress.keep(graph, WaitState("ranks", failed=progress.failed_before())))
+        graph = f"{known.head} `peerlane launch` shows who waits for whom; this rank:\n{own}"
+    waits.end(progress.keep(graph, known.state))
 
 
 def _is_launched(group: Session) -> bool:
@@ -181,28 +186,43 @@ def _report(group: Session, known: Known) -> bool:
     from peerlane.rendezvous.reports import SHOWN_KEY
 
     try:
-        group._meeting.line.put(SHOWN_KEY + known.name, known.graph.encode(errors="replace"))
+        group._meeting.line.put(
+            SHOWN_KEY + known.name, f"{known.head}\n{known.lines}".encode(errors="replace")
+        )
     except Error:  # it has ended, or does not answer
         return False
     return True
 
 
-def _graph(group: Session, board: WaitBoard, ranks: Sequence[int]) -> str:
+def _head(group: Session, ranks: Sequence[int]) -> str:
     shown, more = [str(rank) for rank in ranks[:_MOST_SHOWN]], len(ranks) - _MOST_SHOWN
     last = f"{more:,} more" if more > 0 else shown.pop()
     who = f"ranks {', '.join(shown)} and {last}" if shown else f"rank {last}"
     of = "" if group.name == "world" else f" of group {group.name!r}"
-    lines = [f"a deadlock: {who}{of} wait{'' if shown else 's'} in vain, and nothing there can run."]
-    for rank in ranks[:_MOST_SHOWN]:
-        lines += _lines(group, board, rank)
-    return "\n".join(lines)
+    return f"a deadlock: {who}{of} wait{'' if shown else 's'} in vain, and nothing there can run."
+
+
+def _said(group: Session, board: WaitBoard, rank: int) -> list[Said]:
+    return decode(board.text(rank), rank, group.members[rank].pid)
 
 
 def _lines(group: Session, board: WaitBoard, rank: int) -> list[str]:
-    """Return what a rank says of itself, which may be anybody's bytes."""
-    said = board.text(rank).decode(errors="replace").split("\n")
-    shown = [
-        "".join(c if c.isprintable() else "?" for c in line[:_LONGEST]) for line in said[: _MOST_WAITS + 1]
-    ]
+    """Return what a rank says of itself, in words."""
     name = f"rank {rank} (process {group.members[rank].pid})"
-    return [f"  {name}: {line}" for line in shown if line] or [f"  {name}"]
+    said = [_in_words(each) for each in _said(group, board, rank)]
+    return [f"  {name}: {line}" for line in said] or [f"  {name}"]
+
+
+def _in_words(said: Said) -> str:
+    if isinstance(said, RankWait):
+        return wait_texts.rank_wait(said)
+    return wait_texts.failure(said) if isinstance(said, FailedBefore) else said
+
+
+def _state(group: Session, board: WaitBoard, ranks: Sequence[int]) -> WaitState:
+    said = [each for rank in ranks for each in _said(group, board, rank)]
+    return WaitState(
+        "ranks",
+        ranks=tuple(each for each in said if isinstance(each, RankWait)),
+        failed=tuple(each for each in said if isinstance(each, FailedBefore)),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from peerlane import _core
 from peerlane.diagnostics import call_site, progress
 from peerlane.diagnostics import wait_state as streams_wait
-from peerlane.errors import WaitState
+from peerlane.errors import FailedBefore, RankWait, ThreadWait, WaitState
 
 if TYPE_CHECKING:
     from peerlane.ranks.session import Session
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 SOON_SECONDS = 2.0  # what ends by itself until then is left to it
 
 _MOST_WAITS = 8  # that a text tells of
+_MOST_FAILURES = 4
 
 
 class Awaited(NamedTuple):
@@ -136,18 +138,28 @@ class Waits:
             for each in self._coming.values():
                 each.verdict = progress.deadlocks[number]
 
-    def of(self, group: Session) -> str:
-        """Return, a line each, what a rank waits for; not what the other ranks of this process do."""
-        here = [each for each in self._found.notifies if self._is_of(each[4], group)]
-        lines = [self._line(group, *each) for each in here[:_MOST_WAITS]]
-        if len(here) > _MOST_WAITS:
-            lines.append(f"and {len(here) - _MOST_WAITS:,} more streams wait")
-        return "\n".join([*self._coming_of(group), *lines])
-
-    def _coming_of(self, group: Session) -> list[str]:
+    def of(self, group: Session) -> list[RankWait | FailedBefore]:
+        """Return what a rank waits for, and what failed before; not what the other ranks of this process wait for."""
+        streams = [
+            self._of_stream(group, *each) for each in self._found.notifies if self._is_of(each[4], group)
+        ]
+        failed = progress.failed_before()[:_MOST_FAILURES]
         return [
-            f"{progress.name_of(thread)} at {progress.place_of(thread)} waits for rank {each.peer}, which should "
-            f"make its end of a channel ({each.call})"
+            *self._coming_of(group),
+            *failed,
+            *streams[:_MOST_WAITS],
+        ]  # who reads it may see only the first
+
+    def _coming_of(self, group: Session) -> list[RankWait]:
+        return [
+            RankWait(
+                group.rank,
+                os.getpid(),
+                "",
+                each.peer,
+                threads=(ThreadWait(progress.name_of(thread), progress.place_of(thread)),),
+                call=each.call,
+            )
             for thread, each in self._coming.items()
             if each.group._key != group._key or each.group.rank == group.rank
         ][:_MOST_WAITS]
@@ -156,7 +168,7 @@ class Waits:
         who = awaited.get(notify)
         return who is None or who.group != group._key or who.rank == group.rank
 
-    def _line(
+    def _of_stream(
         self,
         group: Session,
         stream: int,
@@ -165,18 +177,16 @@ class Waits:
         _is_notify: bool,
         notify: int,
         _is_local: bool,
-    ) -> str:
+    ) -> RankWait:
         who = awaited.get(notify)
-        site = call_site.at(place)
-        of = f" of group {who.group.rpartition('.')[0]!r}" if who and who.group != group._key else ""
-        what = streams_wait.notify_names.get(notify, f"notify {notify} of this process")
-        duty = f", which rank {who.peer} should record{of}" if who else ""
-        threads = self._threads(stream)
-        submitted = f", submitted at {site}" if site and f" at {site} " not in threads else ""
-        return f"{threads}{what}{duty} (stream {stream}, operation {operation}{submitted})"
-
-    def _threads(self, stream: int) -> str:
-        found = [f"{each.thread} at {each.place}" for each in self._found.threads() if each.stream == stream]
-        if not found:
-            return "a stream waits for "
-        return f"{' and '.join(found[:4])} wait{'s' if len(found) == 1 else ''} for "
+        return RankWait(
+            group.rank,
+            os.getpid(),
+            streams_wait.notify_names.get(notify, f"notify {notify} of this process"),
+            who.peer if who else -1,
+            who.group.rpartition(".")[0] if who and who.group != group._key else "",
+            tuple(each for each in self._found.threads() if each.stream == stream),
+            stream,
+            operation,
+            str(call_site.at(place) or ""),
+        )

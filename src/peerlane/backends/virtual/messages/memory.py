@@ -6,14 +6,15 @@ was asked, what is valid and what to do.
 
 from __future__ import annotations
 
-import heapq
 import os
 import resource
 from errno import EACCES, EIO
+from typing import Any
 
 from peerlane import _core
 from peerlane.backend import registry
-from peerlane.diagnostics import allocations
+from peerlane.diagnostics import address_errors, allocations
+from peerlane.diagnostics.address_errors import operand
 from peerlane.errors import (
     AccessDenied,
     BadAddress,
@@ -27,8 +28,6 @@ from peerlane.errors import (
     Unsupported,
 )
 
-_LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # live allocations, when there is no memory
-
 
 def _nearest_text(address: int) -> str:
     found = _core.nearest(address)
@@ -37,13 +36,7 @@ def _nearest_text(address: int) -> str:
     _, base, size, allocation = found
     name = allocations.live_record(allocation) or f"an allocation of {size:,} bytes at {base:#x}"
     above = (_core.window_offset(base) or 0) - (_core.window_offset(address) or 0)
-    if above > 0:
-        return f"the nearest is {name}, {above:,} bytes above"
-    return f"the nearest is {name}, whose end is {-above - size:,} bytes below"
-
-
-def _role(role: str) -> str:
-    return {"dst": "destination ", "src": "source "}.get(role, "")
+    return address_errors.distance(name, above, size)
 
 
 def explain_address(role: str, address: int, size: int) -> BadAddress:
@@ -58,28 +51,19 @@ def explain_address(role: str, address: int, size: int) -> BadAddress:
         if record.sort is allocations.Sort.IMPORTED:
             freed = None  # what was there before has nothing to do with it
     if freed is not None:
-        return BadAddress(
-            f"{_role(role)}address {address:#x} is in {freed}, which was {freed.end}; "
-            f"use it before it is {freed.sort.ended}, or get the memory anew",
-            fault=Fault.FREED_ADDRESS,
-            device=freed.device,
-        )
-    return BadAddress(
-        f"{_role(role)}address {address:#x} (asked for {size:,} bytes) is a device address where nothing is "
-        f"allocated; {_nearest_text(address)}",
-        fault=Fault.UNKNOWN_ADDRESS,
-    )
+        return address_errors.freed(role, address, freed)
+    return address_errors.unknown(role, address, size, _nearest_text(address))
 
 
 def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
     """Return the exception for an address in an address range where no mapping is, or none begins."""
     hole = BadAddress(
-        f"{_role(role)}address {address:#x} is reserved on {device}, but no mapping is there; map a Physical with "
+        f"{operand(role)}address {address:#x} is reserved on {device}, but no mapping is there; map a Physical with "
         "AddressRange.map",
         fault=Fault.UNKNOWN_ADDRESS,
         device=device,
     )
-    hole._missing = address
+    hole.missing_address = address
     return hole
 
 
@@ -89,41 +73,23 @@ def label(number: int) -> str:
     return (node.label(number) if node else None) or f"device number {number} of a node that was left"
 
 
-def explain(
-    why: str,
-    role: str,
-    address: int,
-    size: int,
-    base: int,
-    extent_size: int,
-    allocation: int,
-    fault_address: int,
-    errno: int,
-    entry: int,
-    device: int,
-    other_device: int,
-) -> BaseException:
-    """Return the exception of a native refusal."""
+def explain(why: str, of: Any) -> BaseException:
+    """Return the exception of a native refusal; ``of`` has its facts by name."""
+    role, address, size, device = of.role, of.address, of.size, of.device
     match why:
         case "unknown_address":
             return explain_address(role, address, size)
         case "out_of_bounds":
-            name = allocations.live_record(allocation) or f"the range of {extent_size:,} bytes at {base:#x}"
-            left = base + extent_size - address
-            beyond = BadAddress(
-                f"{_role(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
-                f"it starts at byte {address - base:,}, from where {left:,} bytes are left",
-                fault=Fault.OUT_OF_BOUNDS,
-                device=label(device),
+            name = (
+                allocations.live_record(of.allocation) or f"the range of {of.extent:,} bytes at {of.start:#x}"
             )
-            beyond._missing = base + extent_size
-            return beyond
+            return address_errors.out_of_bounds(role, address, size, of.start, of.extent, name, label(device))
         case "host_fault":
-            return _host_fault(role, address, size, fault_address, errno)
+            return _host_fault(role, address, size, of.fault_address, of.errno)
         case "out_of_memory":
-            return _out_of_memory(device, size, free=base, total=extent_size)
+            return _out_of_memory(device, size, of.free, of.capacity)
         case "closed":
-            return _closed(allocation, device) if role else _left(device)
+            return _closed(of.allocation) if role else _left(device)
         case "forked":
             return Closed(
                 f"process {os.getpid()} was forked after its parent had used devices; their memory and streams do "
@@ -140,33 +106,33 @@ def explain(
             )
         case "pitch_overflow":
             return InvalidValue(
-                f"{_role(role)}rectangle of {size:,} rows with a pitch of {address:,} bytes is larger than the "
+                f"{operand(role)}rectangle of {of.rows:,} rows with a pitch of {of.pitch:,} bytes is larger than the "
                 "64-bit address space",
                 fault=Fault.OUT_OF_BOUNDS,
             )
         case "overflow":
             return InvalidValue(
-                f"{_role(role)}range of {size:,} bytes or elements at {address:#x} ends beyond the 64-bit address "
+                f"{operand(role)}range of {size:,} bytes or elements at {address:#x} ends beyond the 64-bit address "
                 "space; a negative number wraps round to this",
                 fault=Fault.OUT_OF_BOUNDS,
             )
         case "size_mismatch":
-            which = f"pair {entry - 1} of the batch: " if entry else ""
+            which = f"pair {of.entry - 1} of the batch: " if of.entry else ""
             call = role or "copy"
             return InvalidValue(
-                f"{call}: {which}the source has {size:,} bytes, the destination {extent_size:,}; take equal parts, "
-                f"for instance [:{min(size, extent_size)}]",
-                call="copy_batch" if entry else call,
+                f"{call}: {which}the source has {size:,} bytes, the destination {of.other_size:,}; take equal parts, "
+                f"for instance [:{min(size, of.other_size)}]",
+                call="copy_batch" if of.entry else call,
             )
         case "no_route" | "not_peer_memory":
-            return _no_route(why, device, other_device)
+            return _no_route(why, device, of.other_device)
         case "overlap":
             return Busy(
                 f"the range of {size:,} bytes at {address:#x} holds a mapping already, or what was mapped there "
                 "is still used by a view or a queued operation; unmap it, drop the view, or synchronize first"
             )
         case _:
-            return _system(why, role, size, errno, device)
+            return _system(why, of)
 
 
 _UNMAPPED = (
@@ -183,27 +149,23 @@ _FAULTS = {
 
 def _host_fault(role: str, address: int, size: int, fault_address: int, error: int) -> Error:
     if address == 0:
-        return BadAddress(
-            f"{_role(role)}address is NULL (asked for {size:,} bytes)", fault=Fault.NULL_ADDRESS
-        )
+        return address_errors.null(role, size)
     where = f" at {fault_address:#x}, byte {fault_address - address:,} of it" if fault_address else ""
     return BadAddress(
-        f"{_role(role)}host range of {size:,} bytes at {address:#x} cannot be touched: the access faulted{where}. "
+        f"{operand(role)}host range of {size:,} bytes at {address:#x} cannot be touched: the access faulted{where}. "
         + _FAULTS.get(error, _UNMAPPED),
         fault=Fault.HOST_FAULT,
     )
 
 
-def _out_of_memory(device: int, size: int, free: int, total: int) -> Error:
+def _out_of_memory(device: int, asked: int, free: int, capacity: int) -> Error:
     where = label(device)
     if where == "host":
-        return OutOfMemory(f"the host has no address range for {size:,} bytes of pinned memory", device=where)
-    return OutOfMemory(
-        f"{where} cannot allocate {size:,} bytes: {free:,} of its {total:,} bytes are free; "
-        f"{_held(device, where)}{_held_by_others(device)}; free buffers, or give the node more memory (memory=... in "
-        "PEERLANE_NODE)",
-        device=where,
-    )
+        return OutOfMemory(
+            f"the host has no address range for {asked:,} bytes of pinned memory", device=where
+        )
+    held = address_errors.held(_core.live_allocations(device), where)
+    return address_errors.no_room(asked, free, capacity, f"{held}{_held_by_others(device)}", where)
 
 
 def _held_by_others(device: int) -> str:
@@ -216,26 +178,11 @@ def _held_by_others(device: int) -> str:
     return f"; {told}" if told else ""
 
 
-def _held(device: int, where: str) -> str:
-    """Say what this process holds on a device, and the largest of it."""
-    count = _core.live_allocations(device)
-    looked_at = allocations.oldest_live(_LOOKED_AT)
-    here = [each for each in looked_at if each.device == where and each.sort is allocations.Sort.ALLOCATION]
-    largest = heapq.nlargest(_LARGEST_SHOWN, here, key=lambda each: each.size)
-    if not largest:
-        return f"this process holds {count:,}"
-    these = "" if len(looked_at) < _LOOKED_AT else f" of the oldest {_LOOKED_AT:,}"
-    named = ", ".join(
-        f"{each.size:,} bytes{f' of {each.made_at}' if each.made_at else ''}" for each in largest
-    )
-    return f"this process holds {count:,}, the largest{these}: {named}"
-
-
 def _left(device: int) -> Error:
     return Closed(f"{label(device)} is closed: its node was left; ask for its devices again with devices()")
 
 
-def _closed(allocation: int, device: int) -> Error:
+def _closed(allocation: int) -> Error:
     record = allocations.record_of(allocation)
     if not allocation:
         return Closed("a buffer on a host object was used after its close(); take it again with as_buffer")
@@ -274,12 +221,13 @@ _DESCRIPTORS = {
 }
 
 
-def _system(why: str, role: str, size: int, errno: int, device: int) -> Error:
-    reason = f" ({os.strerror(errno)})" if errno else ""
+def _system(why: str, of: Any) -> Error:
+    reason = f" ({os.strerror(of.errno)})" if of.errno else ""
+    role, size = of.role, of.size
     match why:
-        case "descriptors" if role == "handle" and size:
+        case "handles_full":
             return OutOfMemory(
-                f"this process has given out {size:,} handles, the most at a time; close some",
+                f"this process has given out {of.most:,} handles, the most at a time; close some",
                 fault=Fault.OUT_OF_RESOURCES,
             )
         case "descriptors":
@@ -312,6 +260,6 @@ def _system(why: str, role: str, size: int, errno: int, device: int) -> Error:
             return DeviceFault(
                 f"device memory could not be touched while {size:,} bytes were copied: the system has no page "
                 "to give (memory or cgroup limit reached)",
-                device=label(device),
+                device=label(of.device),
             )
     return Unsupported(f"native code refused: {why}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from peerlane.backend.ranks import Lent
 from peerlane.backends.virtual.messages import memory as memory_messages
@@ -135,6 +136,9 @@ _REFUSED: dict[int, tuple[type[Error], Fault, str]] = {
 
 REFUSALS = frozenset(
     (
+        "handle",
+        "handle_timeout",
+        "peer_lost",
         "waits_for_lost",
         "no_access",
         "not_mapped",
@@ -149,18 +153,29 @@ REFUSALS = frozenset(
 )
 
 
-def explain(
-    why: str, role: str, address: int, size: int, allocation: int, errno: int, device: int, other: int
-) -> Error:
-    """Return the exception of a native refusal that has to do with mappings or sharing."""
-    where = memory_messages.label(device)
+def explain(why: str, of: Any) -> Error:
+    """Return the exception of a native refusal to do with mappings, sharing or handles; ``of`` has its facts."""
+    where = memory_messages.label(of.device)
+    role, address, size = of.role, of.address, of.size
     match why:
+        case "handle":
+            return _handle(of)
+        case "handle_timeout":
+            return WaitTimeout(
+                f"process {of.pid}, which made the handle, did not answer in time; is it stopped? Resume it, or give "
+                "a longer timeout"
+            )
+        case "peer_lost":
+            reason = f" ({os.strerror(of.errno)})" if of.errno else ""
+            return losses.lost(of.pid, str(maker_lost(of.pid, reason)))
         case "waits_for_lost":
-            return losses.recorder_lost(allocation, where)
+            return losses.recorder_lost(of.pid, where)
         case "no_access":
             doing, needed = ("written", "rw") if role == "dst" else ("read", "r")
             actor = (
-                f" or {memory_messages.label(other)}, whose stream it is," if other not in (0, device) else ""
+                f" or {memory_messages.label(of.other_device)}, whose stream it is,"
+                if of.other_device not in (0, of.device)
+                else ""
             )
             return AccessDenied(
                 f"the mapping of {size:,} bytes at {address:#x} cannot be {doing}: neither {where}, which holds it,"
@@ -184,7 +199,7 @@ def explain(
                 device=where,
             )
         case "lease_ended":
-            return _lease_ended(allocation, errno, where)
+            return _lease_ended(of.lease, of.end, where)
         case "no_block":
             return InvalidValue(
                 f"the {size:,} bytes at {address:#x} lie in no block that a handle could stand for; export device "
@@ -197,7 +212,7 @@ def explain(
                 device=where,
             )
         case "in_use":
-            name = allocations.record_of(allocation) or f"the buffer of {size:,} bytes at {address:#x}"
+            name = allocations.record_of(of.allocation) or f"the buffer of {size:,} bytes at {address:#x}"
             return Busy(
                 f"{name} must move into memory of its own before other processes may have it, and a host view or a "
                 "queued operation uses it; delete the view or synchronize first, or allocate 2 MiB or more",
@@ -205,51 +220,28 @@ def explain(
             )
         case _:  # shared_blocks
             return OutOfMemory(
-                f"the processes of this node share {size:,} blocks, the most that it counts; close handles and "
+                f"the processes of this node share {of.most:,} blocks, the most that it counts; close handles and "
                 "imported memory",
                 fault=Fault.OUT_OF_RESOURCES,
             )
 
 
-def explain_handle(
-    why: str,
-    role: str,
-    nonce: int,
-    first: int,
-    asker: int,
-    second: int,
-    maker: int,
-    listed: int,
-    status: int,
-    started: int,
-    index: int,
-    _other: int,
-) -> Error:
-    """Return the exception for a handle that was refused, or whose maker does not answer."""
-    del role, nonce, index
-    if why == "peer_lost":
-        reason = f" ({os.strerror(status)})" if status else ""
-        return losses.lost(maker, str(maker_lost(maker, reason)))
-    if why == "wait_timeout":
-        return WaitTimeout(
-            f"process {maker}, which made the handle, did not answer in time; is it stopped? Resume it, or give a "
-            "longer timeout"
-        )
+def _handle(of: Any) -> Error:
     kind, fault, text = _REFUSED.get(
-        status, (BadHandle, Fault.BAD_HANDLE, "process {maker} refused it ({status})")
+        of.status, (BadHandle, Fault.BAD_HANDLE, "process {maker} refused it ({status})")
     )
     return kind(
         text.format(
-            maker=maker,
-            asker=asker,
-            first=first,
-            second=second,
-            listed=listed,
-            started=started,
-            status=status,
-            first_kind=_KINDS.get(first, f"something else ({first})"),
-            second_kind=_KINDS.get(second, "that"),
-            first_errno=os.strerror(first & 0xFFF),
+            maker=of.maker,
+            asker=of.asker,
+            first=of.first,
+            second=of.second,
+            listed=of.listed,
+            started=of.started,
+            status=of.status,
+            first_kind=_KINDS.get(of.first, f"something else ({of.first})"),
+            second_kind=_KINDS.get(of.second, "that"),
+            first_errno=os.strerror(of.first & 0xFFF),
         ),
         fault=fault,
     )

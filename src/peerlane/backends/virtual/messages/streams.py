@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from peerlane import _core
@@ -19,7 +19,13 @@ from peerlane.errors import (
     DeviceFault,
     Error,
     Fault,
+    HandleRefused,
     InvalidValue,
+    LostProcess,
+    NotifyRefused,
+    OutOfRange,
+    Refused,
+    SizesDiffer,
     WaitTimeout,
 )
 from peerlane.streams import callbacks
@@ -42,6 +48,7 @@ _REFUSALS = frozenset(
 )
 
 
+_TELL_ENTRY = frozenset(("size_mismatch", "bad_descriptor"))  # their texts do
 _Place: TypeAlias = "call_site.Place | None"
 #: (exception, stream, operation, kind, token, cause, device, site, the stream's site, ends), as native code gives it;
 #: the ends are (destination, its allocation, source, its allocation, bytes, rows, notify), 0 for what there is not.
@@ -87,11 +94,11 @@ def as_error(failure: Failure) -> Error:
         )
         made.__cause__ = first
     else:
-        made = error._retold(f"{failed}: {failed.why}{failed.told()}")
+        made = error.retold(f"{failed}: {failed.why}{failed.told()}")
         if error.fault is Fault.CALLBACK_FAILED:
             made.__cause__ = callbacks.exception(token)
     made.operation = operation
-    made._failed = failed
+    made.failed_operation = failed
     return made
 
 
@@ -140,11 +147,6 @@ class FailedOperation:
         if stream:
             parts.append(stream)
         return f" [{'; '.join(parts)}]" if parts else ""
-
-
-def _at(word: str, number: int) -> str:
-    site = call_site.at(_core.site(number))
-    return f"{word} at {site}" if site else ""
 
 
 def _in_brackets(*texts: str) -> str:
@@ -199,25 +201,53 @@ def warn_of_lost(failure: Failure) -> None:
     )
 
 
-def explain(why: str, *numbers: Any) -> BaseException:
-    """Return the exception of a native refusal: hook of the native module."""
-    role, address, size, base, extent_size, allocation, _, error, entry, device, other = numbers
-    if why in ("handle", "peer_lost") or (why == "wait_timeout" and role == "handle"):
-        return sharing_messages.explain_handle(why, *numbers)
+def explain(why: str, **facts: Any) -> BaseException:
+    """Return the exception of a native refusal, with its facts as ``detail``: hook of the native module."""
+    of = SimpleNamespace(**facts)
+    found = _explained(why, of)
+    if not isinstance(found, Error):
+        return found
+    if of.entry and why not in _TELL_ENTRY:
+        found = found.retold(f"entry {of.entry - 1}: {found}")
+    if found.detail is None:
+        found.detail = _detail(why, of)
+    return found
+
+
+def _detail(why: str, of: Any) -> Any:
+    entry = of.entry - 1 if of.entry else None
+    match why:
+        case "out_of_bounds" | "unknown_address":
+            return OutOfRange(of.role, of.address, of.size, of.start, of.extent, of.allocation)
+        case "size_mismatch":
+            return SizesDiffer(of.size, of.other_size, entry)
+        case "peer_lost" | "waits_for_lost" | "handle_timeout":
+            return LostProcess(of.pid)
+        case "handle":
+            return HandleRefused(of.maker, of.asker, of.status)
+        case "notify_doubled" | "notifies_full":
+            return NotifyRefused(of.notify)
+        case "notify_order":
+            return NotifyRefused(of.notify, of.other)
+    return Refused(why, of.role, of.address, of.size, entry, of.errno)
+
+
+def _explained(why: str, of: Any) -> BaseException:
     if why in sharing_messages.REFUSALS:
-        return _in_list(
-            entry, sharing_messages.explain(why, role, address, size, allocation, error, device, other)
-        )
+        return sharing_messages.explain(why, of)
     if why in reductions.REFUSALS:
-        return reductions.explain(why, role, address, size, base, extent_size)
+        return reductions.explain(why, of)
     if why not in _REFUSALS:
-        return _in_list(entry, memory_messages.explain(why, *numbers))
-    where = memory_messages.label(device)
+        return memory_messages.explain(why, of)
+    where = memory_messages.label(of.device)
     match why:
         case "stream_closed":
-            made, ended = (_at(word, number) for word, number in (("made", base), ("closed", extent_size)))
+            made, ended = (
+                f"{word} at {call_site.at(place)}" if place else ""
+                for word, place in (("made", of.made), ("closed", of.closed))
+            )
             return Closed(
-                f"stream {allocation} on {where} was closed{_in_brackets(made, ended)}; it takes no more operations",
+                f"stream {of.stream} on {where} was closed{_in_brackets(made, ended)}; it takes no more operations",
                 device=where,
             )
         case "cancelled":
@@ -227,51 +257,45 @@ def explain(why: str, *numbers: Any) -> BaseException:
                 device=where,
             )
         case "wait_timeout":
-            seconds = 0 if size == 1 else size / 1e9  # 0 ns stand for no deadline
+            seconds = 0 if of.timeout_ns == 1 else of.timeout_ns / 1e9  # 0 ns stand for no deadline
             return WaitTimeout(f"what it waits for did not come within {seconds:g} s", device=where)
         case "callback_failed":
             return DeviceFault("a callback raised", fault=Fault.CALLBACK_FAILED, device=where)
         case "bad_descriptor":
-            wrong = _FIELDS[error].format(found=address, most=size)
-            at = f"entry {entry - 1} of the copy list" if entry else "the copy list"
+            wrong = _FIELDS[of.field].format(found=of.found, most=of.most)
+            at = f"entry {of.entry - 1} of the copy list" if of.entry else "the copy list"
             return InvalidValue(f"{at} cannot be run: {wrong}", fault=Fault.BAD_DESCRIPTOR, device=where)
         case "notify_doubled":
             return Busy(
-                f"{_notify(allocation)} is strict and was recorded again before the record before was consumed",
+                f"{_notify(of.notify)} is strict and was recorded again before the record before was consumed",
                 fault=Fault.NOTIFY_DOUBLED,
                 device=where,
             )
         case "notifies_full":
             return Busy(
-                f"{_notify(allocation)} cannot be recorded: {size:,} records of its end were not waited for, and its "
-                "queue has room for no more",
+                f"{_notify(of.notify)} cannot be recorded: {of.most:,} records of its end were not waited for, and "
+                "its queue has room for no more",
                 device=where,
             )
         case "notify_order":
             return Busy(
-                f"{_notify(allocation)} was waited for, and the next record is of notify {size} of that end, which "
-                "is consumed now: waits must come in the order of the records",
+                f"{_notify(of.notify)} was waited for, and the next record is of notify {of.other} of that end, "
+                "which is consumed now: waits must come in the order of the records",
                 fault=Fault.NOTIFY_ORDER,
                 device=where,
             )
         case "own_callback":
-            state = wait_state.of_stream("callback", allocation)
+            state = wait_state.of_stream("callback", of.stream)
             return Deadlock(wait_texts.told("", state), device=where, detail=state)
         case "deadlock":
-            state = replace(wait_state.of_stream("circle", allocation), failed=progress.failed_before())
+            state = replace(wait_state.of_stream("circle", of.stream), failed=progress.failed_before())
             return Deadlock(wait_texts.told("", state), device=where, detail=state)
         case _:  # no_progress
-            text, found = progress.deadlocks.get(allocation, (_NO_WORDS, None))
+            text, found = progress.deadlocks.get(of.number, (_NO_WORDS, None))
             return Deadlock(text, device=where, detail=found)
 
 
 _NO_WORDS = "a deadlock: everything waits, and nothing can run"
-
-
-def _in_list(entry: int, found: BaseException) -> BaseException:
-    if not entry or not isinstance(found, Error) or re.search(rf"(?:entry|pair) {entry - 1}\b", str(found)):
-        return found
-    return found._retold(f"entry {entry - 1}: {found}")
 
 
 _core.set_refusal_hook(explain)

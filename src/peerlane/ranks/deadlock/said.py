@@ -1,0 +1,98 @@
+"""What a rank says of itself on its group's board: records, one a line, which may be anybody's bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+from peerlane.errors import FailedBefore, RankWait, ThreadWait
+
+Said: TypeAlias = "RankWait | FailedBefore | str"
+
+_MOST = 12  # records of a rank
+_LONGEST = 500  # characters of a word
+_LARGEST = 1 << 62
+
+
+def encode(records: Iterable[RankWait | FailedBefore], room: int) -> bytes:
+    """Return as many of the records as there is room for."""
+    lines: list[bytes] = []
+    for record in records:
+        line = json.dumps(_fields(record), separators=(",", ":")).encode()
+        room -= len(line) + 1
+        if room < 0 or len(lines) == _MOST:
+            break
+        lines.append(line)
+    return b"\n".join(lines)
+
+
+def _fields(record: RankWait | FailedBefore) -> list[Any]:
+    if isinstance(record, FailedBefore):
+        words = record.kind, record.why[:_LONGEST], record.submitted_at
+        return ["failed", record.stream, record.operation, *words]
+    threads = [[each.thread, each.place] for each in record.threads[:4]]
+    numbers = record.peer, record.stream, record.operation
+    return ["waits", record.what, record.group, record.call, record.submitted_at, *numbers, threads]
+
+
+def decode(content: bytes, rank: int, pid: int) -> list[Said]:
+    """Return the records of a rank; what is not one is its own text, in printable characters."""
+    found: list[Said] = []
+    for line in content.decode(errors="replace").split("\n")[:_MOST]:
+        if line:
+            found.append(_record(line, rank, pid) or _word(line))
+    return found
+
+
+def _record(line: str, rank: int, pid: int) -> RankWait | FailedBefore | None:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    match fields:
+        case ["failed", int(stream), int(operation), str(kind), str(why), str(place)] if _are(
+            stream, operation
+        ):
+            return FailedBefore(stream, operation, _word(kind), _word(why), _word(place))
+        case [
+            "waits",
+            str(what),
+            str(group),
+            str(call),
+            str(place),
+            int(peer),
+            int(stream),
+            int(operation),
+            list(threads),
+        ] if _are(peer + 1, stream, operation):
+            return RankWait(
+                rank,
+                pid,
+                _word(what),
+                peer,
+                _word(group),
+                _threads(threads, stream),
+                stream,
+                operation,
+                _word(place),
+                _word(call),
+            )
+    return None
+
+
+def _threads(threads: Sequence[object], stream: int) -> tuple[ThreadWait, ...]:
+    found = []
+    for each in threads[:4]:
+        match each:
+            case [str(name), str(place)]:
+                found.append(ThreadWait(_word(name), _word(place), stream))
+    return tuple(found)
+
+
+def _are(*numbers: int) -> bool:
+    return all(0 <= each < _LARGEST for each in numbers)
+
+
+def _word(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text[:_LONGEST])

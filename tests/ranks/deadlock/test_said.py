@@ -1,0 +1,57 @@
+"""What ranks say of themselves on a board, as records: what was encoded is decoded, and no bytes are trusted."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from peerlane.errors import FailedBefore, RankWait, ThreadWait
+from peerlane.ranks.deadlock.said import decode, encode
+
+WAIT = RankWait(
+    3, 77, "notify 2 from rank 1 to rank 3", 1, "", (ThreadWait("MainThread", "a.py:7", 5),), 5, 2, "a.py:6"
+)
+FAILED = FailedBefore(4, 2, "notify", "notify 9 is strict", "a.py:3")
+
+
+def test_records_encoded_are_decoded() -> None:
+    assert decode(encode([WAIT, FAILED], 1700), 3, 77) == [WAIT, FAILED]
+
+
+def test_records_without_room_are_left_out_whole() -> None:
+    content = encode([WAIT] * 50, 400)
+    assert len(content) <= 400
+    found = decode(content, 3, 77)
+    assert found and all(each == WAIT for each in found)
+
+
+def test_line_cut_in_the_middle_is_told_as_text() -> None:
+    content = encode([WAIT, WAIT], 1700)[:-10]
+    first, second = decode(content, 3, 77)
+    assert first == WAIT and isinstance(second, str)
+
+
+def test_numbers_that_cannot_be_are_told_as_text() -> None:
+    for number in (-2, 1 << 70, True, "1", None, 1.5):
+        line = json.dumps(["waits", "n", "", "", "", 1, number, 1, []]).encode()
+        (found,) = decode(line, 0, 1)
+        assert isinstance(found, str) or number is True
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.binary(max_size=1856)
+    | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps).map(str.encode)
+)
+def test_any_bytes_are_decoded_to_little_printable_text(content: bytes) -> None:
+    found = decode(content, 0, 1)
+    assert len(found) <= 12
+    for each in found:
+        words = (
+            [each]
+            if isinstance(each, str)
+            else [str(getattr(each, "what", "")), str(getattr(each, "why", ""))]
+        )
+        assert all(word.isprintable() and len(word) <= 500 for word in words)
