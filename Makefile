@@ -55,7 +55,7 @@ $(VENV)/installed-demo: $(NATIVE) | $(RUN)
 
 # The tables of the dialects' reference pages, and their type stubs.
 reference: $(VENV)/installed-test
-	$(RUN) -m peerlane.dialects._reference
+	PYTHONPATH=scripts $(RUN) -m reference_pages
 
 clean:
 	rm -rf $(VENV) build

@@ -14,7 +14,7 @@ import pytest
 import peerlane
 from helpers.peers import Peer, peer
 from helpers.promises import Node
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import allocations
 
 pytest_plugins = ["helpers.again"]
 _numbers = itertools.count()
@@ -50,7 +50,7 @@ def node() -> Iterator[Callable[..., tuple[peerlane.Device, ...]]]:
 
     yield enter
     peerlane.leave_node()
-    assert memory_messages.live_records() == ()
+    assert allocations.live_records() == ()
 
 
 @pytest.fixture

@@ -159,7 +159,6 @@ def test_no_package_imports_one_below_it() -> None:
     assert sorted(imports_against_the_list()) == []
 
 
-@pytest.mark.xfail(reason="not there yet: run this file as a program to see what is left")
 def test_no_package_takes_a_private_name_of_another() -> None:
     assert sorted(private_names_across_packages()) == []
 

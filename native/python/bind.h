@@ -18,8 +18,8 @@ void bind_channels(nanobind::module_& m);
 void bind_ends(nanobind::module_& m);
 void bind_observer(nanobind::module_& m);
 void bind_trace(nanobind::module_& m);
-void bind_sites(nanobind::module_& m);
-void bind_standstill(nanobind::module_& m);
+void bind_call_sites(nanobind::module_& m);
+void bind_waits(nanobind::module_& m);
 
 // A number for the line of the program that is calling, which costs about 0.1 us; 0: it is not known.
 uint64_t call_site();

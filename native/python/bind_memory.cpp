@@ -24,8 +24,8 @@ constexpr const char* kWhyNames[] = {
     "not_mapped", "imported",
     "imported_read_only", "seam", "in_use", "shared_blocks",
     "handle", "waits_for_lost", "misaligned", "partly_overlapping", "no_whole_elements", "peer_lost",
-    "no_block", "lease_ended", "standstill"};
-static_assert(std::size(kWhyNames) == static_cast<size_t>(Why::standstill) + 1);
+    "no_block", "lease_ended", "no_progress"};
+static_assert(std::size(kWhyNames) == static_cast<size_t>(Why::no_progress) + 1);
 
 PyObject* refusal_hook = nullptr;   // strong; the texts are its business
 
@@ -100,8 +100,8 @@ nb::dict facts_of(const Refusal& refusal) {
             add("found", refusal.list.found);
             add("most", refusal.list.most);
             break;
-        case Why::standstill:
-            add("number", refusal.standstill);
+        case Why::no_progress:
+            add("occasion", refusal.occasion);
             break;
         case Why::waits_for_lost:
         case Why::peer_lost:

@@ -82,8 +82,8 @@ void bind_sharing(nb::module_& m) {
             const BlockUse use(block);
             const GilReleased gil;
             const Grant grant{.kind = static_cast<Kind>(kind), .rights = rights, .device = device, .offset = offset, .length = length};
-            const Ticket ticket = offer_block(&use.block, grant, everyone);
-            return std::make_pair(ticket.index, ticket.nonce);
+            const ExportKey key = offer_block(&use.block, grant, everyone);
+            return std::make_pair(key.index, key.nonce);
         },
         "block"_a, "kind"_a, "rights"_a, "device"_a, "offset"_a, "length"_a, "everyone"_a, "Return (index, nonce).");
     m.def(

@@ -122,8 +122,8 @@ void bind_signals(nb::module_& m) {
             "offer",
             [](const SignalHandle& self, uint16_t kind, uint32_t device, uint64_t detail, bool everyone) {
                 const Grant grant{.kind = static_cast<Kind>(kind), .device = device, .detail = {detail}};
-                const Ticket ticket = self.signal->offer(grant, everyone, self.signal);
-                return std::make_pair(ticket.index, ticket.nonce);
+                const ExportKey key = self.signal->offer(grant, everyone, self.signal);
+                return std::make_pair(key.index, key.nonce);
             },
             "kind"_a, "device"_a, "detail"_a, "everyone"_a, nb::call_guard<GilReleased>(), "Return (index, nonce).")
         .def(
@@ -167,16 +167,16 @@ void bind_signals(nb::module_& m) {
 
     m.def(
         "members",
-        [](const SignalHandle& departures, const std::vector<std::tuple<uint32_t, int32_t, uint64_t>>& listed) {
-            const auto members = std::make_shared<Members>(departures.signal);
+        [](const SignalHandle& membership, const std::vector<std::tuple<uint32_t, int32_t, uint64_t>>& listed) {
+            const auto members = std::make_shared<Members>(membership.signal);
             for (const auto& [rank, pid, start] : listed) {
-                if (rank >= departures.signal->bank()) throw nb::index_error("no line for this rank");
+                if (rank >= membership.signal->bank()) throw nb::index_error("no line for this rank");
                 members->add(rank, pid, start);
             }
             return new MembersHandle{members};
         },
-        "departures"_a, "listed"_a, nb::rv_policy::take_ownership,
-        "Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.");
+        "membership"_a, "listed"_a, nb::rv_policy::take_ownership,
+        "Watch the processes (rank, pid, start time); rank i records line i of `membership` when it leaves.");
 
     nb::class_<LeaseHandle>(m, "Lease", "Whether memory that was lent to others may still be used.")
         .def("__init__", [](LeaseHandle* self) { new (self) LeaseHandle{std::make_shared<Lease>()}; }, "Of this process alone.")

@@ -18,6 +18,6 @@ NB_MODULE(_core, m) {
     bind_ends(m);
     bind_observer(m);
     bind_trace(m);
-    bind_sites(m);
-    bind_standstill(m);
+    bind_call_sites(m);
+    bind_waits(m);
 }

@@ -6,7 +6,7 @@
 
 namespace peerlane {
 
-Members::Members(std::shared_ptr<SharedSignal> departures) : departures_(std::move(departures)) {}
+Members::Members(std::shared_ptr<SharedSignal> membership) : membership_(std::move(membership)) {}
 
 Members::~Members() {
     for (const Member& member : members_)
@@ -22,7 +22,7 @@ void Members::add(uint32_t rank, int32_t pid, uint64_t start) {
 uint64_t Members::lost() const {
     for (const Member& member : members_) {
         if (!member.was_gone && !member.process.has_ended()) continue;
-        if (departures_->line(member.rank).recorded() == 0) return static_cast<uint64_t>(member.pid);
+        if (membership_->line(member.rank).recorded() == 0) return static_cast<uint64_t>(member.pid);
     }
     return 0;
 }

@@ -11,8 +11,8 @@ class SharedSignal;
 
 class Members {
   public:
-    // Line i of `departures` is recorded by rank i when it leaves.
-    explicit Members(std::shared_ptr<SharedSignal> departures);
+    // Line i of `membership` is recorded by rank i when it leaves.
+    explicit Members(std::shared_ptr<SharedSignal> membership);
     ~Members();
     Members(const Members&) = delete;
 
@@ -28,7 +28,7 @@ class Members {
         bool was_gone;
         Process process;
     };
-    const std::shared_ptr<SharedSignal> departures_;
+    const std::shared_ptr<SharedSignal> membership_;
     std::vector<Member> members_;
 };
 

@@ -63,14 +63,14 @@ WaitBoard::Said WaitBoard::read(uint32_t rank) const {
     return said;
 }
 
-std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_stuck, uint64_t overlap) const {
+std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_blocked, uint64_t overlap) const {
     std::vector<uint32_t> found{from};
     std::vector<bool> seen(ranks_);
     seen[from] = true;
     uint64_t since = 0, until = UINT64_MAX;
     for (size_t next = 0; next < found.size(); ++next) {
         const Said said = read(found[next]);
-        if (only_stuck && said.since == 0) return {};
+        if (only_blocked && said.since == 0) return {};
         since = std::max(since, said.since);
         until = std::min(until, said.until);
         for (uint32_t word = 0; word < kAwaitedWords; ++word)
@@ -81,7 +81,7 @@ std::vector<uint32_t> WaitBoard::follow(uint32_t from, bool only_stuck, uint64_t
                 found.push_back(rank);
             }
     }
-    if (only_stuck && (until < since || until - since < overlap)) return {};
+    if (only_blocked && (until < since || until - since < overlap)) return {};
     std::sort(found.begin(), found.end());
     return found;
 }

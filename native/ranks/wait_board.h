@@ -9,7 +9,7 @@
 
 namespace peerlane {
 
-// Lies in the bank of the group's departures, behind the line that each rank records when it leaves.  Any rank may write
+// Lies in the bank of the group's membership, behind the line that each rank records when it leaves.  Any rank may write
 // anything anywhere: numbers are compared, lengths are cut, and who shows a text escapes it.
 class WaitBoard {
   public:
@@ -26,11 +26,11 @@ class WaitBoard {
     void renew(uint64_t now);   // it was so all the time
     void withdraw();
 
-    // This rank, those that it waits for, those that they wait for, and so on, if all of them were stuck for one and the
+    // This rank, those that it waits for, those that they wait for, and so on, if all of them were blocked for one and the
     // same `overlap` of nanoseconds; else nothing: one of them can go on.  Who has left is not waited for.
     std::vector<uint32_t> circle(uint64_t overlap) const { return follow(rank_, true, overlap); }
-    std::vector<uint32_t> reached() const { return follow(rank_, false, 0); }   // whether or not they are stuck
-    std::vector<uint32_t> in_vain() const;   // all ranks from which one comes only to ranks that were stuck at a time
+    std::vector<uint32_t> reached() const { return follow(rank_, false, 0); }   // whether or not they are blocked
+    std::vector<uint32_t> in_vain() const;   // all ranks from which one comes only to ranks that were blocked at a time
     // Let the waits of these end, if they are as they were.
     void condemn(const std::vector<uint32_t>& ranks) const;
     bool is_condemned() const;
@@ -49,11 +49,11 @@ class WaitBoard {
     static_assert(kText * sizeof(Word) + kTextBytes == kBytesEach && Word::is_always_lock_free);
 
     struct Said {
-        uint64_t since = 0, until = 0;   // 0: it is not stuck
+        uint64_t since = 0, until = 0;   // 0: it is not blocked
         uint64_t awaited[kAwaitedWords] = {};
     };
     Said read(uint32_t rank) const;
-    std::vector<uint32_t> follow(uint32_t from, bool only_stuck, uint64_t overlap) const;
+    std::vector<uint32_t> follow(uint32_t from, bool only_blocked, uint64_t overlap) const;
     Word* words(uint32_t rank) const;
     bool has_left(uint32_t rank) const { return bank_->line(rank).recorded() != 0; }
     template <class Write>
@@ -61,7 +61,7 @@ class WaitBoard {
 
     const std::shared_ptr<SharedSignal> bank_;
     const uint32_t ranks_, rank_;
-    uint64_t spell_ = 0;      // of the present one; 0: this rank is not stuck
+    uint64_t spell_ = 0;      // of the present one; 0: this rank is not blocked
     uint64_t last_ = 0;
 };
 

@@ -18,12 +18,12 @@ struct Broker::State {
     Phase phase = Phase::idle;
     int directory = -1;
     std::string name;
-    Tickets tickets;
+    ExportTable exports;
     std::unique_ptr<BrokerLoop> loop;
 
-    // The entry of a ticket that can still be opened.
-    Tickets::Entry* current(uint32_t index, uint64_t nonce) {
-        Tickets::Entry* entry = tickets.find(index, nonce);
+    // The entry of an export that can still be opened.
+    ExportTable::Entry* current(uint32_t index, uint64_t nonce) {
+        ExportTable::Entry* entry = exports.find(index, nonce);
         return entry && !entry->withdrawn ? entry : nullptr;
     }
 };
@@ -43,7 +43,7 @@ void Broker::open(int directory, const std::string& name, uint32_t, uint64_t nod
         if (state_->name != name) throw Refusal{.why = Why::closed, .role = "handle"};
         return;
     }
-    auto loop = std::make_unique<BrokerLoop>(state_->mutex, state_->tickets, node);
+    auto loop = std::make_unique<BrokerLoop>(state_->mutex, state_->exports, node);
     loop->start(directory, name);
     state_->loop = std::move(loop);
     state_->directory = directory;
@@ -64,11 +64,11 @@ void Broker::close() {
     state_->loop->stop();
     lock.lock();
     state_->loop.reset();
-    const auto all = state_->tickets.take_all();
+    const auto all = state_->exports.take_all();
     state_->phase = State::Phase::idle;
     state_->settled.notify_all();
     lock.unlock();
-    for (const Tickets::Gone& gone : all) gone();
+    for (const ExportTable::Gone& gone : all) gone();
 }
 
 bool Broker::is_open() {
@@ -77,12 +77,12 @@ bool Broker::is_open() {
     return state_->phase == State::Phase::serving;
 }
 
-Ticket Broker::offer(Export what) {
+ExportKey Broker::offer(Export what) {
     Heap::get().check_usable();
     std::lock_guard lock(state_->mutex);
     if (state_->phase != State::Phase::serving) throw Refusal{.why = Why::closed, .role = "handle"};
     try {
-        return state_->tickets.add(std::move(what));
+        return state_->exports.add(std::move(what));
     } catch (const std::bad_alloc&) {
         throw Refusal{.why = Why::system_memory, .role = "handle", .error = ENOMEM};
     }
@@ -90,7 +90,7 @@ Ticket Broker::offer(Export what) {
 
 bool Broker::allow(uint32_t index, uint64_t nonce, int32_t pid, uint64_t start) {
     std::lock_guard lock(state_->mutex);
-    Tickets::Entry* entry = state_->current(index, nonce);
+    ExportTable::Entry* entry = state_->current(index, nonce);
     if (!entry) return false;
     for (auto& [listed, since] : entry->listed)
         if (listed == pid) {
@@ -103,14 +103,14 @@ bool Broker::allow(uint32_t index, uint64_t nonce, int32_t pid, uint64_t start) 
 
 bool Broker::disallow(uint32_t index, uint64_t nonce, int32_t pid) {
     std::lock_guard lock(state_->mutex);
-    Tickets::Entry* entry = state_->current(index, nonce);
+    ExportTable::Entry* entry = state_->current(index, nonce);
     return entry && std::erase_if(entry->listed, [pid](const auto& listed) { return listed.first == pid; }) != 0;
 }
 
 std::vector<std::pair<int32_t, uint64_t>> Broker::allowed(uint32_t index, uint64_t nonce) {
     std::lock_guard lock(state_->mutex);
-    const Tickets::Entry* entry = state_->current(index, nonce);
-    return entry ? entry->listed : Tickets::Listed{};
+    const ExportTable::Entry* entry = state_->current(index, nonce);
+    return entry ? entry->listed : ExportTable::Listed{};
 }
 
 void Broker::abandon(uint32_t index, uint64_t nonce) {
@@ -122,26 +122,26 @@ void Broker::withdraw(uint32_t index, uint64_t nonce) {
 }
 
 void Broker::end(uint32_t index, uint64_t nonce, bool withdrawn) {
-    std::vector<Tickets::Gone> gone;
+    std::vector<ExportTable::Gone> gone;
     {
         std::lock_guard lock(state_->mutex);
-        Tickets::Entry* entry = state_->tickets.find(index, nonce);
+        ExportTable::Entry* entry = state_->exports.find(index, nonce);
         if (!entry) return;
         (withdrawn ? entry->withdrawn : entry->abandoned) = true;
-        gone = state_->tickets.settle(index);
+        gone = state_->exports.settle(index);
     }
-    for (const Tickets::Gone& each : gone) each();
+    for (const ExportTable::Gone& each : gone) each();
 }
 
 uint64_t Broker::importers(uint32_t index, uint64_t nonce) {
     std::lock_guard lock(state_->mutex);
-    const Tickets::Entry* entry = state_->tickets.find(index, nonce);
+    const ExportTable::Entry* entry = state_->exports.find(index, nonce);
     return entry ? entry->importers : 0;
 }
 
 Status Broker::refusal_of(uint32_t index, uint64_t nonce, unsigned bits) {
     std::lock_guard lock(state_->mutex);
-    const Status status = state_->tickets.status(index, nonce, bits);
+    const Status status = state_->exports.status(index, nonce, bits);
     if (status == Status::ok) return Status::own_process;
     // All 64 bits come with the name of this process, which made it, then, longer ago than is remembered.
     return bits == 64 ? Status::stale : status;

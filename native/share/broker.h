@@ -13,15 +13,15 @@
 
 namespace peerlane {
 
-constexpr uint32_t kMaxTickets = 1 << 17;
+constexpr uint32_t kMaxExports = 1 << 17;
 constexpr uint32_t kMaxConnections = 1024;
 constexpr uint32_t kMaxOpens = 1 << 20;   // of one connection
-constexpr uint32_t kStaleKept = 4096;     // dead tickets that are still known as such
+constexpr uint32_t kStaleKept = 4096;     // exports that are over and still known as such
 
 // Handles of one thing: while a process has it by one of them, none ends because its owner uses it no more.  Under
 // the broker's lock.
 struct ExportGroup {
-    uint64_t importers = 0, tickets = 0;
+    uint64_t importers = 0, exports = 0;
 };
 
 struct Export {
@@ -32,7 +32,7 @@ struct Export {
     std::shared_ptr<ExportGroup> group{};
 };
 
-struct Ticket {
+struct ExportKey {
     uint32_t index = 0;
     uint64_t nonce = 0;            // its lowest 28 bits are never 0
 };
@@ -50,23 +50,23 @@ class Broker {
     void close();
     bool is_open();
 
-    Ticket offer(Export what);   // throws Refusal: closed (not open), descriptors (all tickets taken), system_memory
+    ExportKey offer(Export what);   // throws Refusal: closed (not open), descriptors (all places taken), system_memory
 
-    // All of these do nothing for a ticket that is no longer current: false, 0 or empty.
+    // All of these do nothing for a key that is no longer current: false, 0 or empty.
 
     // Who may open it.  `start` is the kernel's start time of the pid; 0: there was no such process when it was listed.
     // Listing a pid again replaces its start time.
     bool allow(uint32_t index, uint64_t nonce, int32_t pid, uint64_t start);
     bool disallow(uint32_t index, uint64_t nonce, int32_t pid);
     std::vector<std::pair<int32_t, uint64_t>> allowed(uint32_t index, uint64_t nonce);
-    // The owner's last reference went.  Without importers the ticket is dead and `gone` is called before this returns;
+    // The owner's last reference went.  Without importers the export is over and `gone` is called before this returns;
     // else it lives, and may be opened, until the last importer lets go or dies.
     void abandon(uint32_t index, uint64_t nonce);
     // No further opens, whoever has it.  `gone` is called now, or when the last importer lets go or dies.
     void withdraw(uint32_t index, uint64_t nonce);
     uint64_t importers(uint32_t index, uint64_t nonce);   // processes (connections) that have it
 
-    // Why this process may not open a ticket of its own: own_process while it is current, else stale, or unknown.
+    // Why this process may not open an export of its own: own_process while it is current, else stale, or unknown.
     Status refusal_of(uint32_t index, uint64_t nonce, unsigned bits);
 
     // Around fork.  The child forgets everything, closes its descriptors and calls no `gone`.

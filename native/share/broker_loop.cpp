@@ -209,7 +209,7 @@ void BrokerLoop::drop(uint64_t id) {
         if (found == connections_.end()) return;
         Connection& connection = found->second;
         for (const auto& held : connection.held)
-            for (Gone& gone : tickets_.drop_importer(held.first)) all.push_back(std::move(gone));
+            for (Gone& gone : exports_.drop_importer(held.first)) all.push_back(std::move(gone));
         // A child that was forked behind our back may keep them open: without this they would be reported for ever.
         for (int fd : {connection.socket, connection.process.pidfd})
             if (fd >= 0) epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);

@@ -7,14 +7,14 @@
 #include <unordered_map>
 
 #include "share/process.h"
-#include "share/tickets.h"
+#include "share/export_table.h"
 
 namespace peerlane {
 
 class BrokerLoop {
   public:
     // All but the thread changes under `mutex` only, so that a fork finds every descriptor.
-    BrokerLoop(std::mutex& mutex, Tickets& tickets, uint64_t node) : mutex_(mutex), tickets_(tickets), node_(node) {}
+    BrokerLoop(std::mutex& mutex, ExportTable& exports, uint64_t node) : mutex_(mutex), exports_(exports), node_(node) {}
     ~BrokerLoop() { close_descriptors(); }
     BrokerLoop(const BrokerLoop&) = delete;
 
@@ -25,7 +25,7 @@ class BrokerLoop {
 
   private:
     using Lock = std::unique_lock<std::mutex>;
-    using Gone = Tickets::Gone;
+    using Gone = ExportTable::Gone;
     enum class Source : uint64_t { stop, listener, socket, process };
     enum class Next { more, later, drop };
 
@@ -64,7 +64,7 @@ class BrokerLoop {
     void drop(uint64_t id);
 
     std::mutex& mutex_;
-    Tickets& tickets_;
+    ExportTable& exports_;
     const uint64_t node_;
     const int32_t pid_ = getpid();
     int listener_ = -1, epoll_ = -1, stop_ = -1;

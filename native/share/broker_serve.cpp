@@ -107,8 +107,8 @@ bool BrokerLoop::open(Connection& connection, const Request& request, Answer& an
     answer.status = judge(connection, request, answer);
     int error = 0;
     if (answer.status == Status::ok) {
-        Tickets::Entry& entry = tickets_.at(request.index);
-        if (connection.held[request.index]++ == 0) tickets_.add_importer(request.index);
+        ExportTable::Entry& entry = exports_.at(request.index);
+        if (connection.held[request.index]++ == 0) exports_.add_importer(request.index);
         ++connection.opens;
         connection.last_granted = true;
         answer.nonce = entry.nonce;
@@ -137,9 +137,9 @@ Status BrokerLoop::judge(const Connection& connection, const Request& request, A
     if (process.pid == 0) return Status::foreign_namespace;
     if (connection.user != geteuid()) return differ(Status::other_user, geteuid(), connection.user);
     if (process.pid == pid_) return Status::own_process;
-    const Status status = tickets_.status(request.index, request.nonce, request.nonce_bits);
+    const Status status = exports_.status(request.index, request.nonce, request.nonce_bits);
     if (status != Status::ok) return status;
-    const Tickets::Entry* entry = &tickets_.at(request.index);
+    const ExportTable::Entry* entry = &exports_.at(request.index);
     if (!entry->what.everyone) {
         const auto listed = std::find_if(entry->listed.begin(), entry->listed.end(),
                                          [&](const auto& each) { return each.first == process.pid; });
@@ -156,7 +156,7 @@ Status BrokerLoop::judge(const Connection& connection, const Request& request, A
 
 std::vector<BrokerLoop::Gone> BrokerLoop::undo(Connection& connection, const Request& request) {
     if (request.verb == Verb::let_go) {
-        const bool known = tickets_.find(request.index, request.nonce & kShortNonce, 28);
+        const bool known = exports_.find(request.index, request.nonce & kShortNonce, 28);
         return known ? release(connection, request.index) : std::vector<Gone>{};
     }
     if (request.id != connection.last_request || !connection.last_granted) return {};
@@ -170,7 +170,7 @@ std::vector<BrokerLoop::Gone> BrokerLoop::release(Connection& connection, uint32
     --connection.opens;
     if (--held->second != 0) return {};
     connection.held.erase(held);
-    return tickets_.drop_importer(index);
+    return exports_.drop_importer(index);
 }
 
 }  // namespace peerlane

@@ -127,23 +127,23 @@ bool SharedSignal::find_others() const {
     return false;
 }
 
-Ticket SharedSignal::offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self) {
+ExportKey SharedSignal::offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self) {
     grant.size = bytes();
     grant.length = bytes();
     grant.entry = LedgerLayout::kNone;
-    const Ticket ticket = Broker::get().offer({.grant = grant, .fd = fd(), .everyone = everyone, .gone = [self] {}, .group = group_});
+    const ExportKey key = Broker::get().offer({.grant = grant, .fd = fd(), .everyone = everyone, .gone = [self] {}, .group = group_});
     std::lock_guard lock(mutex_);
-    tickets_.push_back(ticket);
-    return ticket;
+    exports_.push_back(key);
+    return key;
 }
 
 void SharedSignal::abandon() {
-    std::vector<Ticket> tickets;
+    std::vector<ExportKey> exports;
     {
         std::lock_guard lock(mutex_);
-        tickets.swap(tickets_);
+        exports.swap(exports_);
     }
-    for (const Ticket& ticket : tickets) Broker::get().abandon(ticket.index, ticket.nonce);
+    for (const ExportKey& key : exports) Broker::get().abandon(key.index, key.nonce);
 }
 
 }  // namespace peerlane

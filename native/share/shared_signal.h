@@ -64,7 +64,7 @@ class SharedSignal {
     void expect(std::shared_ptr<Undelivered> from_peer) { undelivered_ = std::move(from_peer); }
 
     // Offer it to others until the last process with it lets go, or this one does not use it any more.
-    Ticket offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self);   // throws Refusal
+    ExportKey offer(Grant grant, bool everyone, std::shared_ptr<SharedSignal> self);   // throws Refusal
     void abandon();   // this process does not use it any more
 
     // Of an event: the number of a new record, and of the newest.
@@ -92,7 +92,7 @@ class SharedSignal {
     std::shared_ptr<const Members> members_;
     std::shared_ptr<Undelivered> undelivered_;
     std::mutex mutex_;
-    std::vector<Ticket> tickets_;
+    std::vector<ExportKey> exports_;
 };
 
 static_assert(SharedSignal::kMembers * sizeof(SignalMember) == 8 * sizeof(SignalLine));

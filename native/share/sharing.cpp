@@ -19,7 +19,7 @@ namespace {
 
 // Block ids are never used again, so what is late finds nothing.
 struct OffersOfBlock {
-    std::vector<Ticket> tickets;
+    std::vector<ExportKey> exports;
     std::shared_ptr<ExportGroup> group = std::make_shared<ExportGroup>();
 };
 struct Offers {
@@ -32,22 +32,22 @@ Offers& offers() {
 }
 
 void abandon_offers(uint64_t block) {
-    std::vector<Ticket> tickets;
+    std::vector<ExportKey> exports;
     {
         std::lock_guard lock(offers().mutex);
         const auto found = offers().of_block.find(block);
         if (found == offers().of_block.end()) return;
-        tickets = found->second.tickets;
+        exports = found->second.exports;
     }
-    for (const Ticket& ticket : tickets) Broker::get().abandon(ticket.index, ticket.nonce);
+    for (const ExportKey& key : exports) Broker::get().abandon(key.index, key.nonce);
 }
 
 void forget_offer(uint64_t block, const uint64_t& nonce) {
     std::lock_guard lock(offers().mutex);
     const auto found = offers().of_block.find(block);
     if (found == offers().of_block.end()) return;
-    std::erase_if(found->second.tickets, [&](const Ticket& ticket) { return ticket.nonce == nonce; });
-    if (found->second.tickets.empty()) offers().of_block.erase(found);
+    std::erase_if(found->second.exports, [&](const ExportKey& key) { return key.nonce == nonce; });
+    if (found->second.exports.empty()) offers().of_block.erase(found);
 }
 
 // Whose it is, its id there, whether it may only be read, and in which stay in the node it was opened.
@@ -101,7 +101,7 @@ bool hold_living(Block* block) {
 
 }  // namespace
 
-Ticket offer_block(Block* block, Grant grant, bool everyone) {
+ExportKey offer_block(Block* block, Grant grant, bool everyone) {
     if (block->origin) throw Refusal{.why = Why::imported, .size = block->size, .device = block->device};
     abandoned.store(abandon_offers, std::memory_order_release);
     if (block->account) Heap::get().list(*block);
@@ -115,27 +115,27 @@ Ticket offer_block(Block* block, Grant grant, bool everyone) {
         forget_offer(id, *nonce);
         drop_for_others(block);
     };
-    Ticket ticket;
+    ExportKey key;
     try {
         std::shared_ptr<ExportGroup> group;
         {
             std::lock_guard lock(offers().mutex);
             group = offers().of_block[block->id].group;
         }
-        ticket = Broker::get().offer({.grant = grant, .fd = block->fd, .everyone = everyone, .gone = gone, .group = group});
+        key = Broker::get().offer({.grant = grant, .fd = block->fd, .everyone = everyone, .gone = gone, .group = group});
     } catch (...) {
         drop_for_others(block);
         throw;
     }
     try {
         std::lock_guard lock(offers().mutex);
-        *nonce = ticket.nonce;
-        offers().of_block[block->id].tickets.push_back(ticket);
+        *nonce = key.nonce;
+        offers().of_block[block->id].exports.push_back(key);
     } catch (const std::bad_alloc&) {
-        Broker::get().withdraw(ticket.index, ticket.nonce);
+        Broker::get().withdraw(key.index, key.nonce);
         throw;
     }
-    return ticket;
+    return key;
 }
 
 Block* adopt_offer(Offer& offer, Opening opening, uint32_t device, std::shared_ptr<Ledger> ledger) {

@@ -51,7 +51,7 @@ struct Waiting {
 
 // What a process waits for in which nothing can run: only other processes, and threads that are not in a wait of the
 // scheduler's, can let it go on.
-struct Standstill {
+struct NoProgress {
     struct Host {
         uint64_t thread, stream;          // pthread_self(), and what it waits for
     };
@@ -131,10 +131,10 @@ class Scheduler {
 
     std::vector<Waiting> waiting();
     // `others_wait`: threads that are in no wait of the scheduler's wait for other processes.
-    Standstill standstill(bool others_wait);
+    NoProgress no_progress(bool others_wait);
     // The waits for notifies fail, and `id` is what a text is found by; false, and none does, if something has happened.
     void put_off_losses();   // for a second no wait fails because a peer is lost
-    bool end_standstill(uint64_t token, uint64_t id, bool others_wait);
+    bool end_waits(uint64_t token, uint64_t id, bool others_wait);
     // The program's waits are refused, and the streams stay as they are; false, and none is, if something has happened.
     bool refuse_waits(uint64_t token, uint64_t id);
     void fork_prepare() { mutex_.lock(); }
@@ -202,8 +202,8 @@ class Scheduler {
     void sleep(Lock& lock, HostWaiter& waiter, HostWaiter*& list, Clock::time_point until);
     struct ListedHost;                     // for the time of a long wait of the program
 
-    // standstill.cpp
-    uint64_t standstill_token(bool others_wait) const;     // 0: something can run
+    // progress.cpp
+    uint64_t progress_token(bool others_wait) const;     // 0: something can run
 
     // stream_end.cpp: abort, close, and who waits in vain
     // Nothing that was submitted lets the stream go on; `alone`: nor will anybody submit more, or a deadline count.

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from peerlane import _interpreter as _interpreter  # first: it may refuse
-from peerlane.backend.interface import Caps, DeviceInfo, HandleKind, Kind, Location
+from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location, Route
+from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what the neutral API finds on the host
 from peerlane.backends.virtual.messages import streams as _texts_of_refusals  # noqa: F401 - native code asks it
 from peerlane.devices.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
 from peerlane.diagnostics import trace
@@ -27,7 +28,7 @@ from peerlane.errors import (
 )
 from peerlane.memory import raw
 from peerlane.memory.address_range import AddressRange
-from peerlane.memory.buffer import Buffer, Route, as_buffer
+from peerlane.memory.buffer import Buffer, as_buffer
 from peerlane.memory.copy import copy, copy_2d, copy_batch, fill, reduce
 from peerlane.memory.descriptor import CopyDescriptor
 from peerlane.memory.physical import Physical

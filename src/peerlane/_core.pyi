@@ -9,7 +9,7 @@ from typing import Any, overload
 
 def set_refusal_hook(hook: Callable[..., BaseException]) -> None:
     """
-    Set hook(why, role, address, size, base, extent_size, id, fault_address, errno, entry, device, other_device) -> exception.
+    Set hook(why, **facts) -> exception: role, address, size, errno, entry, device, other_device, and the facts of the reason.
     """
 
 def configure(window_bytes: int, cache_bytes: int, poison: bool) -> None:
@@ -474,9 +474,9 @@ class Signal:
     def record_of(self, number: int, device: int) -> Notify:
         """What stands for one record of an event."""
 
-def members(departures: Signal, listed: Sequence[tuple[int, int, int]]) -> Members:
+def members(membership: Signal, listed: Sequence[tuple[int, int, int]]) -> Members:
     """
-    Watch the processes (rank, pid, start time); rank i records line i of `departures` when it leaves.
+    Watch the processes (rank, pid, start time); rank i records line i of `membership` when it leaves.
     """
 
 class Lease:
@@ -789,7 +789,7 @@ def set_wait_hook(called: Callable[[], None] | None) -> None:
     Call it about ten times a second while threads of the program wait for long.
     """
 
-def standstill(others_wait: bool) -> tuple[int, bool, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
+def no_progress(others_wait: bool) -> tuple[int, bool, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, int, bool]]] | None:
     """
     None if something can run, else (token, whether a wait ends by itself some time, waiting threads and their streams, (stream, operation, site, whether for a notify, the notify or stream that it waits for, whether only this process can record it) of parked streams).
     """
@@ -799,7 +799,7 @@ def put_off_losses() -> None:
     For a second no wait fails because a peer is lost: what has been found out is told first.
     """
 
-def end_standstill(token: int, number: int, others_wait: bool) -> bool:
+def end_waits(token: int, number: int, others_wait: bool) -> bool:
     """
     Let the waits for notifies fail; False if something has happened since the token was given.
     """

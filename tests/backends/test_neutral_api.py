@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import peerlane as pl
 from helpers.reductions import OPERATIONS, TYPES, combined, special
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import allocations
 
 _runs = itertools.count()
 SIZES = st.one_of(st.integers(1, 600), st.sampled_from([4096, 70_000, (2 << 20) - 1, 2 << 20, (4 << 20) + 5]))
@@ -129,7 +129,7 @@ class NeutralApi(RuleBasedStateMachine):
             buffer.close()
         assert all(device.free_bytes == device.total_bytes for device in self.devices)
         pl.leave_node()
-        assert memory_messages.live_records() == ()
+        assert allocations.live_records() == ()
 
 
 NeutralApi.TestCase.settings = settings(

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 
 import peerlane as pl
 from helpers.reductions import OPERATIONS, TYPES, combined, special
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import allocations
 
 # What a signal raises Hypothesis takes for a failure of the program, and runs it again.
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120, method="thread")]
@@ -449,7 +449,7 @@ class Streams(RuleBasedStateMachine):
         for stream in self.streams:
             stream.close()
         pl.leave_node()
-        assert memory_messages.live_records() == ()
+        assert allocations.live_records() == ()
 
 
 class EagerStreams(Streams):

@@ -11,7 +11,7 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node, filled
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import allocations
 from peerlane.diagnostics.observers import Recorder
 
 
@@ -146,8 +146,8 @@ def test_nothing_lives_on_a_node_that_was_left(node: Node) -> None:
         thread.join(30)
         assert not thread.is_alive()
         assert all(buffer.is_closed for buffer in got)
-        for record in memory_messages.live_records():
-            memory_messages.forget(record.id, "the test")
+        for record in allocations.live_records():
+            allocations.forget(record.id, "the test")
 
 
 def test_an_error_names_the_operand_at_fault(node: Node) -> None:

@@ -197,23 +197,23 @@ inline Broker& broker() { return Broker::get(); }
 // A block on offer, and how often the broker said that it is gone.
 struct Shared {
     Block* block;
-    Ticket ticket;
+    ExportKey key;
     std::shared_ptr<std::atomic<int>> gone = std::make_shared<std::atomic<int>>(0);
 
     explicit Shared(uint64_t size = 4096, uint16_t rights = kMayRead | kMayWrite, Kind kind = Kind::memory, bool everyone = true) {
         block = create_block(size, 0);
         Grant grant{.kind = kind, .rights = rights, .block = block->id, .size = size, .length = size, .detail = {7, 9}};
-        ticket = broker().offer({grant, block->fd, everyone, [gone = gone] { ++*gone; }});
+        key = broker().offer({grant, block->fd, everyone, [gone = gone] { ++*gone; }});
     }
     ~Shared() { drop(block); }
     Shared(const Shared&) = delete;
 
     void write(uint64_t value) const { CHECK(pwrite(block->fd, &value, sizeof value, 0) == sizeof value); }
-    uint64_t importers() const { return broker().importers(ticket.index, ticket.nonce); }
-    bool allow(pid_t pid) const { return broker().allow(ticket.index, ticket.nonce, pid, start_time(pid)); }
-    void abandon() const { broker().abandon(ticket.index, ticket.nonce); }
-    void withdraw() const { broker().withdraw(ticket.index, ticket.nonce); }
-    std::string words() const { return std::to_string(ticket.index) + " " + std::to_string(ticket.nonce); }
+    uint64_t importers() const { return broker().importers(key.index, key.nonce); }
+    bool allow(pid_t pid) const { return broker().allow(key.index, key.nonce, pid, start_time(pid)); }
+    void abandon() const { broker().abandon(key.index, key.nonce); }
+    void withdraw() const { broker().withdraw(key.index, key.nonce); }
+    std::string words() const { return std::to_string(key.index) + " " + std::to_string(key.nonce); }
 };
 
 // "refused WHY STATUS FIRST SECOND ASKER EXPORTER START LISTED"

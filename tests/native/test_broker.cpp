@@ -25,7 +25,7 @@ void one_after_the_other(const SocketPlace& place) {
     for (int i = 0; i < 5; ++i) CHECK(peer.ask("go " + shared.words()) == "ok");   // more than there were
     CHECK(comes_true([&] { return shared.importers() == 0; }) && *shared.gone == 0);
     // The short form of the nonce.
-    const std::string brief = std::to_string(shared.ticket.index) + " " + std::to_string(shared.ticket.nonce & kShortNonce);
+    const std::string brief = std::to_string(shared.key.index) + " " + std::to_string(shared.key.nonce & kShortNonce);
     CHECK(peer.ask("open " + brief + " 28") == "ok 4711" && shared.importers() == 1);
     CHECK(peer.ask("go " + brief) == "ok" && comes_true([&] { return shared.importers() == 0; }));
     CHECK(peer.ask("open " + shared.words()) == "ok 4711" && peer.ask("leave") == "ok");   // the connection ends
@@ -92,12 +92,12 @@ void rights_and_kinds(const SocketPlace& place) {
 
 void lists(const SocketPlace& place) {
     const Shared shared(4096, kMayRead, Kind::memory, false);
-    const auto [index, nonce] = shared.ticket;
+    const auto [index, nonce] = shared.key;
     CHECK(broker().allowed(index, nonce).empty());
     CHECK(broker().allow(index, nonce, 5, 50) && broker().allow(index, nonce, 6, 60) && broker().allow(index, nonce, 5, 51));
     CHECK((broker().allowed(index, nonce) == std::vector<std::pair<int32_t, uint64_t>>{{5, 51}, {6, 60}}));
     CHECK(broker().disallow(index, nonce, 5) && !broker().disallow(index, nonce, 5));
-    CHECK(!broker().allow(index, nonce + 1, 5, 50) && !broker().allow(kMaxTickets, nonce, 5, 50));
+    CHECK(!broker().allow(index, nonce + 1, 5, 50) && !broker().allow(kMaxExports, nonce, 5, 50));
     Child listed("importer", here(place)), other("importer", here(place));
     CHECK(shared.allow(listed.pid));
     CHECK(listed.ask("open " + shared.words()) == "ok 0");
@@ -112,9 +112,9 @@ void lists(const SocketPlace& place) {
 }
 
 void many(const SocketPlace& place) {
-    const int importers = scaled(16, 200), tickets = scaled(1000, 10'000);
+    const int importers = scaled(16, 200), exports = scaled(1000, 10'000);
     std::vector<std::unique_ptr<Shared>> all;
-    for (int i = 0; i < tickets; ++i) {
+    for (int i = 0; i < exports; ++i) {
         all.push_back(std::make_unique<Shared>());
         all.back()->write(static_cast<uint64_t>(i));
     }
@@ -128,7 +128,7 @@ void many(const SocketPlace& place) {
     shared.abandon();
     shared.write(100);
     for (auto& peer : peers) CHECK(peer->ask("peek") == "100" && *shared.gone == 0);
-    for (int i = 1; i < tickets; i += 7)
+    for (int i = 1; i < exports; i += 7)
         CHECK(peers[static_cast<size_t>(i % importers)]->ask("open " + all[static_cast<size_t>(i)]->words()) == "ok " + std::to_string(i));
     for (auto& peer : peers) peer->finish();
     CHECK(comes_true([&] { return *shared.gone == 1; }));
@@ -216,7 +216,7 @@ void crowd(const SocketPlace& place) {
     std::vector<std::unique_ptr<Shared>> all;
     for (int i = 0; i < 3; ++i) {
         all.push_back(std::make_unique<Shared>());
-        all.back()->write(all.back()->ticket.index);
+        all.back()->write(all.back()->key.index);
     }
     std::vector<std::unique_ptr<Child>> peers;
     for (int i = 0; i < 3; ++i) peers.push_back(std::make_unique<Child>("importer", here(place)));

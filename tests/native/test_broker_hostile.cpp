@@ -14,7 +14,7 @@ void malformed(const SocketPlace& place, std::mt19937_64& random) {
     {
         auto raw = std::make_unique<Raw>(place, kName);
         for (int i = 0; i < scaled(10'000, 1'000'000); ++i) {
-            Request request{.id = random(), .node = kNode, .nonce = shared.ticket.nonce, .index = shared.ticket.index};
+            Request request{.id = random(), .node = kNode, .nonce = shared.key.nonce, .index = shared.key.index};
             char bytes[4 * sizeof request];
             for (size_t at = 0; at < sizeof bytes; at += 8) {
                 const uint64_t noise = random();

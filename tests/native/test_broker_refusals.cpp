@@ -12,14 +12,14 @@ const std::string kName = "node.0.sock";
 std::vector<std::string> here(const SocketPlace& place, uint64_t node = kNode) { return importer_words(place, kName, node, getpid()); }
 
 std::string refusal(Why why, Status status, uint64_t first, uint64_t second, pid_t asker, uint64_t start, uint64_t listed) {
-    return describe({.why = why, .size = first, .base = static_cast<uint64_t>(asker), .extent_size = second,
-                     .id = static_cast<uint64_t>(getpid()), .fault_address = listed, .error = static_cast<int>(status), .entry = start});
+    const Asked asked{.exporter = getpid(), .asker = asker, .asker_start = start, .listed_start = listed, .first = first, .second = second};
+    return describe({.why = why, .handle = {.status = static_cast<int>(status), .asked = asked}});
 }
 
 void numbers(const SocketPlace& place) {
     Child peer("importer", here(place)), elsewhere("importer", here(place, kNode + 1));
     const Shared shared(4096, kMayRead | kMayWrite, Kind::buffer, false);
-    const auto [index, nonce] = shared.ticket;
+    const auto [index, nonce] = shared.key;
     const uint64_t start = start_time(peer.pid);
     CHECK(start != 0 && start_time(getpid()) != 0 && start_time(1 << 30) == 0);
     const auto open = [&] { return peer.ask("open " + shared.words()); };
@@ -42,7 +42,7 @@ void numbers(const SocketPlace& place) {
     CHECK(is_refused(peer.ask("open " + place_words + std::to_string(nonce + 1)), Status::unknown));
     CHECK(is_refused(peer.ask("open " + place_words + std::to_string((nonce & kShortNonce) ^ 1) + " 28"), Status::unknown));
     CHECK(is_refused(peer.ask("open " + place_words + "0"), Status::unknown));
-    for (uint32_t far : {index + 1, kMaxTickets - 1, kMaxTickets, UINT32_MAX})
+    for (uint32_t far : {index + 1, kMaxExports - 1, kMaxExports, UINT32_MAX})
         CHECK(is_refused(peer.ask("open " + std::to_string(far) + " " + std::to_string(nonce)), Status::unknown));
     CHECK(is_refused(peer.ask("open " + shared.words() + " 64"), Status::wrong_kind));
     // This process itself.
@@ -62,12 +62,12 @@ void stale(const SocketPlace& place) {
     abandoned.abandon();
     withdrawn.withdraw();
     CHECK(*abandoned.gone == 1 && *withdrawn.gone == 1);
-    const std::string brief = std::to_string(abandoned.ticket.index) + " " + std::to_string(abandoned.ticket.nonce & kShortNonce);
+    const std::string brief = std::to_string(abandoned.key.index) + " " + std::to_string(abandoned.key.nonce & kShortNonce);
     CHECK(is_refused(peer.ask("open " + abandoned.words()), Status::stale));
     CHECK(is_refused(peer.ask("open " + brief + " 28"), Status::stale));
     CHECK(is_refused(peer.ask("open " + withdrawn.words()), Status::stale));
     Block* block = create_block(4096, 0);
-    Ticket last{};
+    ExportKey last{};
     for (uint32_t i = 0; i < kStaleKept - 1; ++i) {
         last = broker().offer({{.size = 4096}, block->fd, true, {}});
         broker().abandon(last.index, last.nonce);

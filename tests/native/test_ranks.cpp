@@ -108,32 +108,32 @@ void a_record_wakes_who_waits_for_the_line(const std::shared_ptr<Ledger>& ledger
 
 void members_that_end_are_lost(const std::shared_ptr<Ledger>& ledger) {
     Other leaves, dies;
-    const auto departures = SharedSignal::create(ledger, 3);
-    Members members(departures);
+    const auto membership = SharedSignal::create(ledger, 3);
+    Members members(membership);
     members.add(1, leaves.pid, start_time(leaves.pid));
     members.add(2, dies.pid, start_time(dies.pid));
     CHECK(members.lost() == 0);
-    departures->line(1).word.fetch_add(SignalLine::kRecord);
+    membership->line(1).word.fetch_add(SignalLine::kRecord);
     leaves.finish();
     CHECK(members.lost() == 0);
     const pid_t dead = dies.finish();
     CHECK(members.lost() == static_cast<uint64_t>(dead));
-    departures->line(2).word.fetch_add(SignalLine::kRecord);   // it had said so, and it is seen late
+    membership->line(2).word.fetch_add(SignalLine::kRecord);   // it had said so, and it is seen late
     CHECK(members.lost() == 0);
 }
 
 void a_pid_that_is_another_process_now_is_lost(const std::shared_ptr<Ledger>& ledger) {
     Other lives;
-    const auto departures = SharedSignal::create(ledger, 2);
-    Members members(departures);
+    const auto membership = SharedSignal::create(ledger, 2);
+    Members members(membership);
     members.add(1, lives.pid, start_time(lives.pid) + 1);
     CHECK(members.lost() == static_cast<uint64_t>(lives.pid));
 }
 
 void waits_of_a_group_end_with_a_member(const std::shared_ptr<Ledger>& ledger) {
     Other dies;
-    const auto departures = SharedSignal::create(ledger, 2), bank = SharedSignal::create(ledger, 1);
-    const auto members = std::make_shared<Members>(departures);
+    const auto membership = SharedSignal::create(ledger, 2), bank = SharedSignal::create(ledger, 1);
+    const auto members = std::make_shared<Members>(membership);
     members->add(1, dies.pid, start_time(dies.pid));
     bank->belong_to(members);
     Notify* const awaited = line_of(bank, 0);
@@ -185,55 +185,55 @@ struct Waiter {
     ~Waiter() { thread.join(); }
 };
 
-Standstill until_stuck() {
+NoProgress until_stuck() {
     for (const auto start = Clock::now();; std::this_thread::yield()) {
-        Standstill found = engine().standstill(false);
+        NoProgress found = engine().no_progress(false);
         if (found.token != 0) return found;
         CHECK(Clock::now() < start + std::chrono::seconds(30));
     }
 }
 
-void a_standstill_is_seen_and_ended(const std::shared_ptr<Ledger>& ledger) {
+void no_progress_is_seen_and_ended(const std::shared_ptr<Ledger>& ledger) {
     const auto bank = SharedSignal::create(ledger, 2);
     Notify* const first = line_of(bank, 0);
     Notify* const second = line_of(bank, 1);
     const StreamPtr waits = stream(device), behind = stream(device), another = stream(device);
-    CHECK(engine().standstill(false).token == 0);   // nobody waits
+    CHECK(engine().no_progress(false).token == 0);   // nobody waits
     await(*waits, first);
     order(*waits, *behind);
     await(*another, second);
     {
         const Waiter waiter(behind);
-        const Standstill found = until_stuck();
+        const NoProgress found = until_stuck();
         CHECK(found.hosts.size() == 1 && found.hosts[0].stream == behind->id && found.parked.size() == 3);
         for (const auto& parked : found.parked) {
             CHECK(parked.what == (parked.stream == waits->id ? first->id : parked.stream == behind->id ? waits->id : second->id));
             CHECK(parked.is_local == (parked.park == Park::mark));
         }
-        CHECK(engine().standstill(false).token == found.token);   // nothing has happened
+        CHECK(engine().no_progress(false).token == found.token);   // nothing has happened
         engine().notify_recorded(*second);
         finish(*another);
-        CHECK(!engine().end_standstill(found.token, 1, false));
-        const Standstill later = until_stuck();
-        CHECK(later.token != found.token && !engine().end_standstill(later.token + 2, 1, false));
-        CHECK(engine().end_standstill(later.token, 17, false));
+        CHECK(!engine().end_waits(found.token, 1, false));
+        const NoProgress later = until_stuck();
+        CHECK(later.token != found.token && !engine().end_waits(later.token + 2, 1, false));
+        CHECK(engine().end_waits(later.token, 17, false));
     }
     const FailurePtr failure = engine().take_failure(*waits);
-    CHECK(failure && failure->refusal.why == Why::standstill && failure->refusal.standstill == 17);
+    CHECK(failure && failure->refusal.why == Why::no_progress && failure->refusal.occasion == 17);
     CHECK(failed_with(*behind, Why::cancelled));
     finish(*another);
     for (const StreamPtr& on : {waits, behind, another}) close(*on);
     for (Notify* const each : {first, second}) each->drop();
 }
 
-void waits_of_a_standstill_are_refused_and_the_streams_stay() {
+void waits_without_progress_are_refused_and_the_streams_stay() {
     Notify* const missing = Notify::local(NotifyKind::binary, device);
     const StreamPtr waits = stream(device);
     await(*waits, missing);
     {
         std::atomic<bool> told{false};
-        std::thread host([&] { told = refuses(Why::standstill, [&] { engine().synchronize(*waits, {}, {}); }); });
-        const Standstill found = until_stuck();
+        std::thread host([&] { told = refuses(Why::no_progress, [&] { engine().synchronize(*waits, {}, {}); }); });
+        const NoProgress found = until_stuck();
         CHECK(!found.is_timed && found.hosts.size() == 1 && found.parked.size() == 1 && found.parked[0].is_local);
         CHECK(!engine().refuse_waits(found.token + 2, 5) && engine().refuse_waits(found.token, 5));
         host.join();
@@ -250,7 +250,7 @@ void waits_of_a_standstill_are_refused_and_the_streams_stay() {
 }
 
 // Each of them could go on, or might be let on by who is not known.
-void what_may_go_on_is_no_standstill(const std::shared_ptr<Ledger>& ledger) {
+void what_may_go_on_makes_progress(const std::shared_ptr<Ledger>& ledger) {
     const auto bank = SharedSignal::create(ledger, 1), shared = SharedSignal::create(ledger);
     Notify* const between = line_of(bank, 0);
     Notify* const exported = line_of(shared, 0);
@@ -265,7 +265,7 @@ void what_may_go_on_is_no_standstill(const std::shared_ptr<Ledger>& ledger) {
         until_stuck();
         const auto goes_on = [&](const std::function<void()>& begin, const std::function<void()>& end) {
             begin();
-            CHECK(engine().standstill(false).token == 0);
+            CHECK(engine().no_progress(false).token == 0);
             end();
             finish(*other);
             until_stuck();
@@ -277,7 +277,7 @@ void what_may_go_on_is_no_standstill(const std::shared_ptr<Ledger>& ledger) {
         goes_on([&] { callback(*other, queue, 1); }, [&] { make_call(*queue, *other); });
         Notify* const soon = Notify::local(NotifyKind::binary, device);
         await(*other, soon, 1'000'000'000);   // ends by itself
-        CHECK(engine().standstill(false).token == 0);
+        CHECK(engine().no_progress(false).token == 0);
         sync(*other);
         CHECK(failed_with(*other, Why::wait_timeout));
         soon->drop();
@@ -287,7 +287,7 @@ void what_may_go_on_is_no_standstill(const std::shared_ptr<Ledger>& ledger) {
     {
         await(*waits, between);
         const Waiter waiter(waits, 1.0);   // and so does this one
-        for (const auto start = Clock::now(); Clock::now() < start + 3 * kPulse;) CHECK(engine().standstill(false).token == 0);
+        for (const auto start = Clock::now(); Clock::now() < start + 3 * kPulse;) CHECK(engine().no_progress(false).token == 0);
     }
     engine().notify_recorded(*between);
     finish(*waits);
@@ -305,7 +305,7 @@ void records_race_with_looks(const std::shared_ptr<Ledger>& ledger) {
     const int rounds = scaled(2000, 200'000);
     std::atomic<bool> ended{false};
     std::thread looks([&] {
-        while (!ended) (void)engine().standstill(true);
+        while (!ended) (void)engine().no_progress(true);
     });
     std::thread records([&] {
         for (int round = 0; round < rounds; ++round) engine().notify_recorded(*line);
@@ -335,9 +335,9 @@ int main() {
         RUN(a_record_wakes_who_waits_for_the_line(ledger));
         RUN(waits_of_a_group_end_with_a_member(ledger));
         RUN(waits_for_abandoned_notifies_end());
-        RUN(a_standstill_is_seen_and_ended(ledger));
-        RUN(waits_of_a_standstill_are_refused_and_the_streams_stay());
-        RUN(what_may_go_on_is_no_standstill(ledger));
+        RUN(no_progress_is_seen_and_ended(ledger));
+        RUN(waits_without_progress_are_refused_and_the_streams_stay());
+        RUN(what_may_go_on_makes_progress(ledger));
         RUN(records_race_with_looks(ledger));
     });
     return 0;

@@ -1,93 +1,36 @@
-"""What a back-end owes the neutral API: a page of verbs over plain addresses.
+"""What a back-end owes the neutral API.
 
-A back-end holds no policy.  Devices are ordinals, memory is integer addresses, and every refusal is one
-of the exceptions of :mod:`peerlane.errors`.  ``BackendConformance`` in :mod:`peerlane.testing` holds every
-implementation to the sentences below.
+A back-end holds no policy.  Devices are ordinals, memory is integer addresses, and every refusal is one of the
+exceptions of :mod:`peerlane.errors`.  Every verb is synchronous: when it returns, the bytes have moved.  After a
+raise nothing was created and nothing half-made is left; the destination of a copy that failed *while running* is
+unspecified.
+
+========================  ==========================================================================================
+:class:`Memory`           address, size, close, capacity; ``host_view`` if the host may look
+:class:`Addresses`        locate
+:class:`VirtualMemory`    physical, reserve, where there is virtual memory (``Caps.PHYSICAL``)
+:class:`Peers`            can access, enable, route
+:class:`Copies`           copy, fill, read, write; batch, rectangles and reductions have default bodies over these
+:class:`Queue`            submit, record, wait, sync, cancel; a back-end without queues gets the host's
+:class:`Share`            export to a plain record and, where there is one, a descriptor; open a record as memory
+:class:`Signal`           record, wait
+========================  ==========================================================================================
+
+:class:`Backend` is what each must be: ``Memory``, ``Addresses``, ``Peers`` and ``Copies`` of a set of devices.
+:class:`peerlane.backend.base.BackendBase` has the default bodies.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-from peerlane import _core
-from peerlane.backends.virtual.node.handles import HandleFields
-
-
-class Caps(enum.Flag):
-    """What a back-end can do; each flag names the verbs it obliges the back-end to implement."""
-
-    NONE = 0
-    PEER = enum.auto()  #: ``can_access``, ``peers``, ``set_peer``
-    COPY_2D = enum.auto()  #: ``copy_2d``
-    FILL = enum.auto()  #: ``fill``
-    PINNED_HOST = enum.auto()  #: ``allocate_host``
-    PHYSICAL = enum.auto()  #: ``create_physical``, ``reserve``
-    SHARE = enum.auto()  #: ``offer``, ``offer_signal``, ``open_handle``, ``open_file``, ``adopt``,
-    #: ``ledger``
-    HOST_VIEW = enum.auto()  #: ``host_pointer``: the host may read and write device memory through it
-
-
-class HandleKind(enum.IntEnum):
-    """What a handle stands for."""
-
-    PHYSICAL = 1
-    BUFFER = 2
-    EVENT = 3
-    NOTIFY = 4
-    NOTIFIES = 5
-
-
-class Kind(enum.Enum):
-    """What an address points at."""
-
-    DEVICE = "device"
-    PINNED = "pinned host"
-    PAGEABLE = "pageable host"
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceInfo:
-    """Facts of one device that do not change while its node lives.
-
-    ``total_bytes`` is its capacity; ``max_peers`` how many peers it may have at a time;
-    ``routes_peer_memory_only`` whether memory must be allocated with ``peer=True`` to be copied directly;
-    ``is_host_mapped`` whether the host may touch its addresses;
-    ``max_streams`` and ``max_notifies`` how many of them a dialect that has such limits gives out.
-    """
-
-    ordinal: int
-    name: str
-    uuid: bytes
-    total_bytes: int
-    switch: int
-    granularity: int
-    max_peers: int
-    routes_peer_memory_only: bool
-    is_host_mapped: bool
-    max_streams: int
-    max_notifies: int
-
-
-@dataclass(frozen=True, slots=True)
-class Location:
-    """Where an address lies: ``base`` and ``size`` are those of the allocation (0 for pageable memory).
-
-    ``allocation`` is a number unique in the process; ``ordinal`` is the device, or -1 for host memory.
-    """
-
-    kind: Kind
-    ordinal: int
-    base: int
-    size: int
-    allocation: int
+from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Location
 
 
 @runtime_checkable
-class Block(Protocol):
-    """One allocation.  ``close`` is idempotent; memory in use is returned when its last use ends."""
+class Memory(Protocol):
+    """One allocation.  ``close`` is idempotent; no verb finds its addresses afterwards."""
 
     @property
     def address(self) -> int: ...
@@ -96,115 +39,31 @@ class Block(Protocol):
     def close(self) -> None: ...
 
 
-class Backend(Protocol):
-    """The verbs, in the order in which an implementation lists them.
+@runtime_checkable
+class VisibleMemory(Memory, Protocol):
+    """Memory that the host may look at: what ``Caps.HOST_VIEW`` obliges ``allocate`` to return."""
 
-    Every verb is synchronous: when it returns, the bytes have moved.  After a raise nothing was created
-    and nothing half-made is left; the destination of a copy that failed *while running* is unspecified.
-    """
+    def host_view(self) -> memoryview:
+        """Return the bytes themselves, not a copy, as writable unsigned bytes.
 
-    name: str
-    caps: Caps
-
-    is_closed: bool  #: whether it was left
-
-    def devices(self) -> tuple[DeviceInfo, ...]:
-        """Return the devices, in ordinal order."""
-        ...
-
-    def free_bytes(self, ordinal: int) -> int:
-        """Return the bytes of capacity not charged to any allocation of any process of the node."""
-        ...
-
-    def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
-        """Allocate device memory, aligned to at least 256 bytes; contents are unspecified.
-
-        ``peer``: for access from other devices, where that makes a difference.
-        Raises ``OutOfMemory`` beyond the capacity and ``InvalidValue`` for ``nbytes < 1``.
+        The view keeps them after ``close``.
         """
         ...
 
-    def create_physical(self, ordinal: int, nbytes: int, peer: bool) -> _core.Block:
-        """Allocate a block without an address; a multiple of the granularity.  Otherwise as ``allocate``."""
-        ...
 
-    def reserve(self, ordinal: int, nbytes: int, alignment: int, wanted: int) -> _core.Place:
-        """Reserve addresses, at ``wanted`` if that is free; ``OutOfMemory`` when there are none."""
-        ...
-
-    def offer(
-        self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
-    ) -> HandleFields:
-        """Let other processes ask for a block; ``part`` is (offset, bytes) of what is meant.
-
-        Nobody is listed yet.  Raises ``OutOfMemory`` and ``Unsupported``.
-        """
-        ...
-
-    node_hash: int  #: what tells this node from others
-
-    def offer_signal(
-        self, kind: HandleKind, signal: _core.Signal, ordinal: int, detail: int, everyone: bool
-    ) -> HandleFields:
-        """Let other processes ask for a notify or an event; as ``offer``."""
-        ...
-
-    @property
-    def ledger(self) -> _core.Ledger:
-        """What this process shares with the others of its node."""
-        ...
-
-    def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> _core.Offer:
-        """Ask the process that made a handle, for ``timeout`` seconds (negative: for ever).
-
-        Raises ``BadHandle``, ``AccessDenied``, ``PeerLost`` and ``WaitTimeout``.
-        """
-        ...
-
-    def open_file(self, fd: int) -> _core.Offer:
-        """Look at a block's file, of which ``fd`` stays the caller's; ``BadHandle`` for what is none."""
-        ...
-
-    def maker_of(self, handle: int | bytes | str) -> int | None:
-        """Return the pid of the process that made a handle, None if it has ended; ``BadHandle`` for what is none."""
-        ...
-
-    def adopt(self, offer: _core.Offer) -> _core.Block:
-        """Make what was opened a block of this process, the same one if it has it already."""
-        ...
-
-    def number(self, ordinal: int) -> int:
-        """Return the device's number in the native scheduler, which runs its streams."""
-        ...
-
-    def allocate_host(self, nbytes: int) -> Block:
-        """Allocate pinned host memory: its address may be dereferenced by the host."""
-        ...
+class Addresses(Protocol):
+    """What integers mean."""
 
     def locate(self, address: int) -> Location:
-        """Tell what ``address`` points at; ``BadAddress`` for a device-window address that is not live."""
-        ...
+        """Tell what ``address`` points at; what is not this back-end's is ``Kind.PAGEABLE``.
 
-    def host_pointer(self, address: int, nbytes: int) -> int:
-        """Return the address at which the host may touch ``[address, address + nbytes)``."""
-        ...
-
-    def copy(self, dst: int, src: int, nbytes: int) -> None:
-        """Copy ``nbytes`` between any two addresses; overlapping ranges behave as ``memmove``.
-
-        Zero bytes is a no-op.  Raises ``BadAddress`` (unknown, freed, beyond the allocation, wild host
-        pointer) and names the operand.  Between devices without an open route the bytes are staged
-        through the host.
+        Raises ``BadAddress`` for an address that only this back-end could have given out and where nothing lives.
         """
         ...
 
-    def copy_2d(self, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int) -> None:
-        """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart."""
-        ...
 
-    def fill(self, address: int, value: int, width: int, count: int) -> None:
-        """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``."""
-        ...
+class Peers(Protocol):
+    """Which devices of the back-end reach each other."""
 
     def can_access(self, ordinal: int, peer: int) -> bool:
         """Tell whether ``set_peer(ordinal, peer, True)`` is possible."""
@@ -237,6 +96,170 @@ class Backend(Protocol):
         """Tell whether a process of the node, this one or another, enables the direction."""
         ...
 
+
+class Copies(Protocol):
+    """What moves bytes.  Addresses are the back-end's own; host memory is an object with the buffer protocol.
+
+    Each verb raises ``BadAddress`` (unknown, freed, beyond the allocation) before a byte is written, and names the
+    operand.
+    """
+
+    def copy(self, dst: int, src: int, nbytes: int) -> None:
+        """Copy ``nbytes`` between any two of its addresses; overlapping ranges behave as ``memmove``.
+
+        0 bytes are a no-op.
+        """
+        ...
+
+    def fill(self, address: int, value: int, width: int, count: int) -> None:
+        """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``."""
+        ...
+
+    def read(self, address: int, into: memoryview) -> None:
+        """Copy as many bytes as ``into`` has, from ``address`` to the host."""
+        ...
+
+    def write(self, address: int, data: memoryview) -> None:
+        """Copy all of ``data`` from the host to ``address``."""
+        ...
+
+    def copy_batch(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        """Copy each (destination, source, bytes); they must not overlap one another, and run in any order."""
+        ...
+
+    def copy_2d(self, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int) -> None:
+        """Copy ``height`` rows of ``width`` bytes whose starts lie ``pitch`` bytes apart."""
+        ...
+
+    def reduce(self, dst: int, src: int, count: int, dtype: str, op: str) -> None:
+        """Combine ``count`` elements at ``src`` into those at ``dst``; names as of :func:`peerlane.reduce`."""
+        ...
+
+
+class VirtualMemory(Protocol):
+    """Physical memory and addresses apart from each other: ``Caps.PHYSICAL``.
+
+    What is returned is opaque to the neutral API: a ``Physical`` and an ``AddressRange`` of the back-end's own.
+    """
+
+    def create_physical(self, device: Any, nbytes: int, peer: bool) -> Any:
+        """Return a :class:`peerlane.Physical`: a multiple of the granularity, without an address."""
+        ...
+
+    def reserve(self, device: Any, nbytes: int, alignment: int, wanted: int) -> Any:
+        """Return a :class:`peerlane.AddressRange`, at ``wanted`` if that is free.
+
+        Raises ``OutOfMemory`` when there are no addresses.
+        """
+        ...
+
+
+class Queue(Protocol):
+    """Streams of the back-end's own: ``Caps.QUEUE``.  Not frozen until a second implementation stands on it.
+
+    ``create_stream`` returns a :class:`peerlane.Stream`: submit, record, wait, sync, cancel.
+    """
+
+    def create_stream(self, device: Any, on_error: str) -> Any:
+        """Return a new :class:`peerlane.Stream`."""
+        ...
+
+    def create_stream_group(self, device: Any, on_error: str) -> Any:
+        """Return a new :class:`peerlane.StreamGroup`."""
+        ...
+
+
+class Signal(Protocol):
+    """What streams record and wait for.  Not frozen until a second implementation stands on it."""
+
+    def create_event(self, device: Any) -> Any:
+        """Return a new :class:`peerlane.Event`, not recorded yet."""
+        ...
+
+    def create_notify(self, device: Any, kind: int) -> Any:
+        """Return a new :class:`peerlane.Notify` of a :class:`peerlane.NotifyKind`."""
+        ...
+
+
+class Share(Protocol):
+    """Memory and signals of other processes: ``Caps.SHARE``.  Not frozen until a second implementation stands on it.
+
+    ``export`` of memory or of a signal makes a :class:`peerlane.Handle`, whose text is a plain record.
+    """
+
+    node_hash: int  #: what tells this node from others
+
+    def open_handle(self, kind: HandleKind, handle: int | bytes | str, timeout: float) -> Any:
+        """Ask the process that made a handle, for ``timeout`` seconds (negative: for ever); return its offer.
+
+        Raises ``BadHandle``, ``AccessDenied``, ``PeerLost`` and ``WaitTimeout``.
+        """
+        ...
+
+    def open_file(self, fd: int) -> Any:
+        """Look at a block's file, of which ``fd`` stays the caller's; ``BadHandle`` for what is none."""
+        ...
+
+    def maker_of(self, handle: int | bytes | str) -> int | None:
+        """Return the pid of the process that made a handle, None if it has ended; ``BadHandle`` for what is none."""
+        ...
+
+
+@runtime_checkable
+class Backend(Addresses, Peers, Copies, Protocol):
+    """The devices of one process's node, and what executes there."""
+
+    name: str  #: of the back-end: its devices are ``"<name>:<ordinal>"``
+    caps: Caps
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was left."""
+        ...
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        """Return the devices, in ordinal order."""
+        ...
+
+    def ready(self) -> None:
+        """Refuse where it cannot be used: ``Closed`` when it was left, or in a forked child that cannot have it."""
+        ...
+
+    def free_bytes(self, ordinal: int) -> int:
+        """Return the bytes of capacity not charged to any allocation of any process of the node."""
+        ...
+
+    def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Memory:
+        """Allocate device memory, aligned to at least 256 bytes; contents are unspecified.
+
+        ``peer``: for access from other devices, where that makes a difference.
+        Raises ``OutOfMemory`` beyond the capacity and ``InvalidValue`` for ``nbytes < 1``.
+        """
+        ...
+
+    def allocate_host(self, nbytes: int) -> Memory:
+        """Allocate pinned host memory (``Caps.PINNED_HOST``): its address may be dereferenced by the host."""
+        ...
+
     def close(self) -> None:
         """Leave: every allocation dies, later use of its address is a named ``BadAddress``."""
+        ...
+
+
+class Factory(Protocol):
+    """How a back-end is entered: what is registered under its name."""
+
+    def configure(self, settings: str, source: str) -> object:
+        """Return what ``settings`` describe: ``"devices=2,..."`` without ``backend=``, or a TOML file's path.
+
+        ``source`` names where they stand, for the message of an ``InvalidValue`` (``BAD_CONFIG``).
+        """
+        ...
+
+    def enter(self, config: Any, present: Any) -> Backend:
+        """Return the back-end for a configuration.
+
+        ``present`` is the one of this name that the process is in, or None; it is returned if ``config`` is its own.
+        It stays as it is when the new one is refused.
+        """
         ...

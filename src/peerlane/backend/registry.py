@@ -1,34 +1,111 @@
-"""Which node this process is in.  Nothing is entered before the first call that needs one."""
+"""Which back-ends there are, and which of them this process is in.
+
+The node of the process is one of them, chosen by ``backend=NAME`` in ``PEERLANE_NODE``; others may be entered
+beside it.  Nothing is entered before the first call that needs it.
+"""
 
 from __future__ import annotations
 
-import atexit
 import os
+import sys
 import threading
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
 
-from peerlane import _core
-from peerlane.backends.virtual.backend import VirtualBackend, refuse_other_window
-from peerlane.backends.virtual.node.config import NodeConfig
-from peerlane.backends.virtual.node.state import refuse_other_shape
-from peerlane.errors import Closed, Fault
+from peerlane.backend.interface import Backend, Factory
+from peerlane.errors import Busy, Closed, Fault, InvalidValue
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+VARIABLE = "PEERLANE_NODE"
+DEFAULT = "virtual"
+GROUP = "peerlane.backends"
+
+# Names of modules, and no imports: a back-end stands above this package and imports it.  One that is never entered is
+# never loaded.
+_OWN = {
+    "virtual": "peerlane.backends.virtual.factory:FACTORY",
+    "reference": "peerlane.backends.reference:FACTORY",
+}
 
 _lock = threading.RLock()
-_current: VirtualBackend | None = None
+_factories: dict[str, Factory] = {}
+_entered: dict[str, Backend] = {}  # by name
+_current: Backend | None = None
 _is_over = False
+
+#: What is called with a back-end before it is left; it must not raise.
+before_closing: list[Callable[[Backend], None]] = []
+
+#: The back-ends that the process is in and whose addresses native code does not know.
+foreign: tuple[Backend, ...] = ()
 
 
 def _after_fork() -> None:
     # A thread that entered a node while another one forked does not exist in the child to let go of the lock.
     global _lock
     _lock = threading.RLock()
-    if _core.begin_anew() and _current is not None:
-        _current.inherit()
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def current() -> VirtualBackend:
+def register(name: str, factory: Factory) -> None:
+    """Let a back-end be entered by a name: ``PEERLANE_NODE="backend=NAME"``, ``Device("NAME:0")``.
+
+    An installed package does the same by an entry point of the group ``peerlane.backends``, whose object is the
+    factory.
+
+    Raises
+    ------
+    InvalidValue
+        It is no name: letters, digits, ``-`` and ``_``; or it is one of peerlane's own.
+    Busy
+        The process is in the back-end that has the name.
+    """
+    if not isinstance(name, str) or not name.replace("-", "").replace("_", "").isalnum() or name in _OWN:
+        raise InvalidValue(
+            f"register: the name of a back-end is {name!r}; valid are letters, digits, '-' and '_', but not "
+            f"{' or '.join(_OWN)}",
+            call="register",
+        )
+    with _lock:
+        if name in _entered:
+            raise Busy(f"register: the process is in back-end {name!r}; leave it first", call="register")
+        _factories[name] = factory
+
+
+def known() -> tuple[str, ...]:
+    """Return the names of the back-ends, peerlane's own first."""
+    found = dict.fromkeys((*_OWN, *_factories, *(each.name for each in entry_points(group=GROUP))))
+    return tuple(found)
+
+
+def factory_of(name: str, source: str) -> Factory:
+    """Return the factory of a back-end, loading its module; ``InvalidValue`` (``BAD_CONFIG``) if there is none."""
+    with _lock:
+        found = _factories.get(name)
+        if found is not None:
+            return found
+        points = (
+            [EntryPoint(name, _OWN[name], GROUP)] if name in _OWN else entry_points(group=GROUP, name=name)
+        )
+        for point in points:
+            made: Factory = point.load()
+            return _factories.setdefault(name, made)
+    raise InvalidValue(
+        f"{source}: backend is {name!r}; valid are {', '.join(known())}, and what an installed package gives by an "
+        f"entry point of the group {GROUP!r}",
+        fault=Fault.BAD_CONFIG,
+    )
+
+
+def current() -> Backend:
     """Return the back-end of this process's node, entering the one of ``PEERLANE_NODE`` at first.
 
     Raises
@@ -37,12 +114,98 @@ def current() -> VirtualBackend:
         ``FORKED`` in the child of a fork that came after its parent had used devices; the process is ending.
     """
     if _current is None:
-        check_time()
-        return enter(NodeConfig.from_environment())
-    _core.check_usable()
-    if _current.is_inherited:
-        _current.join()
+        return enter(os.environ.get(VARIABLE, ""), VARIABLE)
+    _current.ready()
     return _current
+
+
+def is_entered() -> bool:
+    """Tell whether this process is in a node."""
+    return _current is not None
+
+
+def entered_as(name: str) -> Any:
+    """Return the back-end of a name if this process is in it, else None."""
+    return _entered.get(name)
+
+
+def entered() -> tuple[Backend, ...]:
+    """Return the back-ends that this process is in, its node's first."""
+    with _lock:
+        return tuple(sorted(_entered.values(), key=lambda each: each is not _current))
+
+
+def enter(spec: str, source: str) -> Backend:
+    """Enter the node that ``spec`` describes, leaving the present one if it is another one.
+
+    The present node is kept when the new one is refused.
+    """
+    global _current
+    check_time()
+    name, settings = split(spec, source)
+    factory = factory_of(name, source)
+    config = factory.configure(settings, source)
+    with _lock:
+        before = _current
+        made = _enter(name, factory, config)
+        _current = made
+        if before is not None and before is not made and _entered.get(before.name) is before:
+            _leave(before)
+        return made
+
+
+def enter_beside(name: str) -> Backend:
+    """Return the back-end of a name, entering it with its defaults if the process is not in it.
+
+    Without a node of its own, the process gets that of ``PEERLANE_NODE`` first.
+    """
+    mine = current()
+    if mine.name == name:
+        return mine
+    with _lock:
+        found = _entered.get(name)
+        if found is None:
+            factory = factory_of(name, "Device")
+            return _enter(name, factory, factory.configure("", name))
+    found.ready()
+    return found
+
+
+def _enter(name: str, factory: Factory, config: object) -> Backend:
+    present = _entered.get(name)
+    made = factory.enter(config, present)
+    _entered[name] = made
+    if present is not None and present is not made:
+        _close(present)
+    _note_foreign()
+    return made
+
+
+def _leave(backend: Backend) -> None:
+    del _entered[backend.name]
+    _note_foreign()
+    _close(backend)
+
+
+def _close(backend: Backend) -> None:
+    for end in before_closing:
+        end(backend)
+    backend.close()
+
+
+def _note_foreign() -> None:
+    global foreign
+    foreign = tuple(each for each in _entered.values() if each.name != DEFAULT)
+
+
+def leave() -> None:
+    """Leave the present node and what was entered beside it: allocations die, objects become Closed.  Idempotent."""
+    global _current
+    with _lock:
+        left = entered()
+        _current = None
+        for backend in left:
+            _leave(backend)
 
 
 def end() -> None:
@@ -62,42 +225,33 @@ def check_time() -> None:
         )
 
 
-def is_entered() -> bool:
-    """Tell whether this process is in a node."""
-    return _current is not None
+def split(spec: str, source: str) -> tuple[str, str]:
+    """Return the name of a node's back-end, and its settings without that."""
+    if _is_file(spec):
+        return _backend_of_file(spec), spec
+    items = [item for item in spec.split(",") if item.strip()]
+    named = [item for item in items if item.partition("=")[0].strip() == "backend"]
+    if len(named) > 1:
+        raise InvalidValue(
+            f"{source}: 'backend' is given a second time; give it once", fault=Fault.BAD_CONFIG
+        )
+    if not named:
+        return DEFAULT, spec
+    items.remove(named[0])
+    return named[0].partition("=")[2].strip(), ",".join(items)
 
 
-def enter(config: NodeConfig) -> VirtualBackend:
-    """Enter ``config``, leaving the present node if it is another one.
-
-    The present node is kept when the new one is refused.
-    """
-    global _current
-    _core.check_usable()
-    check_time()
-    with _lock:
-        if _current is not None and _current.config == config:
-            return current()
-        if _current is not None and _current.config.name == config.name:
-            # One file: this process's own slot in it is in its way and must go first.
-            refuse_other_window(config)
-            refuse_other_shape(config)
-            leave()
-        entered = VirtualBackend(config)
-        leave()
-        _current = entered
-        return entered
+def _is_file(spec: str) -> bool:
+    try:
+        return spec.endswith(".toml") or (bool(spec) and Path(spec).exists())
+    except (OSError, ValueError):  # no file can have this name
+        return False
 
 
-def leave() -> None:
-    """Leave the present node: its allocations die, its objects become Closed.  Idempotent."""
-    global _current
-    with _lock:
-        left, _current = _current, None
-        if left is not None:
-            left.close()
-            _core.end_use()
-
-
-# Exit handlers run from the last to the first: the device module, which needs this one, leaves the node before.
-atexit.register(_core.interpreter_exits)
+def _backend_of_file(path: str) -> str:
+    """Return the back-end that a file names; what is wrong with the file the default back-end says."""
+    try:
+        node = tomllib.loads(Path(path).read_text()).get("node", {})
+        return str(node.get("backend", DEFAULT))
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return DEFAULT

@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import atexit
-import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, MutableSet
-from typing import TYPE_CHECKING
+from typing import Any
 
-from peerlane import _core
-from peerlane.backend import registry
-from peerlane.backend.interface import Backend, Caps, DeviceInfo
-from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.backends.virtual.node.config import NodeConfig
-from peerlane.diagnostics import live_objects, observers
+from peerlane.backend import host, registry
+from peerlane.backend.interface import Backend
+from peerlane.devices import base
+from peerlane.devices.base import DeviceBase, HostBase, checked_size
+from peerlane.diagnostics import allocations, live_objects, observers
 from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, OutOfMemory
+from peerlane.memory.buffer import Buffer
+from peerlane.memory.plain_buffer import plain_buffer
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify, NotifyKind
-from peerlane.streams.stream import Stream, checked_stream
-
-if TYPE_CHECKING:
-    from peerlane.memory.buffer import Buffer
+from peerlane.streams.stream import Stream, checked_stream, queues_of
 
 
-def checked_size(nbytes: int, what: str) -> int:
-    """Return ``nbytes`` if it is a positive integer that an address can span."""
-    if isinstance(nbytes, bool) or not hasattr(type(nbytes), "__index__"):
-        raise TypeError(f"{what}: nbytes must be an int, not {type(nbytes).__name__}")
-    value = nbytes.__index__()
-    if not 1 <= value < 1 << 63:
-        raise InvalidValue(f"{what}: nbytes is {value:,}; valid are 1 to {(1 << 63) - 1:,}", call=what)
-    return value
-
-
-class Device:
+class Device(DeviceBase):
     """One device of the node this process is in.
 
     Parameters
     ----------
     name : str
-        ``"virtual:N"``, N counted from 0.  The same device is always the same object.
+        The name of a back-end and a number from 0: ``"virtual:0"``.  The same device is always the same object.  A
+        back-end that this process is not in is entered with its defaults.
 
     Raises
     ------
@@ -51,10 +38,9 @@ class Device:
     A device becomes Closed when its node is left; its facts stay readable.
     """
 
-    __slots__ = ("_backend", "_info", "_peers")
+    __slots__ = ("_make_buffer", "_peers")
 
-    _backend: Backend
-    _info: DeviceInfo
+    _make_buffer: Callable[[Any, Device, Stream | None], Buffer]
     _peers: PeerSet
 
     def __new__(cls, name: str) -> Device:
@@ -62,30 +48,17 @@ class Device:
             raise TypeError(f"Device: the name must be a str like 'virtual:0', not {type(name).__name__}")
         present = devices()
         kind, _, ordinal = name.partition(":")
-        if kind == "virtual" and ordinal.isdecimal() and ordinal.isascii() and len(ordinal) < 6:
+        if ordinal.isdecimal() and ordinal.isascii() and len(ordinal) < 6:
+            if kind != present[0].backend.name and kind in registry.known():
+                present = base.devices_of(registry.enter_beside(kind))
             number = int(ordinal)
-            if number < len(present) and ordinal == str(number):
+            if kind == present[0].backend.name and number < len(present) and ordinal == str(number):
                 return present[number]
         raise InvalidValue(
-            f"no device {name!r}; this node has virtual:0 to virtual:{len(present) - 1}",
+            f"no device {name!r}; this node has {present[0].name} to {present[-1].name}",
             fault=Fault.INVALID_DEVICE,
             call="Device",
         )
-
-    @property
-    def name(self) -> str:
-        """``"virtual:N"``."""
-        return f"virtual:{self._info.ordinal}"
-
-    @property
-    def ordinal(self) -> int:
-        """The device's number in its node, from 0."""
-        return self._info.ordinal
-
-    @property
-    def info(self) -> DeviceInfo:
-        """Facts that do not change while the node lives."""
-        return self._info
 
     @property
     def peers(self) -> PeerSet:
@@ -97,58 +70,6 @@ class Device:
         # For ``device.peers |= ...``, which assigns the set to itself.
         if value is not self._peers:
             raise AttributeError("a device's peers are a live set: change it with add, discard, |= or clear")
-
-    @property
-    def backend(self) -> Backend:
-        """What executes for this device: one object for all devices of a node, closed when it is left."""
-        return self._backend
-
-    @property
-    def caps(self) -> Caps:
-        """What the device's back-end can do."""
-        return self._backend.caps
-
-    @property
-    def uuid(self) -> bytes:
-        """16 bytes; the same in every process of the node."""
-        return self._info.uuid
-
-    @property
-    def total_bytes(self) -> int:
-        """The device's capacity."""
-        return self._info.total_bytes
-
-    @property
-    def free_bytes(self) -> int:
-        """Capacity not held by any process of the node; counted in blocks of 2 MiB."""
-        return self._backend.free_bytes(self._info.ordinal)
-
-    @property
-    def granularity(self) -> int:
-        """Bytes of which physical blocks are multiples, and address ranges and their mappings begin at."""
-        return _core.GRANULE
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the node was left."""
-        return self._backend.is_closed
-
-    def can_access(self, peer: Device) -> bool:
-        """Tell whether ``peers.add(peer)`` is possible; False for the device itself."""
-        other = self._checked(peer, "Device.can_access")
-        return other != self._info.ordinal and self._backend.can_access(self._info.ordinal, other)
-
-    def why_not(self, peer: Device) -> str:
-        """Return in words why ``peer`` cannot be reached, or ``""`` if it can."""
-        other = self._checked(peer, "Device.why_not")
-        return self._backend.why_not(self._info.ordinal, other)
-
-    def link(self, peer: Device) -> str:
-        """Return what joins the two devices, as ``peerlane topo`` names it: ``"PIX"``, ``"HCCS"``, ``"SYS"``, ...
-
-        ``"X"`` for the device itself.
-        """
-        return self._backend.link(self._info.ordinal, self._checked(peer, "Device.link"))
 
     def allocate(self, nbytes: int, *, stream: Stream | None = None, peer: bool = False) -> Buffer:
         """Allocate device memory; usable at once.
@@ -173,8 +94,6 @@ class Device:
         InvalidValue, OutOfMemory, Closed
             Nothing is allocated then.
         """
-        from peerlane.memory.buffer import Buffer
-
         nbytes = checked_size(nbytes, "Device.allocate")
         stream = checked_stream("Device.allocate", stream)
         if stream is not None and stream.is_closed:
@@ -183,7 +102,8 @@ class Device:
                 call="Device.allocate",
                 device=self.name,
             )
-        return Buffer._own(self._backend.allocate(self._info.ordinal, nbytes, bool(peer)), self, stream)
+        memory = self._backend.allocate(self._info.ordinal, nbytes, bool(peer))
+        return self._make_buffer(memory, self, stream)
 
     def create_stream(self, *, on_error: str = "stop") -> Stream:
         """Return a new stream of this device.  Thousands may be idle: they have no threads of their own.
@@ -198,12 +118,13 @@ class Device:
         ------
         Closed, InvalidValue
         """
-        return Stream._make(self, on_error)
+        made: Stream = queues_of(self).create_stream(self, on_error)
+        return made
 
     def create_event(self) -> Event:
         """Return an event that is not recorded yet; ``stream.record(event)`` records it."""
-        self._native_number()
-        return Event._make(self, None)
+        made: Event = queues_of(self).create_event(self)
+        return made
 
     def create_notify(self, kind: NotifyKind | str = NotifyKind.BINARY) -> Notify:
         """Return a signal that one stream records and another one waits for.
@@ -225,29 +146,11 @@ class Device:
                 f"create_notify: kind is {kind!r}; valid are {', '.join(kinds)}, or a NotifyKind",
                 call="Device.create_notify",
             )
-        return Notify._make(self, found)
-
-    def _native_number(self) -> int:
-        return self._backend.number(self._info.ordinal)
-
-    def _checked(self, peer: object, call: str) -> int:
-        if not isinstance(peer, Device):
-            raise TypeError(f"{call}: the peer must be a Device, not {type(peer).__name__}")
-        if peer._backend is not self._backend:
-            raise InvalidValue(
-                f"{call}: {peer.name} belongs to another node than {self.name}; take both from one devices() call",
-                fault=Fault.WRONG_DEVICE,
-                call=call,
-                device=self.name,
-            )
-        return peer._info.ordinal
+        made: Notify = queues_of(self).create_notify(self, found)
+        return made
 
     def __reduce__(self) -> tuple[type[Device], tuple[str]]:
         return Device, (self.name,)
-
-    def __repr__(self) -> str:
-        state = " closed" if self.is_closed else ""
-        return f"<Device {self.name} {self._info.name}{state}>"
 
 
 class PeerSet(MutableSet[Device]):
@@ -319,7 +222,7 @@ class PeerSet(MutableSet[Device]):
         )
 
     def __iter__(self) -> Iterator[Device]:
-        everyone = _devices_of(self._device._backend)
+        everyone = base.devices_of(self._device._backend)
         return iter(
             [everyone[ordinal] for ordinal in sorted(self._device._backend.peers(self._device.ordinal))]
         )
@@ -335,12 +238,10 @@ class PeerSet(MutableSet[Device]):
         return f"PeerSet({{{', '.join(peer.name for peer in self)}}})"
 
 
-class Host:
+class Host(HostBase):
     """The host: what pinned memory is allocated from, and the device of host buffers."""
 
     __slots__ = ()
-
-    name = "host"
 
     def allocate(self, nbytes: int) -> Buffer:
         """Allocate pinned host memory: device copies know it by address and the host may touch it.
@@ -355,35 +256,12 @@ class Host:
         InvalidValue, OutOfMemory
             Nothing is allocated then.
         """
-        from peerlane.memory.buffer import Buffer
-
         nbytes = checked_size(nbytes, "Host.allocate")
-        return Buffer._own(registry.current().allocate_host(nbytes), self)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Host)
-
-    def __hash__(self) -> int:
-        return hash(Host)
-
-    def __repr__(self) -> str:
-        return "<Host>"
-
-
-_devices: tuple[Backend, tuple[Device, ...]] | None = None
-_devices_lock = threading.Lock()
-os.register_at_fork(after_in_child=lambda: globals().update(_devices_lock=threading.Lock()))
-
-
-def _devices_of(backend: Backend) -> tuple[Device, ...]:
-    global _devices
-    known = _devices
-    if known is not None and known[0] is backend:
-        return known[1]
-    with _devices_lock:
-        if _devices is None or _devices[0] is not backend:
-            _devices = (backend, _make_devices(backend))
-        return _devices[1]
+        backend = registry.current()
+        made: Buffer = getattr(backend, "make_buffer", plain_buffer)(
+            backend.allocate_host(nbytes), self, None
+        )
+        return made
 
 
 def _make_devices(backend: Backend) -> tuple[Device, ...]:
@@ -392,8 +270,12 @@ def _make_devices(backend: Backend) -> tuple[Device, ...]:
         device = object.__new__(Device)
         device._backend, device._info = backend, info
         device._peers = PeerSet(device)
+        device._make_buffer = getattr(backend, "make_buffer", plain_buffer)
         made.append(device)
     return tuple(made)
+
+
+base.maker = _make_devices
 
 
 def devices() -> tuple[Device, ...]:
@@ -402,7 +284,7 @@ def devices() -> tuple[Device, ...]:
     The node is described by ``PEERLANE_NODE`` (see ``docs/reference/node.md``); without it there are two
     devices on one switch.
     """
-    return _devices_of(registry.current())
+    return base.devices_of(registry.current())
 
 
 #: What is called, without an argument, before a node is left: it must not raise.
@@ -426,7 +308,7 @@ def leave_node() -> None:
         live_objects.node_left(live_objects.leaving())
     for end in before_leaving:
         end()
-    memory_messages.forget_node([record.id for record in memory_messages.live_records()])
+    allocations.forget_node([record.id for record in allocations.live_records()])
     registry.leave()
 
 
@@ -454,19 +336,18 @@ def enter_node(spec: str) -> tuple[Device, ...]:
     """
     if not isinstance(spec, str):
         raise TypeError(f"enter_node: the node must be described by a str, not {type(spec).__name__}")
-    config = NodeConfig.resolve(spec, source="enter_node")
     before = registry.current() if registry.is_entered() else None
-    old = [record.id for record in memory_messages.live_records()]
+    old = [record.id for record in allocations.live_records()]
     leaving = live_objects.leaving() if live_objects.active else ()
-    entered = registry.enter(config)
+    entered = registry.enter(spec, "enter_node")
     if entered is not before:
         if before is not None and observers.active:
             observers.tell_id("destroy", "Node", 0)
         live_objects.node_left(leaving)
-        memory_messages.forget_node(old)
-    return _devices_of(entered)
+        allocations.forget_node(old)
+    return base.devices_of(entered)
 
 
 def trim() -> int:
     """Give freed blocks that this process keeps for reuse back to the system; return their bytes."""
-    return _core.trim()
+    return host.trim()

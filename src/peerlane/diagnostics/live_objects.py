@@ -21,16 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.diagnostics import call_site
+from peerlane.diagnostics import allocations, call_site
 from peerlane.diagnostics.call_site import Site
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from peerlane.memory.buffer import Buffer
-    from peerlane.memory.physical import Physical
-    from peerlane.sharing.handle import Handle
 
 active = False  #: whether what is made is noted
 
@@ -98,7 +93,7 @@ class _Noted:
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
-    physical: weakref.ref[Physical]
+    physical: weakref.ref[Any]
     block: int
     size: int
     where: str
@@ -115,7 +110,7 @@ class Lost:
 
 _noted: dict[object, _Noted] = {}
 _mapped: dict[tuple[int, int], _Mapped] = {}  # by the range's number and the offset
-_buffers: dict[int, weakref.ref[Buffer] | None] = {}  # by allocation; None: a dialect's
+_buffers: dict[int, weakref.ref[Any] | None] = {}  # by allocation; None: a dialect's
 _lost: list[Lost] = []
 _sources: list[Source] = []
 
@@ -167,7 +162,7 @@ def lost() -> tuple[Living, ...]:
 
 def leaving() -> Sequence[Lost]:
     """Return what lives in the node that may be left now, for :func:`node_left`."""
-    holders = {record.id: _buffers.get(record.id) for record in memory_messages.live_records()}
+    holders = {record.id: _buffers.get(record.id) for record in allocations.live_records()}
     found = [Lost(living, holders[allocation]) for allocation, living in _memory()]
     found += [Lost(living, None) for living in _mappings()]
     found += [Lost(living, reference) for reference, living in _others()]
@@ -185,12 +180,12 @@ def _of_left_node(each: Living) -> Living:
     return replace(each, text=f"{each.text}, {where}", where=f"{each.where} {where}".lstrip())
 
 
-def buffer_made(buffer: Buffer) -> None:
+def buffer_made(buffer: Any) -> None:
     """Note who holds a new allocation."""
     _buffers[buffer.id] = None if _is_for_dialect() else weakref.ref(buffer)
 
 
-def mapped(place: int, at: int, physical: Physical, size: int) -> None:
+def mapped(place: int, at: int, physical: Any, size: int) -> None:
     """Note that a range has bytes of a block at an offset, and the caller's place."""
     where, site = physical.device.name, call_site.call_site()
     _mapped[place, at] = _Mapped(weakref.ref(physical), physical.id, size, where, site)
@@ -225,18 +220,18 @@ def disown(what: object) -> None:
     _noted.pop(id(what), None)
 
 
-def exported(handle: Handle, source: Any) -> None:
+def exported(handle: Any, source: Any) -> None:
     """Note a new handle.  Dropping it does not end it; closing it does, or closing what it stands for."""
     text = f"{repr(handle).strip('<>')} of {repr(source).strip('<>')}"
     _note(handle._ticket, source, text=text, kind="exported handle", nbytes=getattr(source, "size", 0))
 
 
-def withdrawn(handle: Handle) -> None:
+def withdrawn(handle: Any) -> None:
     """Note that a handle was closed."""
     _noted.pop(handle._ticket, None)
 
 
-def viewed(array: npt.NDArray[Any], buffer: Buffer) -> None:
+def viewed(array: npt.NDArray[Any], buffer: Any) -> None:
     """Note a new view; every array that is made of it keeps its base."""
     if buffer.id:
         nbytes, where = array.nbytes, buffer.device.name
@@ -257,9 +252,9 @@ def _is_over(what: Any) -> bool:
 
 
 def _memory() -> Iterator[tuple[int, Living]]:
-    for record in memory_messages.live_records():
+    for record in allocations.live_records():
         kind = record.sort.noun
-        if record.sort is memory_messages.Sort.ALLOCATION:
+        if record.sort is allocations.Sort.ALLOCATION:
             kind = "pinned memory" if record.device == "host" else "memory"
         text = f"{kind}: {in_bytes(record.size)} on {record.device}"
         yield record.id, Living(kind, text, record.size, record.device, record.made_at)
@@ -267,7 +262,7 @@ def _memory() -> Iterator[tuple[int, Living]]:
 
 def _mappings() -> Iterator[Living]:
     """Physical memory that only its mappings hold: who made it has closed or dropped it."""
-    live = {record.id for record in memory_messages.live_records()}
+    live = {record.id for record in allocations.live_records()}
     seen: set[int] = set()
     for (place, _), each in list(_mapped.items()):
         physical = each.physical()
@@ -279,7 +274,7 @@ def _mappings() -> Iterator[Living]:
 
 
 def _others() -> Iterator[tuple[weakref.ref[Any], Living]]:
-    live = {record.id for record in memory_messages.live_records()}
+    live = {record.id for record in allocations.live_records()}
     for noted in list(_noted.values()):
         found = None if noted.allocation in live else noted.look()
         if found is not None:

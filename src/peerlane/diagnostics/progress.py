@@ -44,7 +44,7 @@ _looking = threading.Lock()
 _seen: tuple[int, int] = (0, 0)  # the token of the last look, and since when it is that
 
 
-class Standstill:
+class NoProgress:
     """A moment in which nothing of this process could go on by itself.
 
     Attributes
@@ -74,10 +74,10 @@ class Standstill:
         self.token = hash((self.native, others))
 
     @classmethod
-    def now(cls, waiting_elsewhere: Iterable[int] = ()) -> Standstill | None:
+    def now(cls, waiting_elsewhere: Iterable[int] = ()) -> NoProgress | None:
         """Return it, None if anything may go on; threads that wait for other processes are given."""
         elsewhere = set(waiting_elsewhere)
-        found = _core.standstill(bool(elsewhere))
+        found = _core.no_progress(bool(elsewhere))
         if found is None:
             return None
         others = _others({*elsewhere, *(thread for thread, _ in found[2])})
@@ -131,7 +131,7 @@ def look() -> None:
 
 def _look_here() -> None:
     global _seen
-    found = Standstill.now()
+    found = NoProgress.now()
     if found is None or found.is_timed or not all(each[5] for each in found.notifies) or _has_handlers():
         _seen = 0, 0
         return

@@ -18,16 +18,23 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, cast
 
 from peerlane import _core
 from peerlane.errors import Busy
 
-if TYPE_CHECKING:
-    from peerlane.streams.stream import Stream
-
 #: So many operations are kept for each stream until they are looked at; older ones are lost.
 KEPT = 1 << 14
+
+
+class Stream(Protocol):
+    """What is known of a stream here."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def device(self) -> Any: ...
+
 
 _streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
@@ -177,7 +184,7 @@ class Trace:
 
     def _follow(self, stream: Stream) -> None:
         self._tracks[stream.id] = _Track(stream.device.name, stream.device.ordinal + 1)
-        self._sources[stream.id] = _core.StreamTrace(stream)
+        self._sources[stream.id] = _core.StreamTrace(cast(_core.Stream, stream))
 
     def _collect(self) -> None:
         for stream, source in list(self._sources.items()):

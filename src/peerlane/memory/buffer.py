@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from peerlane import _core
-from peerlane.backend.interface import Block, HandleKind
-from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.devices.device import Device, Host, devices
-from peerlane.diagnostics import live_objects, observers
-from peerlane.errors import BadAddress, Busy, Closed, Fault, InvalidValue, Unsupported
+from peerlane.backend.facts import HandleKind, Route
+from peerlane.devices.base import DeviceBase
+from peerlane.diagnostics import live_objects
+from peerlane.errors import BadAddress, Fault, InvalidValue
 from peerlane.memory import host_objects
-from peerlane.sharing.handle import Handle, checked_rights, open_offer
-from peerlane.streams.stream import Stream, checked_stream
+from peerlane.sharing.open import open_offer
+from peerlane.streams.stream import Stream
 from peerlane.support import dtypes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from peerlane.memory.address_range import AddressRange
-    from peerlane.sharing.handle import Allow
+    from peerlane.sharing.handle import Allow, Handle
 
-_HOST = Host()
 _DLPACK_CPU = (1, 0)
 _NUMPY_KNOWS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
-_SLOWER = ("local", "peer", "staged")
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How a copy between two buffers goes: ``kind`` is local, peer, staged or host; ``reason`` is in words."""
+#: The module of the copies, which is made of buffers and puts itself here.
+copies: Any = None
 
-    kind: str
-    reason: str
+#: (what keeps the bytes, their address, bytes, read-only): a buffer on a host object; native code makes it.
+wrap: Any = None
 
 
-class Buffer(_core.Memory):
+class Buffer:
     """Memory on a device or on the host.
 
     Made by :meth:`Device.allocate`, :meth:`Host.allocate`, slicing, or :func:`as_buffer`.  It exports its
@@ -60,34 +52,41 @@ class Buffer(_core.Memory):
         Where it lives; of a part of an address range: the range's, whatever is mapped there.
     """
 
-    __slots__ = ("_imported", "_owner", "_owns", "_stream", "device", "__weakref__")
+    __slots__ = ()
 
-    _imported: AddressRange | None
-    _owner: object
-    _owns: bool
-    _stream: Stream | None
-    device: Device | Host
+    device: Any
 
     def __init__(self, *_: object) -> None:
         raise TypeError("a Buffer is made by Device.allocate, Host.allocate, slicing or as_buffer")
 
-    @classmethod
-    def _make(cls, owner: object, device: Device | Host, *memory: Any, owns: bool = False) -> Buffer:
-        made = cls.__new__(cls)
-        _core.Memory.__init__(made, *memory)
-        made._owner, made._owns, made.device, made._stream, made._imported = owner, owns, device, None, None
-        return made
+    if TYPE_CHECKING:
 
-    @staticmethod
-    def _own(block: Block, device: Device | Host, stream: Stream | None = None) -> Buffer:
-        made = _Owner._make(block, device, block, 0, block.size, owns=True)
-        made._stream = stream
-        if observers.active:
-            observers.tell("create", made)
-        memory_messages.remember(made, device.name)
-        if live_objects.active:
-            live_objects.buffer_made(made)
-        return made
+        def __buffer__(self, flags: int, /) -> memoryview: ...
+
+    @property
+    def address(self) -> int:
+        """Where it starts.  A device address cannot be dereferenced by the host.  Raises Closed."""
+        raise NotImplementedError
+
+    @property
+    def last_address(self) -> int:
+        """The address that it has, or had."""
+        raise NotImplementedError
+
+    @property
+    def writable_address(self) -> int:
+        """Where it starts; raises Closed, or AccessDenied where it may only be read."""
+        raise NotImplementedError
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        raise NotImplementedError
+
+    @property
+    def id(self) -> int:
+        """The allocation's number, unique in the process; 0 for memory of a host object."""
+        raise NotImplementedError
 
     def close(self, *, stream: Stream | None = None) -> None:
         """Free the memory; idempotent.  Copies that run or are queued and live views keep the bytes until they end.
@@ -99,59 +98,33 @@ class Buffer(_core.Memory):
         Closing a part, or a buffer made by :func:`as_buffer`, frees nothing: the host object is kept until
         the buffer, its views and its parts are gone.  In the child of a fork nothing happens.
         """
-        owner, owns = self._owner, self._owns
-        if stream is not None:
-            self._stream = checked_stream("Buffer.close", stream)
-        if owns and observers.active:
-            observers.tell("destroy", self)
-        super().close()
-        if self._imported is not None:
-            memory_messages.forget(self.id, "Buffer.close()")
-            self._imported.close()
-        self._owns = False
-        if owns:
-            assert isinstance(owner, _core.Memory)
-            memory_messages.forget(self.id, "Buffer.close()")
-            self._free(owner)
-
-    def _free(self, owner: _core.Memory) -> None:
-        stream, self._stream = self._stream, None
-        if stream is not None and not stream.is_closed:
-            with contextlib.suppress(Closed):  # closed by another thread meanwhile
-                stream._free(owner)
-        owner.close()
+        raise NotImplementedError
 
     @property
     def is_closed(self) -> bool:
         """Whether the memory was freed, here or by the buffer this is a part of, or its node was left."""
-        return not self.is_live
+        raise NotImplementedError
 
     @property
     def is_imported(self) -> bool:
         """Whether another process made it."""
-        return self._imported is not None
+        raise NotImplementedError
 
     @classmethod
     def open(
-        cls, handle: Handle | bytes | str | int, *, device: Device | None = None, timeout: float | None = 5.0
+        cls,
+        handle: Handle | bytes | str | int,
+        *,
+        device: DeviceBase | None = None,
+        timeout: float | None = 5.0,
     ) -> Buffer:
         """Have the buffer that another process exported: the same bytes at an address of this process, no copy.
 
         Parameters and errors are those of :meth:`Physical.open`.  :meth:`close` ends the hold on it.
         """
-        from peerlane.memory.address_range import AddressRange
-        from peerlane.memory.physical import Physical
-
         offer, home = open_offer("Buffer.open", handle, HandleKind.BUFFER, device, timeout)
-        start, nbytes = offer.part
-        with Physical._adopt(offer, home, device) as physical:
-            imported = AddressRange(home, physical.size)
-            try:
-                imported._map(physical, 0, "r" if physical.is_read_only else "rw", max(start + nbytes, 1))
-                return imported._lend(start, nbytes)
-            except BaseException:
-                imported.close()
-                raise
+        made: Buffer = home.backend.open_buffer(offer, home, device)
+        return made
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
         """Return a handle by which other processes can have exactly these bytes.
@@ -174,31 +147,15 @@ class Buffer(_core.Memory):
         InvalidValue, OutOfMemory, Closed
             No handle was made.
         """
-        call = "Buffer.export"
-        if isinstance(self.device, Host):
-            raise Unsupported(
-                f"{call}: {self!r} is host memory, and only device memory is shared; copy it to a device",
-                call=call,
-            )
-        wanted = checked_rights(call, rights)
-        try:
-            block, start = _core.share(self)
-        except Busy:
-            _core.drain()  # what is queued may use it
-            block, start = _core.share(self)
-        with contextlib.closing(block):
-            backend, part = self.device.backend, (start, self.size)
-            return Handle._make(
-                self, allow, lambda all_: backend.offer(HandleKind.BUFFER, block, part, wanted, all_)
-            )
+        raise NotImplementedError
 
     def copy_from(self, src: Any, *, stream: Stream | None = None) -> None:
         """Copy all of ``src`` here; see :func:`peerlane.copy`."""
-        copy.copy(self, src, stream=stream)
+        copies.copy(self, src, stream=stream)
 
     def copy_to(self, dst: Any, *, stream: Stream | None = None) -> None:
         """Copy all of this buffer to ``dst``; see :func:`peerlane.copy`."""
-        copy.copy(dst, self, stream=stream)
+        copies.copy(dst, self, stream=stream)
 
     def fill(self, value: int | bytes, *, stream: Stream | None = None) -> None:
         """Fill the buffer with a repeated value; complete on return, or queued on a stream.
@@ -211,7 +168,7 @@ class Buffer(_core.Memory):
         stream : Stream, optional
             Where it is queued.
         """
-        copy.fill(self, value, stream=stream)
+        copies.fill(self, value, stream=stream)
 
     def view(
         self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
@@ -255,7 +212,7 @@ class Buffer(_core.Memory):
                 f"each); {self.size % element.itemsize} are left over, slice the buffer first",
                 call="Buffer.view",
             )
-        flat: npt.NDArray[Any] = np.frombuffer(memoryview(self), dtype=element)
+        flat: npt.NDArray[Any] = np.frombuffer(self._bytes(), dtype=element)
         if live_objects.active:
             live_objects.viewed(flat, self)
         if shape is None:
@@ -284,25 +241,34 @@ class Buffer(_core.Memory):
         """
         if not isinstance(dst, Buffer):
             raise TypeError(f"Buffer.route_to: the destination must be a Buffer, not {type(dst).__name__}")
-        if isinstance(self.device, Host) or isinstance(dst.device, Host):
+        if not isinstance(self.device, DeviceBase) or not isinstance(dst.device, DeviceBase):
             return Route("host", "one end is host memory")
+        mine, other = self.device.backend, dst.device.backend
+        if mine.name != other.name:
+            self.address, dst.address  # noqa: B018 - raises the text that names who closed it
+            text = f"between back-ends {mine.name} and {other.name} bytes go through the host"
+            return Route("staged", text)
         self.device._checked(dst.device, "Buffer.route_to")
-        routes = {_route(*home, *end) for home in self._homes() for end in dst._homes()}
-        return max(routes, key=lambda route: (_SLOWER.index(route.kind), route.reason))
+        return self._route_within(dst)
 
-    def _homes(self) -> list[tuple[Device, bool]]:
-        """Return the device of each block that the bytes lie in, and whether it is for access from other devices."""
-        assert isinstance(self.device, Device)
-        if not self.size:
-            return [(self.device, True)]
-        numbered = {device._native_number(): device for device in devices()}
-        return [(numbered[number], is_peer) for number, is_peer in self.homes]
+    def _route_within(self, dst: Buffer) -> Route:
+        """Tell how a copy to a buffer of the same back-end would go."""
+        self.address, dst.address  # noqa: B018 - as above
+        return route_between(self.device, dst.device)
+
+    def _bytes(self) -> memoryview:
+        """Return the bytes as the host sees them; the view keeps them."""
+        raise NotImplementedError
+
+    def _part(self, first: int, nbytes: int) -> Buffer:
+        """Return the buffer of some of the bytes."""
+        raise NotImplementedError
 
     def __getitem__(self, index: slice) -> Buffer:
         """Return a part, ``buffer[start:stop]``, without a copy.  Unlike a list it is not clipped."""
         first, last = checked_part("Buffer", index, self.size, self.device)
         self.address  # noqa: B018 - raises the text that names who closed it
-        return Buffer._make(self, self.device, self, first, last - first)
+        return self._part(first, last - first)
 
     def __len__(self) -> int:
         return self.size
@@ -367,36 +333,20 @@ class Buffer(_core.Memory):
         return f"<Buffer {self.size:,} bytes at {self.last_address:#x} on {self.device.name}{state}>"
 
 
-class _Owner(Buffer):
-    """A buffer that frees its memory.  Others have no ``__del__``: Python loses a Ctrl-C that comes in one."""
-
-    __slots__ = ()
-
-    def __del__(self) -> None:
-        # The native owner frees the memory; this only keeps the list of the living true.
-        if getattr(self, "_owns", False) and memory_messages is not None:
-            if observers.active:
-                observers.tell("destroy", self)
-            memory_messages.forget(self.id, "garbage collection")
-            if self._stream is not None and isinstance(self._owner, _core.Memory):
-                self._free(self._owner)
-
-
-_Owner.__name__ = _Owner.__qualname__ = Buffer.__name__  # as texts say it
-
-
-def _route(a: Device, a_is_peer: bool, b: Device, b_is_peer: bool, /) -> Route:
+def route_between(a: Any, b: Any, is_for_peers: bool = True) -> Route:
+    """Tell how bytes go between two devices of a back-end; ``is_for_peers``: both ends were allocated so."""
     if a is b:
         return Route("local", f"both ends are on {a.name}")
-    if b not in a.peers and a not in b.peers:
+    backend = a.backend
+    if b.ordinal not in backend.peers(a.ordinal) and a.ordinal not in backend.peers(b.ordinal):
         hint = a.why_not(b) or f"enable it with {a.name}.peers.add({b.name})"
         return Route("staged", f"no peer access between {a.name} and {b.name}: {hint}")
-    if a.info.routes_peer_memory_only and not (a_is_peer and b_is_peer):
+    if a.info.routes_peer_memory_only and not is_for_peers:
         return Route("staged", "this profile routes only memory allocated with peer=True")
     return Route("peer", f"peer access between {a.name} and {b.name} is enabled")
 
 
-def checked_part(what: str, index: object, size: int, device: Device | Host) -> tuple[int, int]:
+def checked_part(what: str, index: object, size: int, device: Any) -> tuple[int, int]:
     """Return the first byte of a slice and the one after its last; refuse what is not inside."""
     if not isinstance(index, slice):
         raise TypeError(f"{what}: take a part with [start:stop], not with {type(index).__name__}")
@@ -445,7 +395,5 @@ def as_buffer(obj: Any) -> Buffer:
     if isinstance(obj, Buffer):
         return obj
     kept, address, size, read_only = host_objects.bytes_of(obj)
-    return Buffer._make(kept, _HOST, address, size, read_only, True)
-
-
-from peerlane.memory import copy  # noqa: E402 - copies needs Buffer
+    made: Buffer = wrap(kept, address, size, read_only)
+    return made

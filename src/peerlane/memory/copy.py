@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import numpy.typing as npt
 
-from peerlane import _core
+from peerlane.backend import host
 from peerlane.errors import InvalidValue
 from peerlane.memory import buffer as buffers
-from peerlane.memory import raw
+from peerlane.memory import dispatch, raw
+from peerlane.memory.plain_buffer import PlainBuffer
 from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support import reductions
 
-_copy_memory = _core.copy_memory
-_submit_copy = _core.submit_copy
-_reduce_memory = _core.reduce_memory
-_submit_reduce = _core.submit_reduce
+_copy_memory = host.copy_memory
+_submit_copy = host.submit_copy
+_reduce_memory = host.reduce_memory
+_submit_reduce = host.submit_reduce
 
 
 def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
@@ -43,11 +45,15 @@ def copy(dst: Any, src: Any, *, stream: Stream | None = None) -> None:
     """
     if stream is None:
         if not _copy_memory(dst, src):
-            _copy_memory(buffers.as_buffer(dst), buffers.as_buffer(src))
+            to, source = buffers.as_buffer(dst), buffers.as_buffer(src)
+            if not _copy_memory(to, source):
+                dispatch.copy(to, source)
         return
     try:
         if not _submit_copy(stream, dst, src):
-            _submit_copy(stream, buffers.as_buffer(dst), buffers.as_buffer(src))
+            to, source = buffers.as_buffer(dst), buffers.as_buffer(src)
+            if not _submit_copy(stream, to, source):
+                dispatch.copy(to, source, stream)
     except TypeError:
         checked_stream("copy", stream)
         raise
@@ -92,11 +98,15 @@ def reduce(
     number = reductions.number_of("reduce", dtype, op)
     if stream is None:
         if not _reduce_memory(dst, src, number):
-            _reduce_memory(buffers.as_buffer(dst), buffers.as_buffer(src), number)
+            to, source = buffers.as_buffer(dst), buffers.as_buffer(src)
+            if not _reduce_memory(to, source, number):
+                dispatch.reduce(to, source, number)
         return
     try:
         if not _submit_reduce(stream, dst, src, number):
-            _submit_reduce(stream, buffers.as_buffer(dst), buffers.as_buffer(src), number)
+            to, source = buffers.as_buffer(dst), buffers.as_buffer(src)
+            if not _submit_reduce(stream, to, source, number):
+                dispatch.reduce(to, source, number, stream)
     except TypeError:
         checked_stream("reduce", stream)
         raise
@@ -128,10 +138,13 @@ def copy_batch(dsts: Iterable[Any], srcs: Iterable[Any], *, stream: Stream | Non
             call="copy_batch",
         )
     try:
-        _core.copy_batch(stream, targets, sources)
+        host.copy_batch(stream, targets, sources)
     except TypeError:
         targets, sources = [list(map(buffers.as_buffer, ends)) for ends in (targets, sources)]
-        _core.copy_batch(stream, targets, sources)
+        if any(isinstance(end, PlainBuffer) for end in (*targets, *sources)):
+            dispatch.copy_batch(targets, sources, stream)
+        else:
+            host.copy_batch(stream, targets, sources)
 
 
 def copy_2d(
@@ -163,9 +176,9 @@ def copy_2d(
     """
     checked_stream("copy_2d", stream)
     dst, src = buffers.as_buffer(dst), buffers.as_buffer(src)
-    width, height = raw._checked("copy_2d", width=width, height=height)
-    pitches = {"destination": raw._checked_pitch("destination", dst_pitch, width)}
-    pitches["source"] = raw._checked_pitch("source", src_pitch, width)
+    width, height = raw.checked_words("copy_2d", width=width, height=height)
+    pitches = {"destination": raw.checked_pitch("destination", dst_pitch, width)}
+    pitches["source"] = raw.checked_pitch("source", src_pitch, width)
     for (name, pitch), end in zip(pitches.items(), (dst, src), strict=True):
         need = (height - 1) * pitch + width if width and height else 0
         if need > end.size:
@@ -175,10 +188,12 @@ def copy_2d(
                 call="copy_2d",
             )
     rectangle = (dst, pitches["destination"], src, pitches["source"], width, height)
-    if stream is None:
-        _core.copy_memory_2d(*rectangle)
+    if isinstance(dst, PlainBuffer) or isinstance(src, PlainBuffer):
+        dispatch.copy_2d(*rectangle, stream)
+    elif stream is None:
+        host.copy_memory_2d(*rectangle)
     else:
-        _core.submit_copy_2d(stream, *rectangle)
+        host.submit_copy_2d(stream, *rectangle)
 
 
 def fill(dst: Any, value: int | bytes, *, stream: Stream | None = None) -> None:
@@ -203,7 +218,12 @@ def fill(dst: Any, value: int | bytes, *, stream: Stream | None = None) -> None:
             "over",
             call="fill",
         )
-    if stream is None:
-        _core.fill_memory(dst, number, width)
+    if isinstance(dst, PlainBuffer):
+        dispatch.fill(dst, number, width, stream)
+    elif stream is None:
+        host.fill_memory(dst, number, width)
     else:
-        _core.submit_fill(stream, dst, number, width)
+        host.submit_fill(stream, dst, number, width)
+
+
+buffers.copies = sys.modules[__name__]

@@ -6,13 +6,15 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from peerlane import _core
+from peerlane.backend import host
+from peerlane.backend.facts import Caps
 from peerlane.errors import BadAddress, Error, Fault, InvalidValue
-from peerlane.memory import raw
+from peerlane.memory import dispatch, raw
 from peerlane.memory.buffer import Buffer, as_buffer
+from peerlane.memory.plain_buffer import PlainBuffer
 from peerlane.streams.stream import Stream, checked_stream
 
-_HEADER = raw._LIST_HEADER
+_HEADER = raw.LIST_HEADER
 _ENTRY = struct.Struct("<QQQQ")
 _MAGIC = b"PLCOPIES"
 _VERSION = 1
@@ -44,6 +46,8 @@ class CopyDescriptor:
     def __init__(self, table: Buffer) -> None:
         if not isinstance(table, Buffer):
             raise TypeError(f"CopyDescriptor: the table must be a Buffer, not {type(table).__name__}")
+        if isinstance(table, PlainBuffer):
+            raise dispatch.lacks("CopyDescriptor", table.device.backend, Caps.DESCRIPTOR)
         if table.size < _HEADER.size:
             raise InvalidValue(
                 f"CopyDescriptor: the table has {table.size:,} bytes; a header needs {_HEADER.size}",
@@ -65,7 +69,7 @@ class CopyDescriptor:
         InvalidValue, TypeError
             ``entries`` is negative, beyond 64 bits, or no int.
         """
-        (count,) = raw._checked("CopyDescriptor.size_for", entries=entries)
+        (count,) = raw.checked_words("CopyDescriptor.size_for", entries=entries)
         return _HEADER.size + count * _ENTRY.size
 
     @staticmethod
@@ -97,7 +101,7 @@ class CopyDescriptor:
         call = "CopyDescriptor.encode_addresses"
         names = ("destination", "source", "bytes")
         return _packed(
-            raw._checked(
+            raw.checked_words(
                 call, **{f"{name} of entry {number}": value for name, value in zip(names, entry, strict=True)}
             )
             for number, entry in _entries(call, "entry", names, entries)
@@ -151,7 +155,7 @@ class CopyDescriptor:
             ``BAD_DESCRIPTOR``, or an entry's address: names the entry and what is wrong with it; raised here
             without a stream, else at the synchronization.  No byte was copied.
         """
-        _core.launch_descriptor(
+        host.launch_descriptor(
             checked_stream("launch", stream), self._table.address, self._table.size, False, 0
         )
 
@@ -206,6 +210,8 @@ def _end(call: str, name: str, end: Any) -> tuple[Buffer, int]:
     """Return an end and its address; an exception names it."""
     try:
         found = as_buffer(end)
+        if isinstance(found, PlainBuffer):
+            raise dispatch.lacks(call, found.device.backend, Caps.DESCRIPTOR)
         if found.id:
             return found, found.address
     except TypeError as error:

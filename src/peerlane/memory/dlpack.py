@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane import _core
+from peerlane.backend import host
 from peerlane.errors import Error, InvalidValue
 
 _HOST = (1, 3, 11)  # CPU memory; pinned by CUDA, by ROCm
@@ -20,7 +20,7 @@ def is_producer(obj: object) -> bool:
     return hasattr(obj, "__dlpack__") and hasattr(obj, "__dlpack_device__")
 
 
-def borrow(obj: Any) -> _core.LentTensor:
+def borrow(obj: Any) -> Any:
     """Return the bytes of a tensor in host memory, which are given back when the result goes.
 
     Raises
@@ -42,7 +42,7 @@ def borrow(obj: Any) -> _core.LentTensor:
         raise
     except (BufferError, RuntimeError, ValueError) as error:
         raise _unwilling(obj, error) from error
-    lent = _core.take_tensor(capsule)
+    lent = host.take_tensor(capsule)
     if lent is None:
         raise InvalidValue(
             f"as_buffer: the {type(obj).__name__} gave {capsule!r} where an untaken DLPack capsule is due",
@@ -85,7 +85,7 @@ def _elsewhere(obj: object, kind: int, number: object) -> TypeError:
     )
 
 
-def _explain(obj: Any, lent: _core.LentTensor) -> Exception:
+def _explain(obj: Any, lent: Any) -> Exception:
     """Return the exception of a native refusal."""
     name = type(obj).__name__
     match lent.flaw:
@@ -124,6 +124,6 @@ def _explain(obj: Any, lent: _core.LentTensor) -> Exception:
     return InvalidValue(f"as_buffer: the {name} {text}", call="as_buffer")
 
 
-def _type(lent: _core.LentTensor) -> str:
+def _type(lent: Any) -> str:
     code, bits, lanes = lent.element
     return f"of DLPack type {code} with {bits} bits and {lanes} lanes"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from peerlane import _core
+from peerlane.backend import host
 from peerlane.errors import InvalidValue
 from peerlane.memory import dlpack
 
@@ -52,12 +52,12 @@ def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
 
 
 def _exported(obj: memoryview | npt.NDArray[Any]) -> tuple[int, int, bool]:
-    found = _core.buffer_of(obj)  # of any type of elements, for it asks for no format
+    found = host.buffer_of(obj)  # of any type of elements, for it asks for no format
     assert found is not None
     return found
 
 
-def _lent(obj: object) -> tuple[tuple[object, _core.LentTensor], int, int, bool]:
+def _lent(obj: object) -> tuple[tuple[object, Any], int, int, bool]:
     tensor = dlpack.borrow(obj)
     return (obj, tensor), tensor.address, tensor.size, tensor.is_read_only
 

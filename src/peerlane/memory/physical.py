@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from peerlane import _core
-from peerlane.backend.interface import HandleKind
-from peerlane.devices.device import Device, checked_size
-from peerlane.diagnostics import live_objects, observers
-from peerlane.errors import AccessDenied, Closed, Fault, InvalidValue, Unsupported
-from peerlane.sharing.handle import Handle, checked_rights, open_file, open_offer
+from peerlane.backend.facts import Caps, HandleKind
+from peerlane.devices.base import DeviceBase, checked_size
+from peerlane.errors import InvalidValue
+from peerlane.memory.dispatch import lacks
+from peerlane.sharing.open import open_file, open_offer
 
 if TYPE_CHECKING:
-    from peerlane.sharing.handle import Allow
+    from peerlane.sharing.handle import Allow, Handle
 
 
 class Physical:
@@ -43,18 +42,29 @@ class Physical:
         Nothing is allocated then.
     """
 
-    __slots__ = ("__weakref__", "_block", "_user", "device", "id", "size")
+    __slots__ = ()
 
-    _block: _core.Block
-    _user: Device  # what it was opened for
-    device: Device
-    id: int
-    size: int
+    @property
+    def device(self) -> Any:
+        """Whose memory it is."""
+        raise NotImplementedError
 
-    def __init__(self, device: Device, nbytes: int, *, peer: bool = False) -> None:
-        if not isinstance(device, Device):
+    @property
+    def id(self) -> int:
+        """Unique in the node, the same in every process that has it."""
+        raise NotImplementedError
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        raise NotImplementedError
+
+    def __new__(cls, device: DeviceBase, nbytes: int, *, peer: bool = False) -> Physical:
+        if not isinstance(device, DeviceBase):
             raise TypeError(f"Physical: the device must be a Device, not {type(device).__name__}")
         nbytes = checked_size(nbytes, "Physical")
+        if Caps.PHYSICAL not in device.caps:
+            raise lacks("Physical", device.backend, Caps.PHYSICAL)
         granularity = device.granularity
         if nbytes % granularity:
             raise InvalidValue(
@@ -63,16 +73,16 @@ class Physical:
                 call="Physical",
                 device=device.name,
             )
-        self._hold(device.backend.create_physical(device.ordinal, nbytes, bool(peer)), device, device)
-
-    def _hold(self, block: _core.Block, device: Device, user: Device) -> None:
-        self._block, self.device, self._user, self.id, self.size = block, device, user, block.id, block.size
-        if live_objects.active:
-            live_objects.made(self)
+        made: Physical = device.backend.create_physical(device, nbytes, bool(peer))
+        return made
 
     @classmethod
     def open(
-        cls, handle: Handle | bytes | str | int, *, device: Device | None = None, timeout: float | None = 5.0
+        cls,
+        handle: Handle | bytes | str | int,
+        *,
+        device: DeviceBase | None = None,
+        timeout: float | None = 5.0,
     ) -> Physical:
         """Have the memory that another process exported: the same bytes, no copy.
 
@@ -99,14 +109,7 @@ class Physical:
             It did not answer in time.
         """
         offer, home = open_offer("Physical.open", handle, HandleKind.PHYSICAL, device, timeout)
-        return cls._adopt(offer, home, device)
-
-    @classmethod
-    def _adopt(cls, offer: _core.Offer, home: Device, device: Device | None) -> Physical:
-        made = cls.__new__(cls)
-        made._hold(home.backend.adopt(offer), home, device or home)
-        if observers.active:
-            observers.tell("import", made)
+        made: Physical = home.backend.open_physical(offer, home, device)
         return made
 
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
@@ -129,20 +132,7 @@ class Physical:
         InvalidValue, OutOfMemory, Closed
             No handle was made.
         """
-        block = self._open("Physical.export")
-        wanted, backend = checked_rights("Physical.export", rights), self.device.backend
-        _core.check_usable()
-        if block.is_imported:
-            raise Unsupported(
-                f"Physical.export: {self!r} was made by another process, and only that one gives it to others; "
-                "ask it for a handle",
-                call="Physical.export",
-                device=self.device.name,
-            )
-        part = (0, self.size)
-        return Handle._make(
-            self, allow, lambda all_: backend.offer(HandleKind.PHYSICAL, block, part, wanted, all_)
-        )
+        raise NotImplementedError
 
     def export_fd(self, *, rights: str = "rw") -> int:
         """Return a new file descriptor of this memory, which the caller closes; the system's rights are the list.
@@ -163,24 +153,10 @@ class Physical:
         InvalidValue, OutOfMemory, Closed
             There is no new descriptor.
         """
-        call = "Physical.export_fd"
-        block = self._open(call)
-        read_only = checked_rights(call, rights) == 1
-        _core.check_usable()
-        if block.is_read_only and not read_only:
-            raise AccessDenied(
-                f'{call}: {self!r} was shared with this process to be read; pass rights="r"',
-                fault=Fault.READ_ONLY,
-                call=call,
-                device=self.device.name,
-            )
-        made = block.export_file(read_only)
-        if observers.active:
-            observers.tell("export", self)
-        return made
+        raise NotImplementedError
 
     @classmethod
-    def open_fd(cls, fd: int, *, device: Device | None = None) -> Physical:
+    def open_fd(cls, fd: int, *, device: DeviceBase | None = None) -> Physical:
         """Have the memory of a descriptor that :meth:`export_fd` gave, in this process or another; no copy.
 
         The process that made it is not asked, and may have ended.
@@ -202,41 +178,32 @@ class Physical:
         OutOfMemory, Closed
         """
         offer, home = open_file("Physical.open_fd", fd, device)
-        return cls._adopt(offer, home, device)
+        made: Physical = home.backend.open_physical(offer, home, device)
+        return made
 
     @property
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called, or the node was left."""
-        return self._block.is_closed or self.device.is_closed
+        raise NotImplementedError
 
     @property
     def is_imported(self) -> bool:
         """Whether another process made it."""
-        return self._open("Physical.is_imported").is_imported
+        raise NotImplementedError
 
     @property
     def is_read_only(self) -> bool:
         """Whether the process that made it lets this one only read it."""
-        return self._open("Physical.is_read_only").is_read_only
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let go; idempotent.  The bytes live while they are mapped, or held by another process."""
-        self._block.close()
-
-    def _open(self, call: str) -> _core.Block:
-        if self.is_closed:
-            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
-        return self._block
+        raise NotImplementedError
 
     def __enter__(self) -> Physical:
-        self._open("Physical")
-        return self
+        raise NotImplementedError
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        state = " closed" if self.is_closed else " imported" if self._block.is_imported else ""
-        return f"<Physical {self.size:,} bytes on {self.device.name}{state}>"
+        raise NotImplementedError

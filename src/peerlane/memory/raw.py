@@ -16,33 +16,35 @@ from typing import TYPE_CHECKING
 
 import numpy.typing as npt
 
-from peerlane import _core
-from peerlane.backend import registry
-from peerlane.backend.interface import Kind, Location
+from peerlane.backend import host, registry
+from peerlane.backend.facts import Caps, Kind, Location
 from peerlane.errors import BadAddress, Fault, InvalidValue
+from peerlane.memory import dispatch
 from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support import reductions
 from peerlane.support.timeouts import in_nanoseconds
 
 if TYPE_CHECKING:
-    from peerlane.devices.device import Device
+    from peerlane.devices.base import DeviceBase
 
 buffer_of = (
-    _core.buffer_of
+    host.buffer_of
 )  #: (address, bytes, read-only) of an object's contiguous buffer, None where it has none
-Exporter = _core.Exporter  #: base of classes that export the buffer of what their ``_exported()`` returns
+Exporter = host.Exporter  #: base of classes that export the buffer of what their ``_exported()`` returns
 
 #: A quicker locate: (the device's number in native code, base, bytes, allocation), None for pageable memory.
-find = _core.locate
+find = host.locate
 
-_copy = _core.copy
-_submit_copy = _core.submit_copy_at
+#: A quicker copy: (destination, source, bytes, whether it must be direct); nothing is converted.
+quick_copy = host.copy
+#: A quicker copy on a stream: (stream, destination, source, bytes, whether it must be direct).
+quick_submit = host.submit_copy_at
 _WORD = 1 << 64
-_LIST_HEADER = struct.Struct("<8sIIQQ")
+LIST_HEADER = struct.Struct("<8sIIQQ")
 _COMPARES = ("geq", "eq", "and", "nor", "since")
 
 
-def _checked(call: str, **values: object) -> list[int]:
+def checked_words(call: str, **values: object) -> list[int]:
     """Return the values as ints of 64 bits.
 
     Raises
@@ -61,9 +63,9 @@ def _checked(call: str, **values: object) -> list[int]:
     return found
 
 
-def _checked_pitch(name: str, pitch: int, width: int) -> int:
+def checked_pitch(name: str, pitch: int, width: int) -> int:
     """Return the pitch of a rectangle's ``name``; InvalidValue when it is less than the width."""
-    (number,) = _checked("copy_2d", **{f"{name} pitch": pitch})
+    (number,) = checked_words("copy_2d", **{f"{name} pitch": pitch})
     if number < width:
         raise InvalidValue(
             f"copy_2d: {name} pitch is {number:,} bytes, less than the width of {width:,}", call="copy_2d"
@@ -99,15 +101,23 @@ def copy(dst: int, src: int, nbytes: int, *, stream: Stream | None = None, direc
     InvalidValue, TypeError
         An argument is negative, beyond 64 bits, or no int.
     """
+    if registry.foreign and _copied(dst, src, nbytes, stream):
+        return
     try:
         if stream is None:
-            _copy(dst, src, nbytes, direct)
+            quick_copy(dst, src, nbytes, direct)
         else:
-            _submit_copy(stream, dst, src, nbytes, direct)
+            quick_submit(stream, dst, src, nbytes, direct)
     except TypeError:
         checked_stream("raw.copy", stream)
-        to, source, size = _checked("raw.copy", dst=dst, src=src, nbytes=nbytes)
+        to, source, size = checked_words("raw.copy", dst=dst, src=src, nbytes=nbytes)
         copy(to, source, size, stream=stream, direct=bool(direct))
+
+
+def _copied(dst: int, src: int, nbytes: int, stream: Stream | None) -> bool:
+    checked_stream("raw.copy", stream)
+    to, source, size = checked_words("raw.copy", dst=dst, src=src, nbytes=nbytes)
+    return dispatch.copy_at(to, source, size, stream)
 
 
 def copy_2d(
@@ -123,30 +133,34 @@ def copy_2d(
 ) -> None:
     """Copy ``height`` rows of ``width`` bytes; arguments and errors as :func:`copy` and ``copy_2d``."""
     checked_stream("raw.copy_2d", stream)
-    dst, src, width, height = _checked("raw.copy_2d", dst=dst, src=src, width=width, height=height)
-    to_pitch = _checked_pitch("destination", dst_pitch, width)
-    from_pitch = _checked_pitch("source", src_pitch, width)
+    dst, src, width, height = checked_words("raw.copy_2d", dst=dst, src=src, width=width, height=height)
+    to_pitch = checked_pitch("destination", dst_pitch, width)
+    from_pitch = checked_pitch("source", src_pitch, width)
     rectangle = (dst, to_pitch, src, from_pitch, width, height, bool(direct))
+    if registry.foreign and dispatch.copy_2d_at(dst, to_pitch, src, from_pitch, width, height, stream):
+        return
     if stream is None:
-        _core.copy_2d(*rectangle)
+        host.copy_2d(*rectangle)
     else:
-        _core.submit_copy_2d_at(stream, *rectangle)
+        host.submit_copy_2d_at(stream, *rectangle)
 
 
 def fill(address: int, value: int, *, count: int, width: int = 1, stream: Stream | None = None) -> None:
     """Write ``count`` elements of ``width`` bytes (1, 2 or 4), each holding ``value``; errors as :func:`copy`."""
     checked_stream("raw.fill", stream)
-    address, value, count, width = _checked(
+    address, value, count, width = checked_words(
         "raw.fill", address=address, value=value, count=count, width=width
     )
     if width not in (1, 2, 4):
         raise InvalidValue(f"raw.fill: width is {width}; valid are 1, 2 and 4 bytes", call="raw.fill")
     if value >> 8 * width:
         raise InvalidValue(f"raw.fill: value {value} does not fit {width} bytes", call="raw.fill")
+    if registry.foreign and dispatch.fill_at(address, value, width, count, stream):
+        return
     if stream is None:
-        _core.fill(address, value, width, count)
+        host.fill(address, value, width, count)
     else:
-        _core.submit_fill_at(stream, address, value, width, count)
+        host.submit_fill_at(stream, address, value, width, count)
 
 
 def reduce(
@@ -179,14 +193,19 @@ def reduce(
         not.
     """
     number = reductions.number_of("raw.reduce", dtype, op)
+    if registry.foreign:
+        checked_stream("raw.reduce", stream)
+        to, source, n = checked_words("raw.reduce", dst=dst, src=src, count=count)
+        if dispatch.reduce_at(to, source, n, number, stream):
+            return
     try:
         if stream is None:
-            _core.reduce(dst, src, count, number, direct)
+            host.reduce(dst, src, count, number, direct)
         else:
-            _core.submit_reduce_at(stream, dst, src, count, number, direct)
+            host.submit_reduce_at(stream, dst, src, count, number, direct)
     except TypeError:
         checked_stream("raw.reduce", stream)
-        to, source, n = _checked("raw.reduce", dst=dst, src=src, count=count)
+        to, source, n = checked_words("raw.reduce", dst=dst, src=src, count=count)
         reduce(to, source, n, dtype=dtype, op=op, stream=stream, direct=bool(direct))
 
 
@@ -211,7 +230,9 @@ def write_value(address: int, value: int, *, stream: Stream, width: int = 8) -> 
         ``HOST_FAULT``, which surfaces at the synchronization.
     """
     address, value, width = _checked_word("raw.write_value", stream, address, value, width)
-    _core.submit_write_value(stream, address, value, width)
+    if registry.foreign:
+        dispatch.refuse_foreign("raw.write_value", address, Caps.QUEUE)
+    host.submit_write_value(stream, address, value, width)
 
 
 def wait_value(
@@ -257,18 +278,20 @@ def wait_value(
     """
     address, value, width = _checked_word("raw.wait_value", stream, address, value, width)
     bits = (1 << 8 * width) - 1
-    (chosen,) = _checked("raw.wait_value", mask=bits if mask is None else mask)
+    (chosen,) = checked_words("raw.wait_value", mask=bits if mask is None else mask)
     if compare not in _COMPARES:
         raise InvalidValue(
             f"raw.wait_value: compare is {compare!r}; valid are {', '.join(_COMPARES)}", call="raw.wait_value"
         )
     deadline = in_nanoseconds("raw.wait_value", timeout)
+    if registry.foreign:
+        dispatch.refuse_foreign("raw.wait_value", address, Caps.QUEUE)
     try:
-        _core.submit_wait_value(
+        host.submit_wait_value(
             stream, address, value, chosen & bits, _COMPARES.index(compare), width, deadline, pageable
         )
     except BadAddress as error:
-        if error.fault is Fault.NULL_ADDRESS or _core.locate(address) is not None:
+        if error.fault is Fault.NULL_ADDRESS or host.locate(address) is not None:
             raise
         raise BadAddress(
             f"raw.wait_value: {address:#x} is pageable host memory, which no stream keeps; allocate the word "
@@ -281,7 +304,7 @@ def wait_value(
 def _checked_word(call: str, stream: Stream, address: int, value: int, width: int) -> list[int]:
     if not isinstance(stream, Stream):
         raise TypeError(f"{call}: stream must be a Stream, not {type(stream).__name__}")
-    address, value, width = _checked(call, address=address, value=value, width=width)
+    address, value, width = checked_words(call, address=address, value=value, width=width)
     if width not in (4, 8):
         raise InvalidValue(f"{call}: width is {width}; valid are 4 and 8 bytes", call=call)
     if value >> 8 * width:
@@ -297,7 +320,7 @@ def launch_descriptor(
     *,
     stream: Stream | None = None,
     direct: bool = False,
-    device: Device | None = None,
+    device: DeviceBase | None = None,
 ) -> None:
     """Run the copy list that lies at an address; see :class:`peerlane.CopyDescriptor`.
 
@@ -320,20 +343,16 @@ def launch_descriptor(
         No byte was copied.
     """
     checked_stream("raw.launch_descriptor", stream)
-    table, nbytes = _checked("raw.launch_descriptor", table=table, nbytes=nbytes)
-    if nbytes < _LIST_HEADER.size:
+    table, nbytes = checked_words("raw.launch_descriptor", table=table, nbytes=nbytes)
+    if nbytes < LIST_HEADER.size:
         raise InvalidValue(
-            f"raw.launch_descriptor: {nbytes} bytes cannot hold a list, whose header has {_LIST_HEADER.size}",
+            f"raw.launch_descriptor: {nbytes} bytes cannot hold a list, whose header has {LIST_HEADER.size}",
             call="raw.launch_descriptor",
         )
-    only = 0 if device is None else device._native_number()
-    _core.launch_descriptor(stream, table, nbytes, bool(direct), only)
-
-
-def _streams_copy(dst: int, src: int) -> bool:
-    """Tell whether no end is pageable and one at least is device memory; errors as :func:`locate`."""
-    to, source = _core.locate(dst), _core.locate(src)
-    return to is not None and source is not None and bool(to[0] or source[0])  # 0 is the host
+    if registry.foreign:
+        dispatch.refuse_foreign("raw.launch_descriptor", table, Caps.DESCRIPTOR)
+    only = 0 if device is None else device.backend.number(device.ordinal)
+    host.launch_descriptor(stream, table, nbytes, bool(direct), only)
 
 
 def locate(address: int) -> Location:
@@ -344,12 +363,16 @@ def locate(address: int) -> Location:
     BadAddress
         A device-window address where nothing lives; the text names the nearest allocation, or who freed it.
     """
-    backend = registry.current()
+    mine = registry.current()
     try:
-        return backend.locate(address)
+        found = mine.locate(address)
     except TypeError:
-        (number,) = _checked("raw.locate", address=address)
-    return backend.locate(number)
+        (number,) = checked_words("raw.locate", address=address)
+        return locate(number)
+    if found.kind is not Kind.PAGEABLE:
+        return found
+    others = (each.locate(address) for each in registry.entered() if each is not mine)
+    return next((each for each in others if each.kind is not Kind.PAGEABLE), found)
 
 
 def view(address: int, nbytes: int) -> memoryview:
@@ -377,7 +400,9 @@ def view(address: int, nbytes: int) -> memoryview:
     InvalidValue, TypeError
         An argument is negative, beyond 64 bits, or no int.
     """
-    address, nbytes = _checked("raw.view", address=address, nbytes=nbytes)
+    address, nbytes = checked_words("raw.view", address=address, nbytes=nbytes)
+    if registry.foreign:
+        dispatch.refuse_foreign("raw.view", address, Caps.HOST_VIEW)
     if locate(address).kind is Kind.PAGEABLE:
         raise BadAddress(
             f"raw.view: {address:#x} is pageable host memory, which a view could not keep alive; take a "
@@ -385,4 +410,4 @@ def view(address: int, nbytes: int) -> memoryview:
             fault=Fault.UNKNOWN_ADDRESS if address else Fault.NULL_ADDRESS,
             call="raw.view",
         )
-    return memoryview(_core.memory_at(address, nbytes))
+    return memoryview(host.memory_at(address, nbytes))

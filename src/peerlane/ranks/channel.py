@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
 
 from peerlane import _core
+from peerlane.backend.facts import Route
 from peerlane.errors import Busy, Error, Fault
-from peerlane.memory.buffer import Buffer, Route
+from peerlane.memory.buffer import Buffer
 from peerlane.ranks.channel_setup import WINDOW, Ends
 from peerlane.ranks.transfers import Transfers
 from peerlane.streams.notify import Notify, NotifyKind

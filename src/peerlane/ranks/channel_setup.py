@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.messages.sharing import Lent
 from peerlane.backends.virtual.node import schedule
 from peerlane.diagnostics import observers
@@ -20,7 +20,8 @@ from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.late_delivery import HeldBack
 from peerlane.ranks.lending import Loan
 from peerlane.ranks.wire import Invitation, Shared
-from peerlane.sharing.handle import Handle, open_offer
+from peerlane.sharing.handle import Handle
+from peerlane.sharing.open import open_offer
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
@@ -111,7 +112,9 @@ class Ends:
         def offer(everyone: bool) -> Any:
             return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)
 
-        handle = Handle._make(self, [pid], offer, told=self.lines if bank is self._bank else ())
+        handle: Handle = device.backend.make_handle(
+            self, [pid], offer, told=self.lines if bank is self._bank else ()
+        )
         self._handles.append(handle)
         return bytes(handle).decode()
 
@@ -197,10 +200,10 @@ def _lines(device: Device, kind: NotifyKind, count: int, bank: _core.Signal | No
         return []
     if kind is NotifyKind.FIFO:
         queue = _core.Completions(bank)
-        return [Notify._queued(device, queue, number) for number in range(count)]
+        return [device.backend.notify_queued(device, queue, number) for number in range(count)]
     if bank is None:
         return [device.create_notify(kind) for _ in range(count)]
-    return [Notify._line(device, kind, bank, index) for index in range(count)]
+    return [device.backend.notify_line(device, kind, bank, index) for index in range(count)]
 
 
 @dataclass(frozen=True, slots=True)

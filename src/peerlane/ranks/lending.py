@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.backends.virtual.messages import sharing as sharing_messages
 from peerlane.backends.virtual.messages.sharing import Lent
 from peerlane.backends.virtual.node.handles import TEXT_LENGTH
 from peerlane.devices.device import Device, before_leaving
 from peerlane.errors import BadHandle, Fault
 from peerlane.memory.buffer import Buffer
-from peerlane.sharing.handle import EVERYONE, Handle, open_offer
+from peerlane.sharing.handle import EVERYONE, Handle
+from peerlane.sharing.open import open_offer
 
 if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow
@@ -72,7 +73,7 @@ class _Bank:
             kind = HandleKind.NOTIFIES
             return device.backend.offer_signal(kind, self.signal, device.ordinal, _LINES, everyone)
 
-        self.handle = Handle._make(self, allow, offer, told=())
+        self.handle = device.backend.make_handle(self, allow, offer, told=())
 
     def lease(self) -> tuple[_core.Lease, Terms]:
         line, number = self.free.popleft(), next(self._numbers)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from peerlane import _core
-from peerlane.backend.interface import HandleKind
+from peerlane.backend.facts import HandleKind
 from peerlane.errors import Closed
-from peerlane.sharing.handle import Handle, open_offer
+from peerlane.sharing.open import open_offer
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Departures:
             signal, ordinal = self._signal, device.ordinal
             return device.backend.offer_signal(HandleKind.NOTIFIES, signal, ordinal, len(hellos), everyone)
 
-        with Handle._make(self, pids, offer, told=self._lines.values()) as handle:
+        with device.backend.make_handle(self, pids, offer, told=self._lines.values()) as handle:
             text = bytes(handle).decode()
             _here[text] = self._signal
             try:
@@ -93,5 +93,7 @@ class Departures:
 
     def _line(self, rank: int) -> Notify:
         if rank not in self._lines:
-            self._lines[rank] = Notify._line(self._device, NotifyKind.BINARY, self._signal, rank)
+            self._lines[rank] = self._device.backend.notify_line(
+                self._device, NotifyKind.BINARY, self._signal, rank
+            )
         return self._lines[rank]

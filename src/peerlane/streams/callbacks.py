@@ -12,8 +12,9 @@ import threading
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
-from peerlane import _core
+from peerlane.backend import host
 
 _tokens = itertools.count(1)
 _queued: dict[int, tuple[Callable[..., object], tuple[object, ...]]] = {}
@@ -33,7 +34,7 @@ def forget(token: int) -> None:
     _queued.pop(token, None)
 
 
-def run(queue: _core.CallbackQueue, token: int) -> None:
+def run(queue: Any, token: int) -> None:
     """Make a taken call, let go of it and let its stream go on; what it raises is a failure of its stream."""
     function, args = _queued.pop(token)
     has_raised = False
@@ -84,20 +85,20 @@ class Runner:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._queue: _core.CallbackQueue | None = None
+        self._queue: Any | None = None
 
-    def queue(self) -> _core.CallbackQueue:
+    def queue(self) -> Any:
         """Return where calls wait for the thread, which is started if it does not run."""
         with self._lock:
             if self._queue is None:
-                self._queue = _core.CallbackQueue()
+                self._queue = host.CallbackQueue()
                 threading.Thread(
                     target=_serve, args=(self._queue,), name="peerlane callbacks", daemon=True
                 ).start()
             return self._queue
 
 
-def _serve(queue: _core.CallbackQueue) -> None:
+def _serve(queue: Any) -> None:
     while True:
         token = queue.take(-1.0)
         if token is not None:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from peerlane import _core
-from peerlane.backend.interface import HandleKind
-from peerlane.backends.virtual.messages import streams as stream_messages
-from peerlane.diagnostics import live_objects, losses, observers, wait_state, wait_texts
-from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
-from peerlane.support.timeouts import checked_timeout
+from peerlane.backend.facts import HandleKind
+from peerlane.devices.base import DeviceBase
+from peerlane.sharing.open import open_offer
 
 if TYPE_CHECKING:
-    from peerlane.devices.device import Device
     from peerlane.sharing.handle import Allow, Handle
-    from peerlane.streams.stream import Stream
-
-
-_numbers = itertools.count(1)
 
 
 class Event:
@@ -35,56 +26,36 @@ class Event:
         Unique in the process.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_is_closed",
-        "_mark",
-        "_mine",
-        "_places",
-        "_relays",
-        "_signal",
-        "device",
-        "id",
-    )
+    __slots__ = ()
 
-    _mark: _core.Mark | None
-    _mine: int  # the number of this object's own record among those of all processes
-    _places: dict[int, tuple[int, int]]  # by place in the page: the own record that has it, and its stream
-    _relays: list[Stream]
-    _signal: _core.Signal | None
-    device: Device
-    id: int
+    @property
+    def device(self) -> Any:
+        """Whose streams record it."""
+        raise NotImplementedError
+
+    @property
+    def id(self) -> int:
+        """Unique in the process."""
+        raise NotImplementedError
 
     def __init__(self, *_: object) -> None:
         raise TypeError("an Event is made by Stream.record or Device.create_event")
 
     @classmethod
-    def _make(cls, device: Device, mark: _core.Mark | None) -> Event:
-        made = cls.__new__(cls)
-        made.device, made._mark, made._is_closed, made.id = device, mark, False, next(_numbers)
-        made._mine, made._places, made._relays, made._signal = 0, {}, [], None
-        if observers.active:
-            observers.created(made)
-        if live_objects.active:
-            live_objects.made(made)
-        return made
-
-    @classmethod
     def open(
-        cls, handle: Handle | bytes | str | int, *, device: Device | None = None, timeout: float | None = 5.0
+        cls,
+        handle: Handle | bytes | str | int,
+        *,
+        device: DeviceBase | None = None,
+        timeout: float | None = 5.0,
     ) -> Event:
         """Have the event that another process exported: either may record it, and wait for the other's records.
 
         Parameters and errors are those of :meth:`Physical.open`, but that the device need not reach the other's: an
         event is no memory.
         """
-        from peerlane.sharing.handle import open_offer
-
         offer, home = open_offer("Event.open", handle, HandleKind.EVENT, device, timeout, reaches=False)
-        made = cls._make(device or home, None)
-        made._signal = offer.signal(made.device.backend.ledger)
-        if observers.active:
-            observers.tell("import", made)
+        made: Event = home.backend.open_event(offer, device or home)
         return made
 
     def export(self, *, allow: Allow = ()) -> Handle:
@@ -104,70 +75,17 @@ class Event:
         InvalidValue, OutOfMemory, Closed
             No handle was made.
         """
-        from peerlane.sharing.handle import Handle
-
-        self._check_open("Event.export")
-        backend, ordinal = self.device.backend, self.device.ordinal
-        signal = self._signal
-        if signal is None:
-            signal = _core.Signal(backend.ledger)
-            if self._mark is not None:
-                self._mine = signal.issue()
-                self._relayed(self._mark)._record_notify(self._record(signal, self._mine))
-            self._signal = signal
-        return Handle._make(
-            self, allow, lambda all_: backend.offer_signal(HandleKind.EVENT, signal, ordinal, 0, all_)
-        )
+        raise NotImplementedError
 
     @property
     def is_recorded(self) -> bool:
         """Whether it has been recorded, here or by another process."""
-        return self._mark is not None or (self._signal is not None and self._signal.issued > 0)
-
-    def _publish(self, stream: Stream) -> None:
-        """Let other processes know of a record that was just submitted."""
-        signal, mark = self._signal, self._mark
-        if signal is None or mark is None:
-            return
-        self._mine = number = signal.issue()
-        place, before = number % _core.SHARED_RECORDS, number - _core.SHARED_RECORDS
-        is_ordered = self._places.get(place) == (before, stream.id)
-        if before > 0 and not is_ordered and not signal.is_done(before):
-            # The place in the page is still that of an earlier record, which this one must not end.
-            stream = self._relayed(mark)
-            stream._wait_notify(self._record(signal, before), 0)
-        self._places[place] = number, stream.id
-        stream._record_notify(self._record(signal, number))
-
-    def _relayed(self, mark: _core.Mark) -> Stream:
-        """Return a new stream that waits for a record."""
-        self._relays = [relay for relay in self._relays if not relay.is_done]
-        relay = self.device.create_stream(on_error="continue")
-        if live_objects.active:
-            live_objects.disown(relay)
-        relay._wait_mark(mark, 0)
-        self._relays.append(relay)
-        return relay
-
-    def _record(self, signal: _core.Signal, number: int) -> _core.Notify:
-        return signal.record_of(number, self.device._native_number())
-
-    @property
-    def _foreign(self) -> int:
-        """The number of the newest record if another process made it, else 0."""
-        if self._signal is None:
-            return 0
-        newest = self._signal.issued
-        return newest if newest != self._mine else 0
-
-    def _foreign_record(self, number: int) -> _core.Notify:
-        assert self._signal is not None
-        return self._record(self._signal, number)
+        raise NotImplementedError
 
     @property
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called."""
-        return self._is_closed
+        raise NotImplementedError
 
     @property
     def is_done(self) -> bool:
@@ -178,15 +96,7 @@ class Event:
         InvalidValue
             ``NOT_RECORDED``.
         """
-        foreign = self._foreign
-        if foreign:
-            self._check_open("Event.is_done")
-            return self._foreign_end(foreign)[0]
-        mark = self._recorded("Event.is_done")
-        done = mark.query()
-        if done and observers.active:
-            observers.tell("query", self, stream=mark.stream_id, sequence=mark.sequence)
-        return done
+        raise NotImplementedError
 
     @property
     def time_ns(self) -> int:
@@ -199,16 +109,7 @@ class Event:
         PeerLost
             The process whose record it is has ended before it was over.
         """
-        foreign = self._foreign
-        if foreign:
-            return self._foreign_time(foreign)
-        mark = self._recorded("Event.time_ns")
-        _core.check_usable()
-        found = mark.time_ns
-        if found is None:
-            raise self._not_ready()
-        self._raise_failure(mark)
-        return found
+        raise NotImplementedError
 
     def sync(self, timeout: float | None = None) -> None:
         """Wait until the record is over, running its stream if nobody else does.
@@ -229,22 +130,7 @@ class Event:
         Deadlock
             As :meth:`Stream.sync`.
         """
-        foreign = self._foreign
-        if foreign:
-            self._sync_foreign(foreign, timeout)
-            return
-        mark = self._recorded("Event.sync")
-        if not mark.synchronize(checked_timeout("Event.sync", timeout)):
-            state = wait_state.of_stream("timeout", mark.stream_id, mark.sequence, timeout)
-            raise WaitTimeout(
-                wait_texts.told(repr(self), state),
-                call="Event.sync",
-                device=self.device.name,
-                detail=state,
-            )
-        if observers.active:
-            observers.tell("sync", self, stream=mark.stream_id, sequence=mark.sequence)
-        self._raise_failure(mark)
+        raise NotImplementedError
 
     def fileno(self) -> int:
         """Return a descriptor that is readable once the record is over: for ``select`` and asyncio's ``add_reader``.
@@ -260,117 +146,24 @@ class Event:
         Unsupported
             Its newest record is another process's.
         """
-        if self._foreign:
-            raise Unsupported(
-                f"Event.fileno: another process recorded {self!r}; let a stream wait for it, and record an event "
-                "behind the wait",
-                call="Event.fileno",
-                device=self.device.name,
-            )
-        return self._recorded("Event.fileno").fileno()
+        raise NotImplementedError
 
     def close(self) -> None:
         """End it and its handles, or let go of what was opened; idempotent.  Waits for its record go on.
 
         Its handles can be opened as long as another process has opened it.
         """
-        self._is_closed = True
-        if self._signal is not None:
-            self._signal.let_go()
-        if observers.active:
-            observers.closed(self)
+        raise NotImplementedError
 
     def __sub__(self, earlier: Event) -> float:
         """Return the seconds from another event to this one; errors as :attr:`time_ns`."""
-        if not isinstance(earlier, Event):
-            return NotImplemented
-        return (self.time_ns - earlier.time_ns) / 1e9
+        raise NotImplementedError
 
     def __enter__(self) -> Event:
-        self._check_open("Event")
-        _core.check_usable()
-        return self
+        raise NotImplementedError
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        raise NotImplementedError
 
-    def _foreign_time(self, number: int) -> int:
-        call = "Event.time_ns"
-        self._check_open(call)
-        assert self._signal is not None
-        is_over, lost = self._foreign_end(number)
-        if lost:
-            raise losses.recorder_lost(lost, self.device.name, call)
-        if not is_over:
-            raise self._not_ready()
-        if self._signal.has_failed(number):
-            raise Cancelled(f"{self!r}: the record of another process was cancelled", call=call)
-        return self._signal.time_ns(number)
-
-    def _foreign_end(self, number: int) -> tuple[bool, int]:
-        """Return whether a record of another process is over, and the process by whose end it is, or 0."""
-        assert self._signal is not None
-        signal = self._signal
-        if signal.is_done(number):
-            return True, 0
-        lost = signal.lost_to
-        # Again: it may have been recorded between the two looks.
-        return (True, 0) if signal.is_done(number) else (lost != 0, lost)
-
-    def _sync_foreign(self, number: int, timeout: float | None) -> None:
-        self._check_open("Event.sync")
-        seconds = checked_timeout("Event.sync", timeout)
-        stream = self.device.create_stream()
-        stream._wait_notify(self._foreign_record(number), 0)
-        try:
-            stream.sync(None if seconds < 0 else seconds)
-        except WaitTimeout:
-            stream.abort(close=True)
-            raise WaitTimeout(
-                f"{self!r} was not done after {timeout:g} s: another process recorded it, and has not got there",
-                call="Event.sync",
-                device=self.device.name,
-            ) from None
-        finally:
-            stream.close(wait=False)
-
-    def _not_ready(self) -> Busy:
-        return Busy(
-            f"{self!r} is not done, so it has no time yet; wait with sync()",
-            fault=Fault.NOT_READY,
-            call="Event.time_ns",
-            device=self.device.name,
-        )
-
-    def _check_open(self, call: str) -> None:
-        if self._is_closed:
-            raise Closed(f"{call}: {self!r} was closed; record another", call=call, device=self.device.name)
-
-    def _recorded(self, call: str) -> _core.Mark:
-        self._check_open(call)
-        if self._mark is None:
-            raise InvalidValue(
-                f"{call}: the event was never recorded, so nothing would ever end the wait; record it with "
-                "stream.record(event) first",
-                fault=Fault.NOT_RECORDED,
-                call=call,
-                device=self.device.name,
-            )
-        return self._mark
-
-    def _raise_failure(self, mark: _core.Mark) -> None:
-        failure = mark.failure()
-        if failure is not None:
-            raise stream_messages.as_error(failure)
-
-    def __repr__(self) -> str:
-        if self._is_closed:
-            state = "closed"
-        elif self._foreign:
-            state = f"record {self._foreign}, of another process"
-        elif self._mark is None:
-            state = "not recorded"
-        else:
-            done = "done" if self._mark.time_ns is not None else "pending"
-            state = f"operation {self._mark.sequence} of stream {self._mark.stream_id}, {done}"
-        return f"<Event on {self.device.name}: {state}>"
+    # What channels use of an event: the native mark of its last record.
+    _recorded: Any

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
-from operator import attrgetter
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any
 
-from peerlane import _core
-from peerlane.backends.virtual.messages import streams as stream_messages
-from peerlane.diagnostics import live_objects, observers, trace, wait_state, wait_texts
-from peerlane.errors import Closed, Error, Fault, InvalidValue, WaitTimeout
-from peerlane.streams import callbacks
+from peerlane.backend.facts import Caps
+from peerlane.devices.base import DeviceBase
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify
-from peerlane.support.timeouts import checked_timeout, in_nanoseconds
-
-if TYPE_CHECKING:
-    from peerlane.devices.device import Device
-
-_ON_ERROR = {"stop": True, "continue": False}
 
 
-class Stream(_core.Stream):
+class Stream:
     """Operations that run one after the other, beside the program.
 
     Made by :meth:`Device.create_stream`.  Whatever takes ``stream=`` is queued and returns; what an operation
@@ -43,60 +32,49 @@ class Stream(_core.Stream):
         Number of the last operation that was submitted, and of the last that is over.
     """
 
-    __slots__ = ("__weakref__", "_on_error", "device")
+    __slots__ = ()
 
-    device: Device
-    _on_error: str
+    @property
+    def device(self) -> Any:
+        """Whose operations it runs."""
+        raise NotImplementedError
+
+    @property
+    def id(self) -> int:
+        """Unique in the process."""
+        raise NotImplementedError
+
+    @property
+    def submitted(self) -> int:
+        """Number of the last operation that was submitted."""
+        raise NotImplementedError
+
+    @property
+    def completed(self) -> int:
+        """Number of the last operation that is over."""
+        raise NotImplementedError
 
     def __init__(self, *_: object) -> None:
         raise TypeError("a Stream is made by Device.create_stream or StreamGroup.create_stream")
 
-    @classmethod
-    def _make(
-        cls, device: Device, on_error: str, group: _core.Group | None = None, *, legacy: bool = False
-    ) -> Stream:
-        if not isinstance(on_error, str) or on_error not in _ON_ERROR:
-            raise InvalidValue(
-                f"create_stream: on_error is {on_error!r}; valid are 'stop' and 'continue'",
-                call="create_stream",
-            )
-        made = cls.__new__(cls)
-        _core.Stream.__init__(made, device._native_number(), _ON_ERROR[on_error], group, legacy)
-        made.device, made._on_error = device, on_error
-        trace.created(made)
-        if observers.active:
-            observers.created(made)
-        if live_objects.active:
-            live_objects.made(made)
-        return made
-
     @property
     def on_error(self) -> str:
         """What a failing operation does to those behind it: ``"stop"`` cancels them, ``"continue"`` runs them."""
-        return self._on_error
+        raise NotImplementedError
 
     @on_error.setter
     def on_error(self, value: str) -> None:
-        if not isinstance(value, str) or value not in _ON_ERROR:
-            raise InvalidValue(
-                f"Stream.on_error: {value!r}; valid are 'stop' and 'continue'", call="Stream.on_error"
-            )
-        self._set_stops(_ON_ERROR[value])
-        self._on_error = value
+        raise NotImplementedError
 
     @property
     def is_closed(self) -> bool:
         """Whether it takes no more operations."""
-        return not self._is_live
+        raise NotImplementedError
 
     @property
     def is_done(self) -> bool:
         """Whether everything submitted is over; does not block and reports no failure."""
-        sequence = self.submitted
-        done = self._query()
-        if done and observers.active:
-            observers.tell("query", self, stream=self.id, sequence=sequence)
-        return done
+        raise NotImplementedError
 
     def record(self, event: Event | None = None) -> Event:
         """Record an event: it is done when everything submitted so far is.
@@ -111,24 +89,7 @@ class Stream(_core.Stream):
         Closed, InvalidValue
             ``WRONG_DEVICE``.  Nothing was queued then.
         """
-        if event is None:
-            return Event._make(self.device, self._record_mark())
-        if not isinstance(event, Event):
-            raise TypeError(f"Stream.record: the event must be an Event, not {type(event).__name__}")
-        event._check_open("Stream.record")
-        if event.device is not self.device:
-            where = self.device.name
-            if event.device.is_closed:
-                where += " of the node that was entered since"
-            raise InvalidValue(
-                f"Stream.record: the event belongs to {event.device.name}, the stream to {where}",
-                fault=Fault.WRONG_DEVICE,
-                call="Stream.record",
-                device=self.device.name,
-            )
-        event._mark = self._record_mark()
-        event._publish(self)
-        return event
+        raise NotImplementedError
 
     def wait(self, other: Event | Stream | Notify, *, timeout: float | None = None) -> None:
         """Let what is submitted from now on wait, on the device; the program does not.
@@ -149,26 +110,7 @@ class Stream(_core.Stream):
         Closed
             The stream, or what it should wait for, is closed.  Nothing was queued then.
         """
-        deadline = in_nanoseconds("Stream.wait", timeout)
-        if isinstance(other, Notify):
-            other._check_open("Stream.wait")
-            self._wait_notify(other, deadline)
-            return
-        if isinstance(other, Stream):
-            other = other.record()
-        if not isinstance(other, Event):
-            raise TypeError(
-                f"Stream.wait: wait for an Event, a Stream or a Notify, not {type(other).__name__}"
-            )
-        foreign = other._foreign
-        if foreign:
-            other._check_open("Stream.wait")
-            self._wait_notify(other._foreign_record(foreign), deadline)
-            return
-        mark = other._recorded("Stream.wait")
-        number = self._wait_mark(mark, deadline)
-        if trace.active is not None:
-            trace.waited(self.id, number, mark.stream_id, mark.sequence)
+        raise NotImplementedError
 
     def notify(self, notify: Notify) -> None:
         """Record a notify when everything submitted so far is done; cancelled operations do not notify.
@@ -178,10 +120,7 @@ class Stream(_core.Stream):
         Closed
             Nothing was queued then.
         """
-        if not isinstance(notify, Notify):
-            raise TypeError(f"Stream.notify: needs a Notify, not {type(notify).__name__}")
-        notify._check_open("Stream.notify")
-        self._record_notify(notify)
+        raise NotImplementedError
 
     def launch_callback(self, function: Callable[..., object], /, *args: object) -> None:
         """Call ``function(*args)`` when everything submitted so far is done; what follows waits for its return.
@@ -197,14 +136,7 @@ class Stream(_core.Stream):
         Closed
             Nothing was queued then.
         """
-        if not callable(function):
-            raise TypeError(f"Stream.launch_callback: {type(function).__name__} cannot be called")
-        token = callbacks.keep(function, args)
-        try:
-            self._callback(callbacks.runner.queue(), token)
-        except BaseException:
-            callbacks.forget(token)
-            raise
+        raise NotImplementedError
 
     def sync(self, timeout: float | None = None) -> None:
         """Wait until everything submitted so far is over, running it if nobody else does; report a failure.
@@ -226,18 +158,7 @@ class Stream(_core.Stream):
             The stream waits for itself, or for the callback that asks; or nothing that was submitted records the
             notify that it waits for, and every thread of this process waits.
         """
-        sequence = self.submitted
-        if not self._synchronize(checked_timeout("Stream.sync", timeout)):
-            state = wait_state.of_stream("timeout", self.id, seconds=timeout)
-            raise WaitTimeout(
-                wait_texts.told(f"stream {self.id} on {self.device.name}", state),
-                call="Stream.sync",
-                device=self.device.name,
-                detail=state,
-            )
-        if observers.active:
-            observers.tell("sync", self, stream=self.id, sequence=sequence)
-        self._report()
+        raise NotImplementedError
 
     def abort(self, *, close: bool = False) -> None:
         """Cancel what is queued; a running copy ends at its next MiB.  Does not block; the next sync reports it.
@@ -249,12 +170,7 @@ class Stream(_core.Stream):
         close : bool
             Also take no more operations.
         """
-        sequence = self.submitted
-        self._cancel(bool(close))
-        if observers.active:
-            observers.tell("abort", self, stream=self.id, sequence=sequence)
-            if close:
-                observers.closed(self)
+        raise NotImplementedError
 
     def close(self, *, wait: bool = True) -> None:
         """Take no more operations and wait for what is queued; then report the first failure.  Idempotent.
@@ -273,38 +189,22 @@ class Stream(_core.Stream):
         Error
             As :meth:`sync`; the stream is closed all the same.
         """
-        sequence = self.submitted
-        self._close(wait=bool(wait))
-        if observers.active:
-            if wait and self.completed >= sequence:  # not so when its own callback closes it
-                observers.tell("sync", self, stream=self.id, sequence=sequence)
-            observers.closed(self)
-        if wait:
-            self._report()
+        raise NotImplementedError
 
     def __enter__(self) -> Stream:
-        if self.is_closed:
-            raise Closed(f"stream {self.id} on {self.device.name} was closed", device=self.device.name)
-        _core.check_usable()
-        return self
+        raise NotImplementedError
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-        else:
-            self.abort(close=True)
+        raise NotImplementedError
 
-    def _report(self) -> None:
-        failure = self._take_failure()
-        if failure is not None:
-            raise stream_messages.as_error(failure)
-
-    def __repr__(self) -> str:
-        queued = self.submitted - self.completed
-        state = "closed" if self.is_closed else f"{queued:,} queued" if queued else "idle"
-        return f"<Stream {self.id} on {self.device.name}: {state}>"
+    # What channels use of a stream; native code has it.
+    _record_notify: Any
+    _wait_notify: Any
+    _wait_mark: Any
+    _free: Any
+    _report: Any
 
 
 class StreamGroup:
@@ -325,21 +225,23 @@ class StreamGroup:
     default : Stream
     """
 
-    __slots__ = ("__weakref__", "_group", "_is_closed", "_streams", "default", "device")
+    __slots__ = ()
 
-    device: Device
-    default: Stream
+    @property
+    def device(self) -> Any:
+        """Whose streams they are."""
+        raise NotImplementedError
 
-    def __init__(self, device: Device, *, on_error: str = "stop") -> None:
-        from peerlane.devices.device import Device
+    @property
+    def default(self) -> Stream:
+        """The default stream."""
+        raise NotImplementedError
 
-        if not isinstance(device, Device):
+    def __new__(cls, device: DeviceBase, *, on_error: str = "stop") -> StreamGroup:
+        if not isinstance(device, DeviceBase):
             raise TypeError(f"StreamGroup: the device must be a Device, not {type(device).__name__}")
-        self.device = device
-        self._group = _core.Group()
-        self._is_closed = False
-        self.default = Stream._make(device, on_error, self._group, legacy=True)
-        self._streams = weakref.WeakValueDictionary({self.default.id: self.default})
+        made: StreamGroup = queues_of(device).create_stream_group(device, on_error)
+        return made
 
     def create_stream(self, *, on_error: str = "stop") -> Stream:
         """Return a new stream of the group.
@@ -349,23 +251,17 @@ class StreamGroup:
         Closed, InvalidValue
             The group is closed; as :meth:`Device.create_stream`.
         """
-        self._check_open("StreamGroup.create_stream")
-        made = Stream._make(self.device, on_error, self._group)
-        self._streams[made.id] = made
-        if self._is_closed:  # by another thread, which may have missed this one
-            made.close(wait=False)
-            self._check_open("StreamGroup.create_stream")
-        return made
+        raise NotImplementedError
 
     @property
     def is_idle(self) -> bool:
         """Whether all that its streams were given is over; does not block, lets nothing run, reports no failure."""
-        return self._group.is_idle
+        raise NotImplementedError
 
     @property
     def is_closed(self) -> bool:
         """Whether :meth:`close` was called, or the node was left."""
-        return self._is_closed or self.device.is_closed
+        raise NotImplementedError
 
     def close(self, *, wait: bool = True) -> None:
         """Close the default stream and all that were created, as :meth:`Stream.close` does.  Idempotent.
@@ -383,53 +279,24 @@ class StreamGroup:
             The first failure of one of the streams; all are closed all the same.  What others have to report
             stays for their own :meth:`Stream.sync`, or for closing once more.
         """
-        self._is_closed = True
-        streams = self._living()
-        for stream in streams:
-            stream._close(wait=False)
-        first: Error | None = None
-        for stream in streams if wait else ():
-            try:
-                stream._close(wait=True)
-            except Error as error:  # it waits for itself, say
-                first = first or error
-        if first is not None:
-            raise first
-        for stream in streams if wait else ():
-            stream._report()
+        raise NotImplementedError
 
     def __enter__(self) -> StreamGroup:
-        self._check_open("StreamGroup")
-        _core.check_usable()
-        return self
+        raise NotImplementedError
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        self._is_closed = True
-        for stream in self._living():
-            stream.abort(close=True)
+        raise NotImplementedError
 
-    def _living(self) -> list[Stream]:
-        """Return the streams that somebody holds, oldest first."""
-        found = [stream for each in self._streams.valuerefs() if (stream := each()) is not None]
-        return sorted(found, key=attrgetter("id"))
 
-    def _check_open(self, call: str) -> None:
-        if self._is_closed:
-            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
-        self.device._native_number()  # raises when the node was left
+def queues_of(device: DeviceBase) -> Any:
+    """Return who makes the streams of a device: its back-end, or the host for one that has no queues."""
+    return device.backend if Caps.QUEUE in device.caps else host_queues
 
-    def __repr__(self) -> str:
-        streams = self._living()
-        queued = sum(stream.submitted - stream.completed for stream in streams)
-        state = f"{len(streams):,} stream{'s' * (len(streams) != 1)}, {queued:,} queued"
-        if self.is_closed:
-            state = "closed"
-        return f"<StreamGroup on {self.device.name}: {state}>"
+
+#: Streams of the host, for devices whose back-end has none; native code makes them.
+host_queues: Any = None
 
 
 def checked_stream(call: str, stream: object) -> Stream | None:

@@ -169,7 +169,7 @@ def test_keys_of_freed_memory_are_over_and_not_kept(acl: ModuleType, peer: AclPe
         pointer = ok(acl.rt.malloc(100, 0))
         key_of(acl, pointer, 100)
         ok(acl.rt.free(pointer))
-    assert len(machine.shared.given_keys) < 150
+    assert len(machine.exported_keys) < 150
 
 
 def test_what_is_no_key(acl: ModuleType, peer: AclPeer) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from mypy import api
 
-from peerlane.dialects import _reference, hcomm
-from peerlane.dialects.hcomm import _page, _refused
+from peerlane.dialects import hcomm
+from peerlane.dialects.hcomm import _refused
 from peerlane.dialects.hcomm._state import hcomm as convention
+from reference_pages import hcomm as made
+from reference_pages import tables
 
 pytestmark = pytest.mark.any_schedule
 
@@ -29,12 +31,12 @@ comm, ret = hcomm.HcclCommInitRootInfo(2, info, 0)
 
 
 def test_the_page_is_what_the_table_says() -> None:
-    assert _page.refused(_reference.page(PAGE, convention)) == PAGE, "run `make reference`"
+    assert made.refused(tables.page(PAGE, convention)) == PAGE, "run `make reference`"
 
 
 def test_every_name_is_on_the_page_once() -> None:
     works = re.findall(r"^\| `hcomm\.(\w+)\(", PAGE, re.MULTILINE)
-    refuses = re.findall(r"`(Hc\w+)`", PAGE[PAGE.index(_page.BEGIN) : PAGE.index(_page.END)])
+    refuses = re.findall(r"`(Hc\w+)`", tables.part_of(PAGE, "refused"))
     assert sorted(works) == sorted(name.partition(".")[2] for name in convention.table)
     assert sorted(refuses) == _refused.names()
     assert not set(works) & set(refuses)
@@ -83,7 +85,7 @@ def test_structs_are_filled_as_the_vendor_does() -> None:
 
 
 def test_the_stub_is_what_the_table_says() -> None:
-    for path, text in _page.stubs().items():
+    for path, text in made.stubs().items():
         assert (ROOT / "src" / path).read_text() == text, "run `make reference`"
 
 

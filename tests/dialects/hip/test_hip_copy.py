@@ -132,13 +132,16 @@ def test_a_peer_copy_asks_once_where_each_end_is(
 ) -> None:
     src, dst = on(hip, 0, PAGE, 5), on(hip, 1, PAGE)
     asked: list[int] = []
-    locate = raw.locate
 
-    def count(address: int) -> raw.Location:
-        asked.append(address)
-        return locate(address)
+    def counting(ask: Callable[[int], Any]) -> Callable[[int], Any]:
+        def count(address: int) -> Any:
+            asked.append(address)
+            return ask(address)
 
-    monkeypatch.setattr(raw, "locate", count)
+        return count
+
+    monkeypatch.setattr(raw, "locate", counting(raw.locate))
+    monkeypatch.setattr(raw, "find", counting(raw.find))
     call = hip.hipMemcpyPeerAsync if stream else hip.hipMemcpyPeer
     done(call(dst, 1, src, 0, PAGE, *stream))
     assert asked == [int(dst), int(src)]

@@ -120,20 +120,6 @@ def test_what_went_wrong_before_is_reported(hip: ModuleType, other: str) -> None
     done(hip.hipHostUnregister(made["registered"]))
 
 
-def test_waiting_within_a_device_is_a_policy(hip_on: Enter) -> None:
-    from helpers.hip_client import held
-
-    hip = hip_on(POLICY="device_copies=wait")
-    a, b = on(hip, 0, N, 1), on(hip, 0, N)
-    done(hip.hipSetDevice(0))
-    stream = done(hip.hipStreamCreate())
-    with held(stream):
-        done(hip.hipMemsetAsync(a, 7, N, stream))
-    done(hip.hipMemcpy(b, a, N, hip.hipMemcpyKind.hipMemcpyDeviceToDevice))
-    assert code(hip.hipStreamQuery(None)) == "hipSuccess"
-    assert take(b) == b"\7" * N
-
-
 @pytest.mark.timeout(60)
 def test_between_two_devices_the_current_one_s_order_holds(hip: ModuleType) -> None:
     from helpers.hip_client import held

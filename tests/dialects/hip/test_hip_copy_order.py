@@ -123,12 +123,6 @@ def waits(call: Callable[[], Any], stream: Any) -> None:
     assert [code(each) for each in results] == ["hipSuccess"]
 
 
-def test_a_copy_within_a_device_waits_if_so_chosen(hip_on: Enter) -> None:
-    hip = hip_on(POLICY="device_copies=wait")
-    a, b = on(hip, 0, N, 1), on(hip, 0, N)
-    waits(lambda: hip.hipMemcpy(b, a, N, kind(hip)), done(hip.hipStreamCreate()))
-
-
 def test_a_copy_within_a_device_waits_where_both_ends_say_so(hip: ModuleType) -> None:
     a, b = on(hip, 0, N, 1), on(hip, 0, N)
     sync = hip.hipPointer_attribute.HIP_POINTER_ATTRIBUTE_SYNC_MEMOPS

@@ -80,22 +80,6 @@ def test_open_in_the_creating_process(hip: ModuleType) -> None:
     assert code(hip.hipIpcOpenEventHandle(bytes(handle.reserved))) == "hipErrorInvalidContext"
 
 
-def test_open_in_the_creating_process_by_policy(hip_on: Enter, node: str) -> None:
-    hip = hip_on(node, POLICY="own_handles=open")
-    event, stream, gate = shared(hip), done(hip.hipStreamCreate()), Gate(hip)
-    handle = done(hip.hipIpcGetEventHandle(event))
-    opened = done(hip.hipIpcOpenEventHandle(handle))
-    assert int(opened) != int(event)
-    gate.close(stream)
-    done(hip.hipEventRecord(event, stream))
-    assert code(hip.hipEventQuery(opened)) == "hipErrorNotReady"
-    gate.open()
-    done(hip.hipEventSynchronize(opened))
-    done(hip.hipEventDestroy(opened))
-    done(hip.hipEventQuery(event))
-    done(hip.hipEventDestroy(event))
-
-
 @pytest.mark.parametrize(
     "handle", [None, bytes(64), b"A" * 64, b"\xff" * 64, bytes(range(64)), b"short", b"A" * 65]
 )

@@ -143,21 +143,13 @@ def test_an_inner_pointer_keeps_its_offset(shared: tuple[ModuleType, Peer]) -> N
         ok(hip.hipIpcCloseMemHandle(whole))
 
 
-@pytest.mark.parametrize("policy", ["", "own_handles=open"])
-def test_the_process_that_made_it(hip_on: Enter, policy: str) -> None:
-    hip = hip_on(POLICY=policy)
+def test_the_process_that_made_it(hip: ModuleType) -> None:
     pointer = ok(hip.hipMalloc(64))
     write(hip, pointer, b"x" * 64)
     handle = ok(hip.hipIpcGetMemHandle(pointer))
     opened = hip.hipIpcOpenMemHandle(handle, LAZY)
-    if not policy:
-        assert int(opened[0]) == 201
-        assert code(opened) == "hipErrorInvalidContext"
-        return
-    again = hip.hipIpcOpenMemHandle(handle, LAZY)
-    assert int(ok(opened)) == int(ok(again)) == int(pointer)
-    for _ in range(2):
-        ok(hip.hipIpcCloseMemHandle(pointer))
+    assert int(opened[0]) == 201
+    assert code(opened) == "hipErrorInvalidContext"
     assert code(hip.hipIpcCloseMemHandle(pointer)) == "hipErrorInvalidValue"
     assert read(hip, pointer, 64) == b"x" * 64
 
@@ -327,21 +319,3 @@ def test_handles_of_freed_memory_are_forgotten(hip: ModuleType) -> None:
         ok(hip.hipIpcGetMemHandle(pointer))
         ok(hip.hipFree(pointer))
     assert len(machine.table(_ipc.Ipc).given) < 200
-
-
-def test_the_codes_of_the_documentation(hip_on: Enter) -> None:
-    hip = hip_on(POLICY="ipc_errors=document")
-    pointer = ok(hip.hipMalloc(64))
-    handle = ok(hip.hipIpcGetMemHandle(pointer))
-    whole = bytearray(handle.reserved)
-    explain()
-    assert code(hip.hipIpcOpenMemHandle(handle, 0)) == "hipErrorInvalidValue"
-    assert code(hip.hipIpcOpenMemHandle(handle, LAZY)) == "hipErrorInvalidHandle"
-    for given_handle in (None, bytes(64), b"short"):
-        assert code(hip.hipIpcOpenMemHandle(given_handle, LAZY)) == "hipErrorInvalidHandle"
-    whole[-20] ^= 1
-    assert code(hip.hipIpcOpenMemHandle(bytes(whole), LAZY)) == "hipErrorMapFailed"
-    assert code(hip.hipIpcCloseMemHandle(pointer)) == "hipErrorInvalidHandle"
-    for nothing in (None, 8, int(pointer) + 64):
-        assert code(hip.hipIpcGetMemHandle(nothing)) == "hipErrorInvalidHandle"
-    assert "Remedy: " in explain()

@@ -154,13 +154,6 @@ def test_fill_rows_refuses(hip: ModuleType, name: str, asynchronous: bool) -> No
         assert run(hip, name, asynchronous, memory, pitch, 1, 99, 5) == "hipErrorInvalidValue"
 
 
-def test_widths_in_elements(hip_on: Enter) -> None:
-    hip = hip_on(POLICY="fill_width=document")
-    memory = on(hip, 0, N)
-    done(hip.hipMemsetD2D16(memory, 64, 0x0101, 10, 2))
-    assert [int(row.sum()) for row in read(hip, memory, N).reshape(4, 64)] == [20, 20, 0, 0]
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_fill_boxes(hip: ModuleType, asynchronous: bool) -> None:
     made = done(hip.hipMalloc3D(hip.hipExtent(100, 4, 3)))

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import uuid
-from collections.abc import Callable, Collection
-from typing import TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 from peerlane import _core
-from peerlane.backend.interface import Block, Caps, DeviceInfo, HandleKind, Kind, Location
+from peerlane.backend import base as defaults
+from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location
+from peerlane.backend.interface import Memory
+from peerlane.backends.virtual.address_range import VirtualAddressRange
+from peerlane.backends.virtual.buffer import VirtualBuffer
+from peerlane.backends.virtual.event import VirtualEvent
+from peerlane.backends.virtual.handle import VirtualHandle
 from peerlane.backends.virtual.node import files, handles, schedule
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.handles import HandleFields
 from peerlane.backends.virtual.node.state import NodeState
+from peerlane.backends.virtual.notify import VirtualNotify
+from peerlane.backends.virtual.physical import VirtualPhysical
+from peerlane.backends.virtual.queues import Queues
 from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
+from peerlane.support import reductions
 
 T = TypeVar("T")
 
@@ -22,7 +33,16 @@ _HOST = 0
 _UUID_SPACE = uuid.UUID("6f1d3c58-0a27-5f43-9d0e-706565726c61")
 
 
-class VirtualBackend:
+class VirtualMemory(_core.Memory):
+    """An allocation that a buffer owns; see :class:`~peerlane.backend.interface.VisibleMemory`."""
+
+    __slots__ = ()
+
+    def host_view(self) -> memoryview:
+        return memoryview(self)
+
+
+class VirtualBackend(Queues):
     """One process's membership of a virtual node; the verbs of :class:`~peerlane.backend.interface.Backend`.
 
     Parameters
@@ -32,9 +52,7 @@ class VirtualBackend:
     """
 
     name = "virtual"
-    caps = (
-        Caps.PEER | Caps.COPY_2D | Caps.FILL | Caps.PINNED_HOST | Caps.PHYSICAL | Caps.SHARE | Caps.HOST_VIEW
-    )
+    caps = ~Caps.NONE
 
     copy = staticmethod(_core.copy)
     copy_2d = staticmethod(_core.copy_2d)
@@ -74,7 +92,7 @@ class VirtualBackend:
                     )
                 )
         except BaseException:
-            self.close()
+            self._leave()
             raise
         self._ordinals = {number: ordinal for ordinal, number in enumerate(self._numbers)}
 
@@ -96,6 +114,11 @@ class VirtualBackend:
         for number in numbers:
             _core.close_device(number)
         self._state.close()
+
+    def ready(self) -> None:
+        _core.check_usable()
+        if self.is_inherited:
+            self.join()
 
     def devices(self) -> tuple[DeviceInfo, ...]:
         config = self.config
@@ -131,12 +154,31 @@ class VirtualBackend:
 
         return told_others(self._state.path.parent, self.config.name, ordinal)
 
-    def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
-        return self._with_room(ordinal, lambda number: _core.Memory(number, nbytes, peer))
+    def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Memory:
+        return self._with_room(ordinal, lambda number: VirtualMemory(number, nbytes, peer))
 
-    def create_physical(self, ordinal: int, nbytes: int, peer: bool) -> _core.Block:
+    def make_buffer(self, memory: Any, device: Any, stream: Any) -> VirtualBuffer:
+        return VirtualBuffer._own(memory, device, stream)
+
+    def open_buffer(self, offer: _core.Offer, home: Any, device: Any) -> VirtualBuffer:
+        start, nbytes = offer.part
+        with contextlib.closing(VirtualPhysical._adopt(offer, home, device)) as physical:
+            imported = self.reserve(home, physical.size, 0, 0)
+            try:
+                imported._map(physical, 0, "r" if physical.is_read_only else "rw", max(start + nbytes, 1))
+                return imported._lend(start, nbytes)
+            except BaseException:
+                imported.close()
+                raise
+
+    def create_physical(self, device: Any, nbytes: int, peer: bool) -> VirtualPhysical:
+        ordinal = device.ordinal
         name = files.name_of(self.config, ordinal, peer)
-        return self._with_room(ordinal, lambda number: _core.Block(number, nbytes, peer, name))
+        block = self._with_room(ordinal, lambda number: _core.Block(number, nbytes, peer, name))
+        return VirtualPhysical._make(block, device)
+
+    def open_physical(self, offer: _core.Offer, home: Any, device: Any) -> VirtualPhysical:
+        return VirtualPhysical._adopt(offer, home, device)
 
     def _with_room(self, ordinal: int, make: Callable[[int], T]) -> T:
         self._check_open()
@@ -150,8 +192,19 @@ class VirtualBackend:
         _core.drain()  # memory that was closed may be held by what is queued
         return make(number)
 
-    def reserve(self, ordinal: int, nbytes: int, alignment: int, wanted: int) -> _core.Place:
-        return _core.Place(self.number(ordinal), nbytes, alignment, wanted)
+    def reserve(self, device: Any, nbytes: int, alignment: int, wanted: int) -> VirtualAddressRange:
+        place = _core.Place(self.number(device.ordinal), nbytes, alignment, wanted)
+        return VirtualAddressRange._make(place, device)
+
+    def open_event(self, offer: _core.Offer, device: Any) -> VirtualEvent:
+        return VirtualEvent._adopt(offer, device)
+
+    def open_notify(self, offer: _core.Offer, device: Any) -> VirtualNotify:
+        return VirtualNotify._adopt(offer, device)
+
+    make_handle = staticmethod(VirtualHandle._make)
+    notify_line = staticmethod(VirtualNotify._line)
+    notify_queued = staticmethod(VirtualNotify._queued)
 
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool
@@ -284,9 +337,9 @@ class VirtualBackend:
         _core.begin_use()
         return self._numbers[ordinal]
 
-    def allocate_host(self, nbytes: int) -> Block:
+    def allocate_host(self, nbytes: int) -> Memory:
         self._check_open()
-        return _core.Memory(_HOST, nbytes, True)
+        return VirtualMemory(_HOST, nbytes, True)
 
     def locate(self, address: int) -> Location:
         found = _core.locate(address)
@@ -296,6 +349,18 @@ class VirtualBackend:
         if number == _HOST:
             return Location(Kind.PINNED, -1, base, size, allocation)
         return Location(Kind.DEVICE, self._ordinals[number], base, size, allocation)
+
+    def read(self, address: int, into: memoryview) -> None:
+        _core.copy(_address_of(into), address, into.nbytes)
+
+    def write(self, address: int, data: memoryview) -> None:
+        _core.copy(address, _address_of(data), data.nbytes)
+
+    def copy_batch(self, copies: Sequence[tuple[int, int, int]]) -> None:
+        defaults.copy_batch(self, copies)
+
+    def reduce(self, dst: int, src: int, count: int, dtype: str, op: str) -> None:
+        _core.reduce(dst, src, count, reductions.number_of("reduce", dtype, op))
 
     def can_access(self, ordinal: int, peer: int) -> bool:
         return self.config.topology.reachable(ordinal, peer)
@@ -332,8 +397,11 @@ class VirtualBackend:
         return self._state.ledger.is_peer(ordinal, peer)
 
     def close(self) -> None:
-        if self.is_closed:
-            return
+        if not self.is_closed:
+            self._leave()
+            _core.end_use()
+
+    def _leave(self) -> None:
         self.is_closed = True
         if self.is_inherited:
             self._abandon()
@@ -363,6 +431,12 @@ class VirtualBackend:
             raise Closed(
                 f"this process has left node {self.config.name!r}; ask for its devices again with devices()"
             )
+
+
+def _address_of(view: memoryview) -> int:
+    found = _core.buffer_of(view)
+    assert found is not None
+    return found[0]
 
 
 _window: list[int] = []  # what the first node of this process asked for

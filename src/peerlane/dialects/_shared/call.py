@@ -1,7 +1,14 @@
 """How a dialect declares a vendor's call, so that every call fails in the vendor's shape.
 
-A call is a plain function whose annotations say how each argument is parsed, declared with the number of
-its outputs.  It returns its outputs or raises; the vendor's return value is made here, once.
+:class:`Table` has what every dialect's calls have: the functions by module, what the reference page says of them, and
+one way to fail.  :class:`Convention` is the table of a vendor whose calls answer with outputs and a code behind them.
+There a call is a plain function whose annotations say how each argument is parsed, declared with the number of its
+outputs and with the checks that come before everything else, in the vendor's order::
+
+    @acl.call("acl.rt.map_mem", checks=[null("ptr", "handle"), zero("size"), reserved("flags")])
+    def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word) -> None:
+
+It returns its outputs or raises; the vendor's return value is made here, once.
 """
 
 from __future__ import annotations
@@ -14,12 +21,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, NoReturn, TypeVar, get_args
+from typing import Annotated, Any, NoReturn, TypeAlias, TypeVar, get_args
 
 from peerlane.errors import Error, Fault
 from peerlane.support.spelling import no_attribute
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
+Arguments: TypeAlias = "tuple[tuple[str, object, bool | None], ...]"
 _INT32 = range(-(1 << 31), 1 << 31)
 
 
@@ -50,7 +58,32 @@ class Failure:
     code: int
     cause: str
     remedy: str
-    arguments: tuple[tuple[str, object, bool | None], ...]
+    arguments: Arguments
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What is wrong with some arguments, one by one, whatever the others are.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The arguments, in the order in which they are looked at.
+    is_wrong : callable
+        Tells it of a value.
+    refusal : callable
+        Returns what to raise, of the name and the value.
+    """
+
+    names: tuple[str, ...]
+    is_wrong: Callable[[Any], bool]
+    refusal: Callable[[str, Any], Refusal]
+
+    def __call__(self, *values: Any) -> None:
+        """Raise for the first of these values that is wrong; they are those of ``names``."""
+        for name, value in zip(self.names, values, strict=True):
+            if self.is_wrong(value):
+                raise self.refusal(name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,30 +182,47 @@ class _Parameters:
     names: tuple[str, ...]
     parsers: tuple[Parse, ...]
     required: int
+    reads: tuple[Callable[[object], Any], ...]
+    checks: tuple[tuple[int, Callable[[Any], bool], str, Callable[[str, Any], Refusal]], ...]
 
     @classmethod
-    def of(cls, call: str, body: Callable[..., Any]) -> _Parameters:
+    def of(cls, call: str, body: Callable[..., Any], checks: Iterable[Check] = ()) -> _Parameters:
         declared = inspect.signature(body, eval_str=True).parameters.values()
+        names = tuple(each.name for each in declared)
         parsers = tuple(get_args(each.annotation)[1] for each in declared)
         required = sum(each.default is each.empty for each in declared)
-        return cls(call, tuple(each.name for each in declared), parsers, required)
+        each_check = tuple(
+            (names.index(name), check.is_wrong, name, check.refusal)
+            for check in checks
+            for name in check.names
+        )
+        return cls(call, names, parsers, required, tuple(each.read for each in parsers), each_check)
 
     def parse(self, args: Sequence[object]) -> list[Any]:
         """Return the values, or raise the vendor's TypeError, whose cause says which argument it is."""
-        if not self.parsers:
-            return []
+        reads = self.reads
+        if not self.required <= len(args) <= len(reads):
+            count = TypeError(f"takes ({', '.join(self.names)}), {len(args)} were given")
+            raise TypeError(f"{self.call} args parse failed") from count
         try:
-            if not self.required <= len(args) <= len(self.parsers):
-                raise TypeError(f"takes ({', '.join(self.names)}), {len(args)} were given")
-            values: list[Any] = []
-            for name, parser, value in zip(self.names, self.parsers, args, strict=False):
-                try:
-                    values.append(parser.read(value))
-                except TypeError as error:
-                    raise TypeError(f"argument {name}: {error}") from None
+            return [read(value) for read, value in zip(reads, args, strict=False)]
         except TypeError as error:
-            raise TypeError(f"{self.call} args parse failed") from error
-        return values
+            raise TypeError(f"{self.call} args parse failed") from self._named(args, error)
+
+    def _named(self, args: Sequence[object], error: TypeError) -> TypeError:
+        """Return the reason with the name of the argument that is no such thing."""
+        for name, read, value in zip(self.names, self.reads, args, strict=False):
+            try:
+                read(value)
+            except TypeError as own:
+                return TypeError(f"argument {name}: {own}")
+        return error
+
+    def refuse_wrong(self, values: Sequence[Any]) -> None:
+        """Make the declared checks, in their order."""
+        for at, is_wrong, name, refusal in self.checks:
+            if at < len(values) and is_wrong(values[at]):
+                raise refusal(name, values[at])
 
     def pair(self, values: Sequence[object]) -> tuple[tuple[str, object, bool], ...]:
         return tuple(
@@ -253,13 +303,11 @@ def _type_text(kind: Any) -> str:
     return re.sub(r"\b(?:typing|collections\.abc)\.", "", text)
 
 
-class Convention:
-    """What the calls of one vendor have in common, and the table of them.
+class Table:
+    """The calls of one vendor: the functions that serve them, what was declared, and how one fails.
 
     Parameters
     ----------
-    success : int
-        The code of a call that worked.
     codes : mapping of Fault to int
         The vendor's code of every fault.
     explain : callable
@@ -278,20 +326,17 @@ class Convention:
     def __init__(
         self,
         *,
-        success: int,
         codes: Mapping[Fault, int],
         explain: Callable[[Error], tuple[str, str]],
         report: Callable[[Failure], None],
         late: Callable[[str], int],
     ) -> None:
-        self._success = success
         self._codes = codes
         self._explain = explain
         self._report = report
         self._late = late
         self._modules: dict[str, dict[str, Callable[..., Any]]] = {}
         self._table: dict[str, Declared] = {}
-        self._parameters: dict[str, _Parameters] = {}
         self.refused: dict[str, Iterable[str]] = {}
 
     def functions(self, module: str) -> Mapping[str, Callable[..., Any]]:
@@ -315,75 +360,6 @@ class Convention:
         """The declared calls by name, in their order."""
         return MappingProxyType(self._table)
 
-    def call(
-        self,
-        name: str,
-        *,
-        out: int = 0,
-        blank: tuple[object, ...] | Callable[..., tuple[object, ...]] | None = None,
-    ) -> Callable[[_Body], Callable[..., Any]]:
-        """Declare a call of the vendor.
-
-        Parameters
-        ----------
-        name : str
-            With its module: ``"acl.rt.malloc"``.
-        out : int
-            Outputs, which come before the code.  The body returns none, one, or a tuple of them.
-        blank : tuple or callable, optional
-            The outputs of a call that failed; zeros by default.  What a program may change is made anew for each
-            failure, by a function of the arguments.
-        """
-        made = blank if callable(blank) else None
-        blanks = (0,) * out if blank is None or callable(blank) else blank
-
-        def declare(body: _Body) -> Callable[..., Any]:
-            parameters = self._parameters[name] = _Parameters.of(name, body)
-            self._table[name] = Declared.of(name, body, len(blanks))
-
-            def wrapper(*args: object) -> Any:
-                values: Sequence[Any] = args
-                try:
-                    values = parameters.parse(args)
-                    result = body(*values)
-                except (Refusal, Error) as error:
-                    code = self._fail(parameters, error, values)
-                    if made is not None:
-                        return (*made(*values), code)
-                    return (*blanks, code) if blanks else code
-                if not blanks:
-                    return self._success
-                return (*result, self._success) if len(blanks) > 1 else (result, self._success)
-
-            return self.serve(name, wrapper, body)
-
-        return declare
-
-    def value(
-        self, name: str, *, failed: Callable[[int], object] | None = None
-    ) -> Callable[[_Body], Callable[..., Any]]:
-        """Declare a call that answers with a bare value, without a code.
-
-        ``failed`` makes the answer of one that failed, of its code; by default failures are exceptions.
-        """
-
-        def declare(body: _Body) -> Callable[..., Any]:
-            parameters = _Parameters.of(name, body)
-            self._table[name] = Declared.of(name, body, None)
-
-            def wrapper(*args: object) -> Any:
-                values = parameters.parse(args)
-                try:
-                    return body(*values)
-                except (Refusal, Error) as error:
-                    if failed is not None:
-                        return failed(self._fail(parameters, error, values))
-                    raise ValueError(f"{name}: {error}") from None
-
-            return self.serve(name, wrapper, body)
-
-        return declare
-
     def refusing(
         self, name: str, refusal: Refusal, answer: Callable[[int], object] = lambda code: code
     ) -> Callable[..., Any]:
@@ -402,29 +378,132 @@ class Convention:
         return wrapper
 
     def serve(
-        self, name: str, function: Callable[..., Any], body: Callable[..., Any] | None = None
+        self,
+        name: str,
+        function: Callable[..., Any],
+        body: Callable[..., Any] | None = None,
+        *,
+        signature: inspect.Signature | None = None,
     ) -> Callable[..., Any]:
-        """Put ``function`` in the table as ``name``, instead of what is there, documented as ``body``."""
+        """Put ``function`` in the table as ``name``, instead of what is there, documented as ``body``.
+
+        ``signature`` is what help() shows; by default the names of the body's arguments.
+        """
         module, _, short = name.rpartition(".")
         if body is not None:
             functools.update_wrapper(function, body)
             del function.__wrapped__  # type: ignore[attr-defined]  # inspect would show the body's keywords
             function.__annotations__ = {}
-            function.__signature__ = _positional(body)  # type: ignore[attr-defined]
+            signature = signature or _positional(body)
+        if signature is not None:
+            function.__signature__ = signature  # type: ignore[attr-defined]
         function.__name__ = function.__qualname__ = short
         self._modules.setdefault(module, {})[short] = function
         return function
+
+    def fail(self, call: str, error: Refusal | Error, arguments: Callable[[], Arguments]) -> int:
+        """Report what a call failed with, with its arguments as a failure has them; return the vendor's code."""
+        if isinstance(error, Refusal):
+            code, cause, remedy = error.code, str(error), error.remedy
+        elif error.fault is Fault.PROCESS_ENDING:
+            return self._late(call)
+        else:
+            code, (cause, remedy) = int(self._codes[error.fault]), self._explain(error)
+        self._report(Failure(call, code, cause, remedy, arguments()))
+        return code
+
+
+class Convention(Table):
+    """The table of a vendor whose calls take their arguments by position and answer with a code behind the outputs.
+
+    ``success`` is the code of a call that worked; the others are those of :class:`Table`.
+    """
+
+    def __init__(self, *, success: int, **others: Any) -> None:
+        super().__init__(**others)
+        self._success = success
+        self._parameters: dict[str, _Parameters] = {}
+
+    def call(
+        self,
+        name: str,
+        *,
+        out: int = 0,
+        blank: tuple[object, ...] | Callable[..., tuple[object, ...]] | None = None,
+        checks: Iterable[Check] = (),
+    ) -> Callable[[_Body], Callable[..., Any]]:
+        """Declare a call of the vendor.
+
+        Parameters
+        ----------
+        name : str
+            With its module: ``"acl.rt.malloc"``.
+        out : int
+            Outputs, which come before the code.  The body returns none, one, or a tuple of them.
+        blank : tuple or callable, optional
+            The outputs of a call that failed; zeros by default.  What a program may change is made anew for each
+            failure, by a function of the arguments.
+        checks : iterable of Check, optional
+            Made before the body is called, in their order.
+        """
+        made = blank if callable(blank) else None
+        blanks = (0,) * out if blank is None or callable(blank) else blank
+
+        def declare(body: _Body) -> Callable[..., Any]:
+            parameters = self._parameters[name] = _Parameters.of(name, body, checks)
+            self._table[name] = Declared.of(name, body, len(blanks))
+            parse, takes = parameters.parse, bool(parameters.parsers)
+            refuse_wrong = parameters.refuse_wrong if parameters.checks else None
+
+            def wrapper(*args: object) -> Any:
+                values: Sequence[Any] = args
+                try:
+                    values = parse(args) if takes else ()
+                    if refuse_wrong is not None:
+                        refuse_wrong(values)
+                    result = body(*values)
+                except (Refusal, Error) as error:
+                    code = self._fail(parameters, error, values)
+                    if made is not None:
+                        return (*made(*values), code)
+                    return (*blanks, code) if blanks else code
+                if not blanks:
+                    return self._success
+                return (*result, self._success) if len(blanks) > 1 else (result, self._success)
+
+            return self.serve(name, wrapper, body)
+
+        return declare
+
+    def value(
+        self, name: str, *, failed: Callable[[int], object] | None = None, checks: Iterable[Check] = ()
+    ) -> Callable[[_Body], Callable[..., Any]]:
+        """Declare a call that answers with a bare value, without a code.
+
+        ``failed`` makes the answer of one that failed, of its code; by default failures are exceptions.
+        """
+
+        def declare(body: _Body) -> Callable[..., Any]:
+            parameters = _Parameters.of(name, body, checks)
+            self._table[name] = Declared.of(name, body, None)
+
+            def wrapper(*args: object) -> Any:
+                values = parameters.parse(args) if parameters.parsers else []
+                try:
+                    parameters.refuse_wrong(values)
+                    return body(*values)
+                except (Refusal, Error) as error:
+                    if failed is not None:
+                        return failed(self._fail(parameters, error, values))
+                    raise ValueError(f"{name}: {error}") from None
+
+            return self.serve(name, wrapper, body)
+
+        return declare
 
     def failed(self, name: str, error: Error, values: Sequence[object]) -> int:
         """Report what a call of this name failed with that was made beside its body; return the code."""
         return self._fail(self._parameters[name], error, values)
 
     def _fail(self, parameters: _Parameters, error: Refusal | Error, values: Sequence[object]) -> int:
-        if isinstance(error, Error) and error.fault is Fault.PROCESS_ENDING:
-            return self._late(parameters.call)
-        if isinstance(error, Refusal):
-            code, cause, remedy = error.code, str(error), error.remedy
-        else:
-            code, (cause, remedy) = int(self._codes[error.fault]), self._explain(error)
-        self._report(Failure(parameters.call, code, cause, remedy, parameters.pair(values)))
-        return code
+        return self.fail(parameters.call, error, lambda: parameters.pair(values))

@@ -1,27 +1,24 @@
-"""What every dialect needs of the machine: current device per thread, address to buffer, messages.
+"""What every dialect needs of the machine: current device per thread, number to thing, address to buffer.
 
 All state here belongs to one node: when the process leaves it and enters another, a dialect starts afresh.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections import Counter, OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import peerlane
 from peerlane import Buffer, Device, Host, Stream
-from peerlane.backends.virtual.describe_address import Pointee, look
-from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.diagnostics import call_site, live_objects
+from peerlane.diagnostics import allocations, call_site, live_objects
+from peerlane.diagnostics.addresses import Pointee, look
 from peerlane.errors import Error, Fault, InvalidValue
 from peerlane.memory import raw
 
-_REMEMBERED = 64
 _ENDED = 4096
 _FIRST_HANDLE = 1 << 62
 _HANDLE_STEP = 64
@@ -164,7 +161,14 @@ class Machine:
         By number: streams, events and what else a dialect gives out.
     allocations : dict
         By address.
+    vendor : str
+        What a message calls who gives numbers out.
+    show : callable
+        Returns those of the node's devices that the program sees.
     """
+
+    vendor: ClassVar[str]
+    show: Callable[[Sequence[Device]], tuple[Device, ...]] = staticmethod(tuple)
 
     def __init__(self) -> None:
         self._begin_process()
@@ -193,6 +197,7 @@ class Machine:
         self.allocations: dict[int, _Allocation] = {}
         self.things: dict[int, Thing] = {}
         self._ended: OrderedDict[int, _Ended] = OrderedDict()
+        self._visible: tuple[Device, ...] | None = None
 
     def begin_anew(self) -> None:
         """Be as in a new process, which has not asked for devices yet."""
@@ -210,6 +215,16 @@ class Machine:
                     self.forget()
                     self._node = present
         return present
+
+    def visible(self) -> tuple[Device, ...]:
+        """Return the devices that the program sees: its numbers are their places here.
+
+        Everything else goes by the numbers that the node gives its devices.
+        """
+        devices = self.devices()
+        if self._visible is None:
+            self._visible = self.show(devices)
+        return self._visible
 
     def device(self, ordinal: int) -> Device:
         """Return a device by number; ``INVALID_DEVICE`` with the valid ones."""
@@ -370,6 +385,19 @@ class Machine:
         of = f" of device {self.number_of(device)}" if device is not None else ""
         return f"{with_article(name)}{of}, {made}ended by {by}{f' at {at}' if at else ''}"
 
+    def told_of(self, handle: int, name: str) -> str:
+        """Say why a number means no ``name``: it means another thing, one that has ended, or nothing."""
+        found, ended = self.things.get(handle), self.ended(handle)
+        if found is not None:
+            return f"{handle:#x} is the number of another kind: {found}, not of {with_article(name)}"
+        if ended:
+            return f"{handle:#x} was {ended}"
+        if self.was_given(handle):
+            return (
+                f"{handle:#x} ended with the node that the process was in before, or too long ago to say how"
+            )
+        return f"{self.vendor} gave out no {name} with the number {handle:#x}"
+
     def was_given(self, handle: int) -> bool:
         """Tell whether a number was given out, now or earlier."""
         return _FIRST_HANDLE < handle <= self._last_handle and not handle % _HANDLE_STEP
@@ -446,50 +474,6 @@ class Machine:
         return look(address)
 
 
-class Messages:
-    """The latest texts of failures: kept per thread, or for all threads together when ``shared``.
-
-    What is kept has its text made when it is read: programs that ask whether something fails do not pay for it.
-    """
-
-    def __init__(self) -> None:
-        self.shared = False
-        self._begin_process()
-        os.register_at_fork(after_in_child=self._begin_process)
-
-    def _begin_process(self) -> None:
-        self._local = threading.local()
-        self._common: deque[object] = deque(maxlen=_REMEMBERED)
-
-    def add(self, text: object) -> None:
-        """Put a text before the others, unless it repeats the newest: a loop that fails keeps what came before."""
-        kept = self._kept()
-        if next(iter(kept), None) != text:
-            kept.appendleft(text)
-
-    def forget(self) -> None:
-        """Forget the texts of all threads, and keep them per thread."""
-        self.shared = False
-        self._begin_process()
-
-    def take(self) -> Iterable[str]:
-        """Return the texts, newest first, and forget them."""
-        kept, taken = self._kept(), []
-        with contextlib.suppress(IndexError):  # another thread may take the last one
-            while True:
-                taken.append(str(kept.popleft()))
-        return taken
-
-    def _kept(self) -> deque[object]:
-        if self.shared:
-            return self._common
-        try:
-            kept: deque[object] = self._local.kept
-        except AttributeError:
-            kept = self._local.kept = deque(maxlen=_REMEMBERED)
-        return kept
-
-
 def _end(things: Sequence[Thing]) -> None:
     first: Error | None = None
     try:
@@ -507,5 +491,5 @@ def _end(things: Sequence[Thing]) -> None:
 
 def close_for(buffer: Buffer, freed_by: str, stream: Stream | None = None) -> None:
     """Close what a call, or something else, frees, in the order of a stream if there is one, and note that."""
-    memory_messages.forget(buffer.id, freed_by)
+    allocations.forget(buffer.id, freed_by)
     buffer.close(stream=stream)

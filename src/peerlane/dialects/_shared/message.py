@@ -1,10 +1,16 @@
-"""The text of a failed call, as things were when it failed, made when somebody reads it."""
+"""The text of a failed call, as things were when it failed, made when somebody reads it; and where they are kept."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
+from collections import deque
 from collections.abc import Callable
 
 from peerlane.dialects._shared.call import Failure
+
+_REMEMBERED = 64
 
 
 class Message:
@@ -58,3 +64,61 @@ class Message:
 
     def __str__(self) -> str:
         return self._layout(self)
+
+
+class Messages:
+    """The latest texts of failures: kept per thread, or for all threads together when ``shared``.
+
+    What is kept has its text made when it is read: programs that ask whether something fails do not pay for it.
+
+    Parameters
+    ----------
+    see, layout : callable
+        As of :class:`Message`.
+    """
+
+    def __init__(
+        self, see: Callable[[str, object, bool | None], object], layout: Callable[[Message], str]
+    ) -> None:
+        self._see, self._layout = see, layout
+        self.shared = False
+        self._begin_process()
+        os.register_at_fork(after_in_child=self._begin_process)
+
+    def _begin_process(self) -> None:
+        self._local = threading.local()
+        self._common: deque[object] = deque(maxlen=_REMEMBERED)
+
+    def tell(self, failure: Failure) -> Message:
+        """Keep what a failed call means, and return it."""
+        made = Message(failure, self._see, self._layout)
+        self.add(made)
+        return made
+
+    def add(self, text: object) -> None:
+        """Put a text before the others, unless it repeats the newest: a loop that fails keeps what came before."""
+        kept = self._kept()
+        if next(iter(kept), None) != text:
+            kept.appendleft(text)
+
+    def forget(self) -> None:
+        """Forget the texts of all threads, and keep them per thread."""
+        self.shared = False
+        self._begin_process()
+
+    def take(self) -> str:
+        """Return the texts, newest on top, and forget them."""
+        kept, taken = self._kept(), []
+        with contextlib.suppress(IndexError):  # another thread may take the last one
+            while True:
+                taken.append(str(kept.popleft()))
+        return "\n".join(taken)
+
+    def _kept(self) -> deque[object]:
+        if self.shared:
+            return self._common
+        try:
+            kept: deque[object] = self._local.kept
+        except AttributeError:
+            kept = self._local.kept = deque(maxlen=_REMEMBERED)
+        return kept

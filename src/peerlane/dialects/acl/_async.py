@@ -24,7 +24,7 @@ from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, stream_of
 from peerlane.errors import Error
 from peerlane.memory import raw
-from peerlane.memory.raw import _streams_copy, _submit_copy
+from peerlane.memory.raw import find, quick_submit
 
 _WIDEST, _HIGHEST = 5_000_000, 5_242_880
 
@@ -72,13 +72,13 @@ def _quick(checked: Callable[..., object]) -> Callable[..., object]:
                 and 0 <= kind <= 5
                 and dst != src
                 and (
-                    ((to.device or source.device) if to and source else _streams_copy(dst, src))
+                    ((to.device or source.device) if to and source else _can_wait(dst, src))
                     or (machine.registrations and not _is_pageable(dst, src, count, count))
                 )
                 and not context.node.is_closed
-                and not machine.shared.far
+                and not machine.far
             ):
-                _submit_copy(found.neutral, dst, src, count, True)
+                quick_submit(found.neutral, dst, src, count, True)
                 return SUCCESS
         except (Refusal, Error, AttributeError, KeyError, TypeError, ValueError):
             pass  # nothing was queued: the other path does it, or gives the reason
@@ -159,6 +159,12 @@ def memcpy2d_async(
             raw.copy_2d(*rectangle, direct=True)
         else:
             raw.copy_2d(*rectangle, stream=found.neutral, direct=True)
+
+
+def _can_wait(dst: int, src: int) -> bool:
+    """Tell whether no end is pageable and one at least is device memory; errors as ``raw.locate``."""
+    to, source = find(dst), find(src)
+    return to is not None and source is not None and bool(to[0] or source[0])  # 0 is the host
 
 
 def _is_pageable(dst: int, src: int, to_bytes: int, from_bytes: int) -> bool:

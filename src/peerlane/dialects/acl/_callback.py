@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 
 from peerlane.dialects._shared.call import Address, Callback, Int32, Object, Refusal, Word
+from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._report import MOST_THREADS, Report, Subscription, report_of
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import AclStream, in_seconds, stream_of
 
-_BLOCK_TYPES = {0: False, 1: True}
+_BLOCK_TYPE = one_of(
+    "block_type", (0, 1), "pass 1 to let the stream wait for the callback, 0 to let it go on"
+)
 
 
 @acl.call("acl.rt.subscribe_report")
@@ -68,7 +71,7 @@ def unsubscribe_report(thread_id: Word, stream: Address) -> None:
     subscription.end(wait=False)
 
 
-@acl.call("acl.rt.launch_callback")
+@acl.call("acl.rt.launch_callback", checks=[_BLOCK_TYPE])
 def launch_callback(fn: Callback, user_data: Object, block_type: Int32, stream: Address) -> None:
     """Queue ``fn(user_data)``; with ``block_type`` 1 what follows waits for its return (facts/acl 2.10).
 
@@ -77,13 +80,7 @@ def launch_callback(fn: Callback, user_data: Object, block_type: Int32, stream: 
     Refuses: 107000 `block_type`, stream; 107002; 107003; 107015 not subscribed; `TypeError` not callable
     Basis: S, R; C for `block_type` and `TypeError`
     """
-    if block_type not in _BLOCK_TYPES:
-        raise Refusal(
-            Code.RT_PARAM_INVALID,
-            f"block_type is {block_type}",
-            "pass 1 to let the stream wait for the callback, 0 to let it go on",
-        )
-    _subscription(stream_of(stream)).launch(fn, user_data, blocks=_BLOCK_TYPES[block_type])
+    _subscription(stream_of(stream)).launch(fn, user_data, blocks=bool(block_type))
 
 
 @acl.call("acl.rt.process_report")

@@ -7,20 +7,35 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from peerlane import Kind
-from peerlane.backends.virtual.describe_address import is_mapped
-from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
+from peerlane.diagnostics import allocations
+from peerlane.diagnostics.addresses import is_mapped
+from peerlane.dialects._shared.call import Address, Check, Int32, Refusal, Word
+from peerlane.dialects.acl._checks import null, one_of
 from peerlane.dialects.acl._codes import REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._device import without_access
 from peerlane.dialects.acl._state import acl, explain, machine
 from peerlane.errors import AccessDenied, BadAddress, Error, Fault
 from peerlane.memory import raw
-from peerlane.memory.raw import _copy
+from peerlane.memory.raw import quick_copy
 
 KINDS = {0: "H2H", 1: "H2D", 2: "D2H", 3: "D2D", 4: "DEFAULT", 5: "H2BUF2D"}
-KINDS_2D = (1, 2, 3, 4)
 _GUESSED = 4
 _END = 1 << 64
+_ENDS, _TARGET = null("dst", "src"), null("dev_ptr")
+
+
+def _kind_of(*valid: int) -> Check:
+    listed = ", ".join(f"{each} {KINDS[each]}" for each in valid)
+    return one_of(
+        "kind",
+        valid,
+        "pass 4 to let the addresses decide",
+        code=Code.INVALID_PARAM,
+        shown=lambda kind: f"{kind}; valid here are {listed}",
+    )
+
+
+_KIND, _KIND_2D = _kind_of(*KINDS), _kind_of(1, 2, 3, 4)
 
 
 @acl.call("acl.rt.memcpy")
@@ -62,9 +77,9 @@ def memcpy(*args: object) -> object:
             and dst
             and src
             and not machine.here.context.node.is_closed
-            and not machine.shared.far
+            and not machine.far
         ):
-            _copy(dst, src, count, True)
+            quick_copy(dst, src, count, True)
             return SUCCESS
     except BadAddress as error:  # what the checks refuse is none: they let these arguments pass
         return acl.failed("acl.rt.memcpy", error, args)
@@ -111,27 +126,27 @@ def memcpy2d(
 
 def check_copy(dst: int, dest_max: int, src: int, count: int, kind: int) -> None:
     """Refuse the arguments of a copy that are wrong by themselves."""
-    refuse_null(dst=dst, src=src)
-    refuse_kind(kind, tuple(KINDS))
+    _ENDS(dst, src)
+    _KIND(kind)
     refuse_beyond("dest_max", dest_max, count)
 
 
 def check_fill(dev_ptr: int, max_count: int, count: int) -> None:
     """Refuse the arguments of a fill that are wrong by themselves."""
-    refuse_null(dev_ptr=dev_ptr)
+    _TARGET(dev_ptr)
     refuse_beyond("max_count", max_count, count)
 
 
 def check_rectangle(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
     """Refuse the arguments of a copy of rows that are wrong by themselves."""
-    refuse_null(dst=dst, src=src)
+    _ENDS(dst, src)
     if width > dpitch or width > spitch:
         raise Refusal(
             Code.INVALID_PARAM,
             f"width {width:,} is more than a pitch: dpitch is {dpitch:,}, spitch {spitch:,}",
             "a pitch is the distance between the starts of two rows, at least width",
         )
-    refuse_kind(kind, KINDS_2D)
+    _KIND_2D(kind)
     for name, pointer, pitch in (("dst", dst, dpitch), ("src", src, spitch)):
         if pointer + (height - 1) * pitch + width > _END:
             raise Refusal(
@@ -161,23 +176,6 @@ def refuse_ordinary(dev_ptr: int, count: int) -> None:
     )
 
 
-def refuse_null(**pointers: int) -> None:
-    """Refuse a NULL among the pointers: 100000."""
-    for name, pointer in pointers.items():
-        if not pointer:
-            raise Refusal(Code.INVALID_PARAM, f"{name} is NULL (0)", "pass an address")
-
-
-def refuse_kind(kind: int, valid: tuple[int, ...]) -> None:
-    """Refuse another kind: 100000."""
-    if kind not in valid:
-        raise Refusal(
-            Code.INVALID_PARAM,
-            f"kind is {kind}; valid here are {', '.join(f'{each} {KINDS[each]}' for each in valid)}",
-            "pass 4 to let the addresses decide",
-        )
-
-
 def refuse_beyond(name: str, limit: int, count: int) -> None:
     """Refuse more bytes than the caller says that there are: 107000."""
     if not 0 < count <= limit:
@@ -190,7 +188,7 @@ def refuse_beyond(name: str, limit: int, count: int) -> None:
 
 def refuse_far(dst: int, src: int, kind: int, *, waits: bool) -> None:
     """Refuse what cannot be copied to and from memory that was imported with another device set: 507899."""
-    for buffer, home in list(machine.shared.far.values()):
+    for buffer, home in list(machine.far.values()):
         for pointer, other in ((dst, src), (src, dst)):
             if buffer.is_closed or not 0 <= pointer - buffer.last_address < buffer.size:
                 continue
@@ -245,7 +243,7 @@ def _refuse_access(error: AccessDenied, dst: int, src: int) -> NoReturn:
     present = machine.devices()
     a, b = present[ends["dst"].ordinal], present[ends["src"].ordinal]
     private = [
-        f"{name} ({memory_messages.record_of(end.allocation) or hex(end.base)})"
+        f"{name} ({allocations.record_of(end.allocation) or hex(end.base)})"
         for name, end in ends.items()
         if not machine.is_for_peers(end.base)
     ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from peerlane.dialects._shared.call import Address, Refusal, Word
+from collections.abc import Callable
+
+from peerlane.dialects._shared.call import Address, Word
 from peerlane.dialects._shared.machine import Thing
-from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
+
+_CREATE = "acl.create_data_buffer"
 
 
 class AclDataBuffer(Thing):
@@ -21,11 +24,7 @@ class AclDataBuffer(Thing):
         self.address, self.size = address, size
 
 
-def _none(code: int) -> int:
-    return 0
-
-
-@acl.value("acl.create_data_buffer", failed=_none)
+@acl.value(_CREATE, failed=lambda _: 0)
 def create_data_buffer(data: Address, size: Word) -> int:
     """Return the number of a new data buffer; it needs no device, and outlives resets.
 
@@ -44,39 +43,24 @@ def destroy_data_buffer(data_buffer: Address) -> None:
     Basis: S; C for 100000
     """
     if data_buffer:
-        found = _of(data_buffer)
-        if not machine.drop(found, "acl.destroy_data_buffer"):
-            raise _no_buffer(data_buffer)
+        machine.end_described(data_buffer, AclDataBuffer, _CREATE, "acl.destroy_data_buffer")
 
 
-@acl.value("acl.get_data_buffer_addr", failed=_none)
-def get_data_buffer_addr(data_buffer: Address) -> int:
-    """Return the address.
+def _getter(name: str, summary: str, of: Callable[[AclDataBuffer], int]) -> None:
+    def get(data_buffer: Address) -> int:
+        return of(_of(data_buffer))
 
-    Gives: bare int, 0 for what is none
-    Basis: S
-    """
-    return _of(data_buffer).address
-
-
-@acl.value("acl.get_data_buffer_size", failed=_none)
-def get_data_buffer_size(data_buffer: Address) -> int:
-    """Return the low 32 bits of the size: the vendor's older call.
+    get.__doc__ = f"""Return {summary}.
 
     Gives: bare int, 0 for what is none
     Basis: S
     """
-    return _of(data_buffer).size & 0xFFFF_FFFF
+    acl.value(f"acl.get_data_buffer_{name}", failed=lambda _: 0)(get)
 
 
-@acl.value("acl.get_data_buffer_size_v2", failed=_none)
-def get_data_buffer_size_v2(data_buffer: Address) -> int:
-    """Return the size.
-
-    Gives: bare int, 0 for what is none
-    Basis: S
-    """
-    return _of(data_buffer).size
+_getter("addr", "the address", lambda each: each.address)
+_getter("size", "the low 32 bits of the size: the vendor's older call", lambda each: each.size & 0xFFFF_FFFF)
+_getter("size_v2", "the size", lambda each: each.size)
 
 
 @acl.call("acl.update_data_buffer")
@@ -91,17 +75,4 @@ def update_data_buffer(data_buffer: Address, data: Address, size: Word) -> None:
 
 
 def _of(number: int) -> AclDataBuffer:
-    machine.devices()
-    found = machine.things.get(number)
-    if not isinstance(found, AclDataBuffer):
-        raise _no_buffer(number)
-    return found
-
-
-def _no_buffer(number: int) -> Refusal:
-    found = "NULL (0)" if not number else f"{number:#x}, which is no data buffer or was destroyed"
-    return Refusal(
-        Code.INVALID_PARAM,
-        f"the data buffer is {found}",
-        "pass what acl.create_data_buffer returned, until it is destroyed",
-    )
+    return machine.described(number, AclDataBuffer, _CREATE)

@@ -6,9 +6,9 @@ A descriptor is a list of one copy, as :class:`peerlane.CopyDescriptor` lays it 
 from __future__ import annotations
 
 from peerlane import CopyDescriptor, Kind, as_buffer
-from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
+from peerlane.dialects._shared.call import Address, Check, Int32, Refusal, Word
+from peerlane.dialects.acl._checks import null, reserved, zero
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
 from peerlane.memory import raw
@@ -19,7 +19,17 @@ _SIZE = CopyDescriptor.size_for(1)
 _ALIGNMENT = 64
 
 
-@acl.call("acl.rt.get_memcpy_desc_size", out=1)
+def _refused_kind(name: str, kind: int) -> Refusal:
+    code = Code.RT_FEATURE_NOT_SUPPORT if kind in _KINDS else Code.INVALID_PARAM
+    return Refusal(
+        code, f"{name} is {kind}", "pass 6, INNER_DEVICE_TO_DEVICE: the only one that descriptors copy"
+    )
+
+
+_KIND = Check(("kind",), lambda kind: kind != _INNER_DEVICE_TO_DEVICE, _refused_kind)
+
+
+@acl.call("acl.rt.get_memcpy_desc_size", out=1, checks=[_KIND])
 def get_memcpy_desc_size(kind: Int32) -> int:
     """Return the bytes of device memory that a descriptor takes (facts/acl 2.7).
 
@@ -27,11 +37,14 @@ def get_memcpy_desc_size(kind: Int32) -> int:
     Refuses: 207000 kind not 6; 100000 no kind
     Basis: S; C for the size
     """
-    _refuse_kind(kind)
     return _SIZE
 
 
-@acl.call("acl.rt.set_memcpy_desc", out=1)
+@acl.call(
+    "acl.rt.set_memcpy_desc",
+    out=1,
+    checks=[null("desc", "src", "dst"), _KIND, reserved("config"), zero("count")],
+)
 def set_memcpy_desc(
     desc: Address, kind: Int32, src: Address, dst: Address, count: Word, config: Address
 ) -> int:
@@ -42,12 +55,6 @@ def set_memcpy_desc(
         (all three are memory of one)
     Basis: S; C for alignment
     """
-    refuse_null(desc=desc, src=src, dst=dst)
-    _refuse_kind(kind)
-    if config:
-        raise Refusal(Code.INVALID_PARAM, f"config is {config:#x}; it is reserved", "pass 0")
-    if not count:
-        raise Refusal(Code.INVALID_PARAM, "count is 0", "pass at least 1 byte")
     machine.context()
     own = _check_place(desc)
     source, target = _device_of("src", src, count), _device_of("dst", dst, count)
@@ -68,7 +75,7 @@ def set_memcpy_desc(
     return desc
 
 
-@acl.call("acl.rt.memcpy_async_with_desc")
+@acl.call("acl.rt.memcpy_async_with_desc", checks=[null("desc"), _KIND])
 def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
     """Queue the copy that a descriptor describes when it starts (facts/acl 2.7).
 
@@ -78,8 +85,6 @@ def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
     Refuses: 100000 NULL, stream 0, no kind; 207000 kind not 6; 107002; 107000 alignment, address, the stream; 107003
     Basis: S; C for alignment
     """
-    refuse_null(desc=desc)
-    _refuse_kind(kind)
     if not stream:
         raise Refusal(
             Code.INVALID_PARAM,
@@ -97,15 +102,6 @@ def memcpy_async_with_desc(desc: Address, kind: Int32, stream: Address) -> None:
             "keep a descriptor on the device that uses it",
         )
     raw.launch_descriptor(desc, _SIZE, stream=found.neutral, direct=True, device=device)
-
-
-def _refuse_kind(kind: int) -> None:
-    if kind == _INNER_DEVICE_TO_DEVICE:
-        return
-    code = Code.RT_FEATURE_NOT_SUPPORT if kind in _KINDS else Code.INVALID_PARAM
-    raise Refusal(
-        code, f"kind is {kind}", "pass 6, INNER_DEVICE_TO_DEVICE: the only one that descriptors copy"
-    )
 
 
 def _check_place(desc: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from peerlane import Device
+from peerlane.dialects._shared import checks
 from peerlane.dialects._shared.call import Int32, Refusal, UInt32
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
@@ -93,7 +94,7 @@ def device_can_access_peer(device_id: Int32, peer_device_id: Int32) -> int:
     return int(machine.device(device_id).can_access(machine.device(peer_device_id)))
 
 
-@acl.call("acl.rt.device_enable_peer_access")
+@acl.call("acl.rt.device_enable_peer_access", checks=[checks.reserved(Code.FEATURE_UNSUPPORTED, "flags")])
 def device_enable_peer_access(peer_device_id: Int32, flags: UInt32) -> None:
     """Add a reference to the direction current device to peer (facts/acl 2.2, 4.3).
 
@@ -102,8 +103,6 @@ def device_enable_peer_access(peer_device_id: Int32, flags: UInt32) -> None:
     Refuses: 200006 flags; 107002; 100000 itself; 107001; 207000 unreachable; 207005 too many peers
     Basis: S; C for across switches and the last
     """
-    if flags:
-        raise Refusal(Code.FEATURE_UNSUPPORTED, f"flags is {flags}; it is reserved", "pass 0")
     context = machine.context()
     _refuse_self(context.number, peer_device_id)
     add_reference(context.device, machine.device(peer_device_id))

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, type_name
+from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import FAULTS, Code
 from peerlane.dialects.acl._state import acl, last_error, swallow
 from peerlane.dialects.acl._stream import AclStream, when_one_fails
 from peerlane.errors import Error
 
-_THREAD_LEVEL = 0
+_LEVEL = one_of("level", (0,), "pass 0, the level of threads: there is no other", code=Code.INVALID_PARAM)
 _FIRST_INFO = 1 << 61
 
 
@@ -31,7 +32,7 @@ _numbers = itertools.count(_FIRST_INFO, 64)
 _told: dict[int, _Info] = {}
 
 
-@acl.value("acl.rt.peek_at_last_error", failed=int)
+@acl.value("acl.rt.peek_at_last_error", failed=int, checks=[_LEVEL])
 def peek_at_last_error(level: Int32) -> int:
     """Return the newest code of the runtime in this thread, and keep it (facts/acl 2.2).
 
@@ -41,11 +42,10 @@ def peek_at_last_error(level: Int32) -> int:
     Refuses: 100000 level not 0
     Basis: S; X for which codes count
     """
-    _refuse_level(level)
     return last_error.code
 
 
-@acl.value("acl.rt.get_last_error", failed=int)
+@acl.value("acl.rt.get_last_error", failed=int, checks=[_LEVEL])
 def get_last_error(level: Int32) -> int:
     """Return the newest code of the runtime in this thread, and forget it (facts/acl 2.2).
 
@@ -53,16 +53,8 @@ def get_last_error(level: Int32) -> int:
     Refuses: 100000 level not 0
     Basis: S; X for which codes count
     """
-    _refuse_level(level)
     code, last_error.code = last_error.code, 0
     return code
-
-
-def _refuse_level(level: int) -> None:
-    if level != _THREAD_LEVEL:
-        raise Refusal(
-            Code.INVALID_PARAM, f"level is {level}", "pass 0, the level of threads: there is no other"
-        )
 
 
 @acl.call("acl.rt.set_exception_info_callback")
@@ -81,54 +73,30 @@ def set_exception_info_callback(fn: Object = None) -> None:
     when_one_fails.callback = None if fn is None else lambda stream, error: _tell(fn, stream, error)
 
 
-@acl.value("acl.rt.get_task_id_from_exception_info", failed=lambda _: 0)
-def get_task_id_from_exception_info(info: Address) -> int:
-    """Return the number of the operation in its stream (facts/acl 2.10).
+def _getter(name: str, summary: str, of: Callable[[_Info], int], choice: str = "another `info`") -> None:
+    def get(info: Address) -> int:
+        return of(_of(info))
+
+    get.__doc__ = f"""Return {summary} (facts/acl 2.10).
 
     Gives: bare int, 0 for another `info`
-    Basis: S, D; C for another `info`
+    Basis: S, D; C for {choice}
     """
-    return _of(info).task
+    acl.value(f"acl.rt.get_{name}_from_exception_info", failed=lambda _: 0)(get)
 
 
-@acl.value("acl.rt.get_stream_id_from_exception_info", failed=lambda _: 0)
-def get_stream_id_from_exception_info(info: Address) -> int:
-    """Return what ``stream_get_id`` gives for the stream (facts/acl 2.10).
-
-    Gives: bare int, 0 for another `info`
-    Basis: S, D; C for another `info`
-    """
-    return _of(info).stream
-
-
-@acl.value("acl.rt.get_thread_id_from_exception_info", failed=lambda _: 0)
-def get_thread_id_from_exception_info(info: Address) -> int:
-    """Return the thread that synchronized, as the system numbers it (facts/acl 2.10).
-
-    Gives: bare int, 0 for another `info`
-    Basis: S, D; C for which thread it is
-    """
-    return _of(info).thread
-
-
-@acl.value("acl.rt.get_device_id_from_exception_info", failed=lambda _: 0)
-def get_device_id_from_exception_info(info: Address) -> int:
-    """Return the device of the stream (facts/acl 2.10).
-
-    Gives: bare int, 0 for another `info`
-    Basis: S, D; C for another `info`
-    """
-    return _of(info).device
-
-
-@acl.value("acl.rt.get_error_code_from_exception_info", failed=lambda _: 0)
-def get_error_code_from_exception_info(info: Address) -> int:
-    """Return the code of the failure, which the synchronization returns too (facts/acl 2.10).
-
-    Gives: bare int, 0 for another `info`
-    Basis: S, D; C for another `info`
-    """
-    return _of(info).code
+_getter("task_id", "the number of the operation in its stream", lambda info: info.task)
+_getter("stream_id", "what ``stream_get_id`` gives for the stream", lambda info: info.stream)
+_getter(
+    "thread_id",
+    "the thread that synchronized, as the system numbers it",
+    lambda info: info.thread,
+    "which thread it is",
+)
+_getter("device_id", "the device of the stream", lambda info: info.device)
+_getter(
+    "error_code", "the code of the failure, which the synchronization returns too", lambda info: info.code
+)
 
 
 def _of(info: int) -> _Info:

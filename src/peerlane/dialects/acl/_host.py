@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from peerlane import Kind
-from peerlane.backends.virtual.describe_address import is_mapped
+from peerlane.diagnostics.addresses import is_mapped
 from peerlane.dialects._shared.call import Address, Int32, Object, Word, as_index
 from peerlane.dialects.acl._codes import REMEDIES
 from peerlane.dialects.acl._state import acl, machine

@@ -5,21 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NoReturn
 
-from peerlane import Buffer, Device, Handle
-from peerlane.dialects._shared.call import Address, Object, Refusal, Text, Word, int_list
+from peerlane import Buffer, Device
+from peerlane.dialects._shared.call import Address, Object, Refusal, Text, Word
 from peerlane.dialects._shared.machine import close_for
-from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
+from peerlane.dialects.acl._checks import null, one_of, zero
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference
-from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
-from peerlane.dialects.acl._state import acl, explain, machine
+from peerlane.dialects.acl._exporting import (
+    as_no_key,
+    let_in,
+    pids_of,
+    refuse_export_flags,
+    refuse_long,
+    refuse_short,
+    text_of,
+)
+from peerlane.dialects.acl._state import acl, explain, is_key_over, machine
 from peerlane.errors import Closed, Error
 from peerlane.memory import raw
 
 _SET_PID = "acl.rt.ipc_mem_set_import_pid"
 _MOST_PIDS = 31
 _FOR_ALL = 1
-_KEYS_KEPT = 64
+_MEMORY = "pass what acl.rt.malloc returned, and its size"
 
 
 @dataclass(slots=True)
@@ -43,20 +51,15 @@ def ipc_mem_get_export_key(dev_ptr: Address, size: Word, len: Word, flags: Word)
     Basis: S, X; C for 100000
     """
     refuse_long("acl.rt.ipc_mem_get_export_key", len)
-    if not dev_ptr or not size:
-        raise Refusal(
-            Code.INVALID_PARAM,
-            "dev_ptr is NULL (0)" if size else "size is 0",
-            "pass what acl.rt.malloc returned, and its size",
-        )
+    null("dev_ptr", remedy=_MEMORY)(dev_ptr)
+    zero("size", remedy=_MEMORY)(size)
     refuse_short(len)
     everyone = refuse_export_flags(flags, _FOR_ALL)
     buffer = _exportable(dev_ptr, size)
     given = buffer[:size].export(allow="user" if everyone else ())
     key = text_of(given)
     with machine.lock:
-        _forget_what_is_over()
-        machine.shared.given_keys[key] = given, buffer
+        machine.exported_keys.add(key, (given, buffer))
     return key
 
 
@@ -68,8 +71,7 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
         207006 exported with flags 1
     Basis: S, X; C for over 31
     """
-    wanted = int_list(_SET_PID, pids)
-    refuse_no_pids(wanted)
+    wanted = pids_of(_SET_PID, pids)
     if len(wanted) > _MOST_PIDS:
         raise Refusal(
             Code.RT_PARAM_INVALID,
@@ -77,8 +79,8 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
             "call again for the others",
         )
     machine.devices()
-    given = machine.shared.given_keys.get(key)
-    if given is None or _is_over(*given):
+    given = machine.exported_keys.get(key)
+    if given is None or is_key_over(given):
         raise _no_key("this process exported no such key, or closed it, or freed the memory")
     try:
         let_in(given[0], wanted)
@@ -86,7 +88,11 @@ def ipc_mem_set_import_pid(key: Text, pids: Object) -> None:
         raise _no_key("the key is over: its memory was freed") from None
 
 
-@acl.call("acl.rt.ipc_mem_import_by_key", out=1)
+@acl.call(
+    "acl.rt.ipc_mem_import_by_key",
+    out=1,
+    checks=[one_of("flags", (0, 1), "pass 0, or 1 to enable peer access")],
+)
 def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
     """Have memory that another process exported, at an address of this one (facts/acl 2.9, 4.6).
 
@@ -98,19 +104,27 @@ def ipc_mem_import_by_key(key: Text, flags: Word) -> int:
         507057, 107019 as for handles
     Basis: X; C for the last three
     """
-    if flags > 1:
-        raise Refusal(Code.RT_PARAM_INVALID, f"flags is {flags}", "pass 0, or 1 to enable peer access")
     device = machine.context().device
-    known = _once_more(key, device)
-    if known is not None:
-        return known
-    with as_no_key():
-        buffer = Buffer.open(key, device=device)
-    try:
-        return _keep(key, buffer, device, peer=flags == 1)
-    except BaseException:
-        buffer.close()
-        raise
+
+    def opening() -> Buffer:
+        with as_no_key():
+            return Buffer.open(key, device=device)
+
+    def keeping(buffer: Buffer) -> _Imported:
+        home = machine.devices()[raw.locate(buffer.address).ordinal]
+        direction = (device, home) if flags and home is not device else None
+        if direction is not None:
+            add_reference(*direction)
+        if home is not device:
+            machine.far[key] = buffer, home
+        return _Imported(buffer, direction)
+
+    def again(known: _Imported) -> None:
+        if key in machine.far and machine.far[key][1] is device:
+            del machine.far[key]
+
+    found: _Imported = machine.imported_keys.open(key, opening, keeping, again=again)
+    return found.buffer.address
 
 
 @acl.call("acl.rt.ipc_mem_close")
@@ -124,38 +138,21 @@ def ipc_mem_close(key: Text) -> None:
     """
     with machine.lock:
         machine.devices()
-        taken = machine.shared.taken_keys.get(key)
-        if taken is not None:
-            taken.references -= 1
-            if not taken.references:
-                del machine.shared.taken_keys[key]
-                machine.shared.far.pop(key, None)
-                if taken.direction is not None:
-                    drop_reference(*taken.direction)
-                close_for(taken.buffer, "acl.rt.ipc_mem_close")
+        if machine.imported_keys.get(key) is not None:
+            last: _Imported | None = machine.imported_keys.release(key)
+            if last is not None:
+                machine.far.pop(key, None)
+                if last.direction is not None:
+                    drop_reference(*last.direction)
+                close_for(last.buffer, "acl.rt.ipc_mem_close")
             return
-        given = machine.shared.given_keys.pop(key, None)
-    if given is None or _is_over(*given):
+        given = machine.exported_keys.pop(key)
+    if given is None or is_key_over(given):
         raise _no_key(
             "this process has no such key: it was closed, its memory was freed, or it was neither exported nor "
             "imported here"
         )
     given[0].close()
-
-
-def _is_over(given: Handle, buffer: Buffer) -> bool:
-    return buffer.is_closed and not given.importers
-
-
-def _forget_what_is_over() -> None:
-    """Forget keys of freed memory that nobody has imported: a program may make them for ever."""
-    shared = machine.shared
-    if len(shared.given_keys) < shared.keys_looked_at_next:
-        return
-    for key, given in list(shared.given_keys.items()):
-        if _is_over(*given):
-            del shared.given_keys[key]
-    shared.keys_looked_at_next = 2 * len(shared.given_keys) + _KEYS_KEPT
 
 
 def _exportable(dev_ptr: int, size: int) -> Buffer:
@@ -190,7 +187,7 @@ def _refuse_foreign(dev_ptr: int) -> NoReturn:
     cause = f"{machine.describe(dev_ptr)} was not allocated by acl.rt.malloc"
     if place.base in machine.allocations:
         cause = f"{machine.describe(dev_ptr)} is not where an allocation begins"
-    elif any(_is_inside(dev_ptr, each.buffer) for each in list(machine.shared.taken_keys.values())):
+    elif any(_is_inside(dev_ptr, each.buffer) for each in machine.imported_keys):
         code, cause = Code.RT_DRV_INTERNAL_ERROR, f"{dev_ptr:#x} was imported, and only its maker exports it"
     elif machine.reservations.around(dev_ptr) is not None:
         code = Code.RT_DRV_INTERNAL_ERROR
@@ -201,34 +198,6 @@ def _refuse_foreign(dev_ptr: int) -> NoReturn:
 
 def _is_inside(address: int, buffer: Buffer) -> bool:
     return buffer.last_address <= address < buffer.last_address + buffer.size
-
-
-def _once_more(key: str, device: Device) -> int | None:
-    with machine.lock:
-        found = machine.shared.taken_keys.get(key)
-        if found is None:
-            return None
-        found.references += 1
-        if key in machine.shared.far and machine.shared.far[key][1] is device:
-            del machine.shared.far[key]
-        address: int = found.buffer.address
-        return address
-
-
-def _keep(key: str, buffer: Buffer, device: Device, *, peer: bool) -> int:
-    with machine.lock:
-        known = _once_more(key, device)
-        if known is not None:  # another thread was quicker
-            buffer.close()
-            return known
-        home = machine.devices()[raw.locate(buffer.address).ordinal]
-        direction = (device, home) if peer and home is not device else None
-        if direction is not None:
-            add_reference(*direction)
-        machine.shared.taken_keys[key] = _Imported(buffer, direction)
-        if home is not device:
-            machine.shared.far[key] = buffer, home
-        return buffer.address
 
 
 def _no_key(cause: str) -> Refusal:

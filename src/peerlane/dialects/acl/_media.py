@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from peerlane.dialects._shared.call import Address, Dict, Int32, Word
+from peerlane.dialects.acl._checks import null
 from peerlane.dialects.acl._memory import allocate, allocate_configured, free_device
 from peerlane.dialects.acl._state import acl
 
@@ -29,7 +30,7 @@ def dvpp_malloc_with_cfg(size: Word, policy: Int32, cfg: Dict) -> int:
     return allocate_configured(size, policy, cfg, "acl.media.dvpp_malloc_with_cfg")
 
 
-@acl.call("acl.media.dvpp_free")
+@acl.call("acl.media.dvpp_free", checks=[null("dev_ptr", remedy="pass only what dvpp_malloc gave")])
 def dvpp_free(dev_ptr: Address) -> None:
     """Free what ``dvpp_malloc`` returned.
 

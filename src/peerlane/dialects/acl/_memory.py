@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from peerlane import Kind
-from peerlane.backends.virtual.describe_address import is_mapped
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import allocations
+from peerlane.diagnostics.addresses import is_mapped
 from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
+from peerlane.dialects.acl._checks import null, zero
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._malloc_config import read_attributes, refuse_attributes
 from peerlane.dialects.acl._state import acl, explain, machine
@@ -23,6 +24,7 @@ _LARGEST = (1 << 63) - 1
 _DDR_CHIPS = ("Ascend310",)
 _DDR_ATTRIBUTES = frozenset({0, 2, 3, 6, 7})
 _ATTRIBUTES = range(18)
+_SIZE = zero("size")
 
 
 @acl.call("acl.rt.malloc", out=1)
@@ -97,12 +99,12 @@ def malloc_host_with_cfg(size: Word, cfg: Dict) -> int:
     Basis: S; C for 107000
     """
     attributes = read_attributes("acl.rt.malloc_host_with_cfg", cfg)
-    _refuse_size(size)
+    _SIZE(size)
     refuse_attributes(attributes, machine.context().number)
     return _allocate_host(size)
 
 
-@acl.call("acl.rt.malloc_host", out=1)
+@acl.call("acl.rt.malloc_host", out=1, checks=[_SIZE])
 def malloc_host(size: Word) -> int:
     """Allocate pinned host memory, which outlives resets of devices (facts/acl 2.7).
 
@@ -110,12 +112,11 @@ def malloc_host(size: Word) -> int:
     Refuses: 100000; 107002; 207001 whatever the host ran out of
     Basis: S
     """
-    _refuse_size(size)
     machine.context()
     return _allocate_host(size)
 
 
-@acl.call("acl.rt.free")
+@acl.call("acl.rt.free", checks=[null("dev_ptr", remedy="pass only what acl.rt.malloc gave")])
 def free(dev_ptr: Address) -> None:
     """Free what ``malloc`` and its like returned, from any thread, with or without a device (facts/acl 2.7).
 
@@ -127,7 +128,7 @@ def free(dev_ptr: Address) -> None:
     _free(dev_ptr, "acl.rt.free", host=False, may_repeat=True)
 
 
-@acl.call("acl.rt.free_host")
+@acl.call("acl.rt.free_host", checks=[null("host_ptr", remedy="pass only what acl.rt.malloc_host gave")])
 def free_host(host_ptr: Address) -> None:
     """Free what ``malloc_host`` returned (facts/acl 2.7).
 
@@ -154,7 +155,7 @@ def get_mem_info(attr: Int32) -> tuple[int, int]:
     return device.free_bytes, device.total_bytes
 
 
-@acl.call("acl.rt.mem_flush")
+@acl.call("acl.rt.mem_flush", checks=[null("dev_ptr"), _SIZE])
 def mem_flush(dev_ptr: Address, size: Word) -> None:
     """Write a device's cache back to its memory: nothing to do, there is no cache (facts/acl 2.7).
 
@@ -164,7 +165,7 @@ def mem_flush(dev_ptr: Address, size: Word) -> None:
     _check_cached(dev_ptr, size)
 
 
-@acl.call("acl.rt.mem_invalidate")
+@acl.call("acl.rt.mem_invalidate", checks=[null("dev_ptr"), _SIZE])
 def mem_invalidate(dev_ptr: Address, size: Word) -> None:
     """Drop what a device's cache holds: nothing to do, there is no cache (facts/acl 2.7).
 
@@ -176,7 +177,7 @@ def mem_invalidate(dev_ptr: Address, size: Word) -> None:
 
 def allocate(size: int, policy: int) -> int:
     """Allocate memory of this thread's device; refuses as ``acl.rt.malloc``."""
-    _refuse_size(size)
+    _SIZE(size)
     if size + _PADDING > _WORD:
         raise Refusal(
             Code.INVALID_PARAM,
@@ -199,7 +200,7 @@ def free_device(dev_ptr: int, call: str) -> None:
 def allocate_configured(size: int, policy: int, cfg: dict[Any, Any], call: str) -> int:
     """Allocate device memory for a call with ``cfg``; refuses as ``acl.rt.malloc_with_cfg``."""
     attributes = read_attributes(call, cfg)
-    _refuse_size(size)
+    _SIZE(size)
     refuse_attributes(attributes, machine.context().number)
     return allocate(size, policy & ~_MEMORY_TYPES)
 
@@ -213,9 +214,6 @@ def _allocate_host(size: int) -> int:
 
 
 def _check_cached(dev_ptr: int, size: int) -> None:
-    if not dev_ptr:
-        raise Refusal(Code.INVALID_PARAM, "dev_ptr is NULL (0)", "pass an address of device memory")
-    _refuse_size(size)
     machine.context()
     place = raw.locate(dev_ptr)
     if place.kind is not Kind.DEVICE or dev_ptr + size > place.base + place.size:
@@ -224,11 +222,6 @@ def _check_cached(dev_ptr: int, size: int) -> None:
             f"{machine.describe(dev_ptr)} and {size:,} bytes from there on are not all one piece of device memory",
             "pass what acl.rt.malloc returned, and at most its size",
         )
-
-
-def _refuse_size(size: int) -> None:
-    if not size:
-        raise Refusal(Code.INVALID_PARAM, "size is 0", "pass a size of at least 1 byte")
 
 
 def _refuse_enormous(size: int, where: str, total: int) -> None:
@@ -241,10 +234,6 @@ def _refuse_enormous(size: int, where: str, total: int) -> None:
 
 
 def _free(address: int, call: str, *, host: bool, may_repeat: bool = False) -> None:
-    if not address:
-        raise Refusal(
-            Code.INVALID_PARAM, "the pointer is NULL (0)", f"pass only what acl.rt.{_maker(host)} gave"
-        )
     if not machine.free(address, host=host, call=call) and not (may_repeat and _was_freed(address)):
         _refuse_foreign(address, host=host)
 
@@ -271,7 +260,7 @@ def _refuse_foreign(address: int, *, host: bool) -> NoReturn:
         place = raw.locate(address)
     except Error as error:
         raise Refusal(Code.RT_PARAM_INVALID, explain(error)[0], remedy) from None
-    record = memory_messages.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
+    record = allocations.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}"
     if machine.owned(address, host=not host) is not None:
         cause = f"{address:#x} is memory of acl.rt.{_maker(not host)}: {record}"
         remedy = f"free it with acl.rt.{'free' if host else 'free_host'}"

@@ -5,15 +5,23 @@ from __future__ import annotations
 from peerlane import Device, Handle, Notify
 from peerlane.dialects._shared.call import Address, Object, Refusal, StrictUInt32, Text, Word, int_list
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
+from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._device import add_reference, drop_reference, refuse_unreachable
-from peerlane.dialects.acl._keys import as_no_key, refuse_long, refuse_short, text_of
+from peerlane.dialects.acl._exporting import (
+    as_no_key,
+    let_in,
+    pids_of,
+    refuse_export_flags,
+    refuse_long,
+    refuse_short,
+    text_of,
+)
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
 from peerlane.dialects.acl._waits import note_wait
 
-_FLAGS = (0, 1)
+_FLAG = one_of("flag", (0, 1), "pass 0, or 1 for a device's own use", shown=hex)
 _EXPORT_KEY, _SET_PID = "acl.rt.notify_get_export_key", "acl.rt.notify_set_import_pid"
 _FOR_ALL = 2
 _WITH_PEER = 2
@@ -56,7 +64,7 @@ class AclNotify(Thing):
         self.neutral.close()
 
 
-@acl.call("acl.rt.create_notify", out=1)
+@acl.call("acl.rt.create_notify", out=1, checks=[_FLAG])
 def create_notify(flag: Word) -> int:
     """Create a notify of the current device; flag 0, or DEVICE_USE_ONLY 1 (facts/acl 2.6).
 
@@ -64,8 +72,6 @@ def create_notify(flag: Word) -> int:
     Refuses: 107000 flag; 107002; 207009 too many
     Basis: S; C for the flag's code
     """
-    if flag not in _FLAGS:
-        raise Refusal(Code.RT_PARAM_INVALID, f"flag is {flag:#x}", "pass 0, or 1 for a device's own use")
     context = machine.context()
     with machine.lock:
         _refuse_one_more(context)
@@ -184,8 +190,7 @@ def notify_set_import_pid(notify: Address, pids: Object) -> None:
         207006 exported with flags 2
     Basis: S; C for the codes
     """
-    wanted = int_list(_SET_PID, pids)
-    refuse_no_pids(wanted)
+    wanted = pids_of(_SET_PID, pids)
     machine.context()
     with machine.lock:
         given = machine.thing(notify, AclNotify).given
@@ -198,7 +203,11 @@ def notify_set_import_pid(notify: Address, pids: Object) -> None:
         let_in(given, wanted)
 
 
-@acl.call("acl.rt.notify_import_by_key", out=1)
+@acl.call(
+    "acl.rt.notify_import_by_key",
+    out=1,
+    checks=[one_of("flags", (0, _WITH_PEER), f"pass 0, or {_WITH_PEER} to enable peer access")],
+)
 def notify_import_by_key(key: Text, flags: Word) -> int:
     """Have a notify that another process exported; each import is destroyed by itself (facts/acl 2.6).
 
@@ -209,10 +218,6 @@ def notify_import_by_key(key: Text, flags: Word) -> int:
         listed, own; 207000 unreachable; 507057, 107019 as for handles
     Basis: S; C for the codes
     """
-    if flags not in (0, _WITH_PEER):
-        raise Refusal(
-            Code.RT_PARAM_INVALID, f"flags is {flags}", f"pass 0, or {_WITH_PEER} to enable peer access"
-        )
     context = machine.context()
     with as_no_key():
         found = AclNotify(context, Notify.open(key))

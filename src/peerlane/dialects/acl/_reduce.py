@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from peerlane import Device, Kind
 from peerlane.dialects._shared.call import Address, Int32, Refusal, Word
+from peerlane.dialects.acl._checks import null, one_of, reserved
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
 from peerlane.memory import raw
@@ -23,9 +23,10 @@ _TYPES = {
 _TYPES[27] = ("bfloat16", 2)
 _NARROW = frozenset({4, 7, 29})  # uint8, uint16, int4: known to the call, and reduced by no chip
 _OF_310 = frozenset({0, 1, 6})
+_TYPE = one_of("type", {*_TYPES, *_NARROW}, f"pass {', '.join(map(str, _TYPES))}", code=Code.INVALID_PARAM)
 
 
-@acl.call("acl.rt.reduce_async")
+@acl.call("acl.rt.reduce_async", checks=[null("dst", "src"), reserved("reserve"), _TYPE])
 def reduce_async(
     dst: Address, src: Address, count: Word, kind: Int32, type: Int32, stream: Address, reserve: Address
 ) -> None:
@@ -39,11 +40,6 @@ def reduce_async(
         no chip; on the 310 family all but sums of types 0, 1 and 6
     Basis: S, D; C for the codes, kind 13, and what wraps
     """
-    refuse_null(dst=dst, src=src)
-    if reserve:
-        raise Refusal(Code.INVALID_PARAM, f"reserve is {reserve:#x}; it is reserved", "pass 0")
-    if type not in _TYPES and type not in _NARROW:
-        raise Refusal(Code.INVALID_PARAM, f"type is {type}", _valid_types())
     found = stream_of(stream)
     device = found.context.device
     _refuse_kind(kind, type, device)
@@ -92,7 +88,3 @@ def _refuse_elsewhere(name: str, address: int, count: int, device: Device) -> No
             f"on, not {count:,}",
             "pass a smaller count",
         )
-
-
-def _valid_types() -> str:
-    return f"pass {', '.join(map(str, _TYPES))}"

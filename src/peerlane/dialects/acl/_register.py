@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from peerlane import Kind
-from peerlane.backends.virtual.describe_address import is_mapped, rights
+from peerlane.diagnostics.addresses import is_mapped, rights
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32, Word
+from peerlane.dialects.acl._checks import null, reserved_below, zero
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._state import HostMemory, acl, machine
 from peerlane.memory import raw
 
@@ -17,9 +17,10 @@ _IO_MEMORY, _READ_ONLY = 0x4, 0x8
 _MAPPED, _PINNED = 0x2, 0x1000_0000
 _END = 1 << 64
 _HOST, _DEVICE, _UNREGISTERED = 0, 1, 2
+_RANGE = (null("ptr"), zero("size"))
 
 
-@acl.call("acl.rt.host_register", out=1)
+@acl.call("acl.rt.host_register", out=1, checks=_RANGE)
 def host_register(ptr: Address, size: Word, type: Int32) -> int:
     """Let devices use memory of the host; copies on streams do not wait for the stream then (facts/acl 2.7).
 
@@ -30,23 +31,19 @@ def host_register(ptr: Address, size: Word, type: Int32) -> int:
         a mapping that is only to be read; 507910 registered already
     Basis: S, R; C for 107000 and the pointer
     """
-    refuse_null(ptr=ptr)
-    _refuse_empty(size)
     if type:
         raise _not_for_io("type", type, "0, ACL_HOST_REGISTER_MAPPED")
     _register(ptr, size, is_mapped=True)
     return ptr
 
 
-@acl.call("acl.rt.host_register_v2")
+@acl.call("acl.rt.host_register_v2", checks=_RANGE)
 def host_register_v2(ptr: Address, size: Word, flag: UInt32) -> None:
     """Register as ``host_register``: flag MAPPED 2, PINNED 0x10000000, or both (facts/acl 2.7).
 
     Refuses: as `host_register`; 107000 flag; 207000 flags 4, 8
     Basis: S
     """
-    refuse_null(ptr=ptr)
-    _refuse_empty(size)
     known = _MAPPED | _PINNED | _IO_MEMORY | _READ_ONLY
     if not flag or flag & ~known:
         raise Refusal(
@@ -59,14 +56,13 @@ def host_register_v2(ptr: Address, size: Word, flag: UInt32) -> None:
     _register(ptr, size, is_mapped=bool(flag & _MAPPED))
 
 
-@acl.call("acl.rt.host_unregister")
+@acl.call("acl.rt.host_unregister", checks=[null("ptr")])
 def host_unregister(ptr: Address) -> None:
     """End a registration: the memory is ordinary host memory again (facts/acl 2.7).
 
     Refuses: 100000 NULL; 107002; 507911 no start of a registration
     Basis: S
     """
-    refuse_null(ptr=ptr)
     machine.context()
     with machine.lock:
         found = machine.registrations.remove(ptr)
@@ -74,7 +70,7 @@ def host_unregister(ptr: Address) -> None:
         raise _not_registered(ptr, "pass each pointer that was registered once, unchanged")
 
 
-@acl.call("acl.rt.host_get_device_pointer", out=1)
+@acl.call("acl.rt.host_get_device_pointer", out=1, checks=[null("ptr"), reserved_below("flag")])
 def host_get_device_pointer(ptr: Address, flag: UInt32) -> int:
     """Return a device's address for registered memory, which is the host's own here (facts/acl 2.7).
 
@@ -82,9 +78,6 @@ def host_get_device_pointer(ptr: Address, flag: UInt32) -> int:
     Refuses: 100000 NULL; 107000 flag; 107002; 507911 not registered, or not as MAPPED
     Basis: S; C for 507911 and the pointer
     """
-    refuse_null(ptr=ptr)
-    if flag:
-        raise Refusal(Code.RT_PARAM_INVALID, f"flag is {flag:#x}; it is reserved", "pass 0")
     machine.context()
     found = machine.registrations.around(ptr)
     if found is None or not found.is_mapped:
@@ -92,7 +85,12 @@ def host_get_device_pointer(ptr: Address, flag: UInt32) -> int:
     return ptr
 
 
-@acl.call("acl.rt.pointer_get_attributes", out=1, blank=lambda ptr: (_attributes(0, 0, 0),))
+@acl.call(
+    "acl.rt.pointer_get_attributes",
+    out=1,
+    blank=lambda ptr: (_attributes(0, 0, 0),),
+    checks=[null("ptr")],
+)
 def pointer_get_attributes(ptr: Address) -> dict[str, Any]:
     """Tell whose memory an address is (facts/acl 2.7).
 
@@ -102,7 +100,6 @@ def pointer_get_attributes(ptr: Address) -> dict[str, Any]:
     Refuses: 100000 NULL; 107000 a device address where nothing lives
     Basis: S; C for 107000 and the page size
     """
-    refuse_null(ptr=ptr)
     present = machine.devices()
     place = raw.locate(ptr)
     if place.kind is Kind.DEVICE:
@@ -156,11 +153,6 @@ def _refuse_read_only(ptr: int, size: int) -> None:
             f"not all of the {size:,} bytes at {ptr:#x} may be written: the system maps them with rights {closed}",
             "register memory that may be read and written; map a file with ACCESS_WRITE or ACCESS_COPY",
         )
-
-
-def _refuse_empty(size: int) -> None:
-    if not size:
-        raise Refusal(Code.INVALID_PARAM, "size is 0", "pass a size of at least 1 byte")
 
 
 def _not_for_io(name: str, given: int, valid: str) -> Refusal:

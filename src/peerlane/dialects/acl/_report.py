@@ -23,7 +23,7 @@ from peerlane import Event, Notify, Stream
 from peerlane.diagnostics import call_site
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._state import machine, messages, swallow
+from peerlane.dialects.acl._state import laid_out, machine, messages, swallow
 from peerlane.errors import Cancelled, Error, WaitTimeout
 from peerlane.streams import callbacks
 from peerlane.support.timeouts import slices
@@ -223,12 +223,12 @@ class Subscription:
             remedy = (
                 "let the thread call acl.rt.process_report in a loop until the stream is done, then end both"
             )
-        return (
-            f"E19999: {len(left):,} callback{'s' * (len(left) > 1)} of stream {self.number:#x} "
-            f"{'were' if len(left) > 1 else 'was'} not called: {'; '.join(names)}{more}.\n"
-            f"        Possible Cause: {how}, and thread {thread}, which runs what was launched there, "
-            f"{'is the one that did so' if is_this else 'has ended'}.\n"
-            f"        Solution: {remedy}."
+        many, whom = len(left) > 1, "is the one that did so" if is_this else "has ended"
+        return laid_out(
+            f"E19999: {len(left):,} callback{'s' * many} of stream {self.number:#x} {'were' if many else 'was'} not "
+            f"called: {'; '.join(names)}{more}",
+            f"{how}, and thread {thread}, which runs what was launched there, {whom}",
+            remedy,
         )
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 
-from peerlane import Physical
-from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, Word, int_list
-from peerlane.dialects.acl._allow import let_in, refuse_export_flags, refuse_no_pids
+from peerlane import Device, Physical
+from peerlane.dialects._shared.call import Address, Int32, Object, Refusal, Word
+from peerlane.dialects.acl._checks import reserved
 from peerlane.dialects.acl._codes import REMEDIES, Code
+from peerlane.dialects.acl._exporting import let_in, pids_of, refuse_export_flags
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._virtual import AclPhysical, physical_of
 from peerlane.errors import BadHandle, Closed, Fault
 
-_FREED_KEPT = 64
 _FOR_ALL = 1
 _SET_PID = "acl.rt.mem_set_pid_to_shareable_handle"
 
@@ -39,15 +39,12 @@ def mem_export_to_shareable_handle(handle: Address, handle_type: Int32, flags: W
     Basis: S, D; C for 507899
     """
     found = physical_of(handle)
-    if handle_type:
-        raise Refusal(Code.INVALID_PARAM, f"handle_type is {handle_type}; it is reserved", "pass 0")
+    reserved("handle_type")(handle_type)
     everyone = refuse_export_flags(flags, _FOR_ALL)
     with machine.lock:
         _refuse_export(found)
-        _forget_what_is_over()
-        given = found.neutral.export(allow="user" if everyone else ())
-        found.handle_given = given
-        machine.shared.exports[int(given)] = found
+        given = found.handle_given = found.neutral.export(allow="user" if everyone else ())
+        machine.exported_memory.add(int(given), found)
     return int(given)
 
 
@@ -61,10 +58,9 @@ def mem_set_pid_to_shareable_handle(shareable_handle: Word, pids: Object) -> Non
         207006 exported with flags 1
     Basis: S, X
     """
-    wanted = int_list(_SET_PID, pids)
-    refuse_no_pids(wanted)
+    wanted = pids_of(_SET_PID, pids)
     machine.devices()
-    found = machine.shared.exports.get(shareable_handle)
+    found = machine.exported_memory.get(shareable_handle)
     if found is None:
         raise _not_exported_here(shareable_handle)
     try:
@@ -89,34 +85,23 @@ def mem_import_from_shareable_handle(shareable_handle: Word, device_id: Int32) -
     device = machine.device(device_id)
     machine.context()
     key = shareable_handle, device_id
-    known = _once_more(key)
-    if known is not None:
-        return known
+
+    def keeping(opened: Physical) -> AclPhysical:
+        made = AclPhysical(opened, device.ordinal, granularity=device.info.granularity, import_key=key)
+        machine.give(made)
+        return made
+
+    found: AclPhysical = machine.imported_memory.open(key, lambda: _opened(shareable_handle, device), keeping)
+    return found.handle
+
+
+def _opened(shareable_handle: int, device: Device) -> Physical:
     try:
-        opened = Physical.open(shareable_handle, device=device)
+        return Physical.open(shareable_handle, device=device)
     except BadHandle as error:
         if error.fault is not Fault.NODE_MISMATCH:
             raise
         raise Refusal(Code.RT_INVALID_HANDLE, str(error), REMEDIES[Fault.BAD_HANDLE]) from None
-    with machine.lock:
-        known = _once_more(key)  # another thread may have been quicker
-        if known is not None:
-            opened.close()
-            return known
-        found = AclPhysical(opened, device.ordinal, granularity=device.info.granularity, import_key=key)
-        number = machine.give(found)
-        machine.shared.imports[key] = found
-    return number
-
-
-def _once_more(key: tuple[int, int]) -> int | None:
-    with machine.lock:
-        found = machine.shared.imports.get(key)
-        if found is None:
-            return None
-        found.references += 1
-        number: int = found.handle
-        return number
 
 
 def _refuse_export(found: AclPhysical) -> None:
@@ -133,18 +118,6 @@ def _refuse_export(found: AclPhysical) -> None:
     else:
         return
     raise Refusal(Code.RT_DRV_INTERNAL_ERROR, cause, remedy)
-
-
-def _forget_what_is_over() -> None:
-    """Forget exports that nobody can import any more: a program may make them for ever."""
-    shared = machine.shared
-    if len(shared.freed) < shared.looked_at_next:
-        return
-    for found in shared.freed:
-        if found.is_over and not found.handle_given.importers:
-            del shared.exports[int(found.handle_given)]
-    shared.freed = [found for found in shared.freed if int(found.handle_given) in shared.exports]
-    shared.looked_at_next = 2 * len(shared.freed) + _FREED_KEPT
 
 
 def _not_exported_here(shareable_handle: int) -> Refusal:

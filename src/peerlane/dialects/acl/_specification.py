@@ -220,8 +220,7 @@ def get_user_dev_id_by_logic_dev_id(device_id: Int32) -> int:
     return number
 
 
-@acl.call("acl.rt.get_logic_dev_id_by_phy_dev_id", out=1)
-def get_logic_dev_id_by_phy_dev_id(device_id: Int32) -> int:
+def _same_number(device_id: Int32) -> int:
     """Return the same number: a node numbers its devices in one way (facts/acl 2.2).
 
     Gives: device
@@ -231,15 +230,8 @@ def get_logic_dev_id_by_phy_dev_id(device_id: Int32) -> int:
     return _of_the_node(device_id).ordinal
 
 
-@acl.call("acl.rt.get_phy_dev_id_by_logic_dev_id", out=1)
-def get_phy_dev_id_by_logic_dev_id(device_id: Int32) -> int:
-    """Return the same number: a node numbers its devices in one way (facts/acl 2.2).
-
-    Gives: device
-    Refuses: 107001
-    Basis: S; C for 107001
-    """
-    return _of_the_node(device_id).ordinal
+for _name in ("get_logic_dev_id_by_phy_dev_id", "get_phy_dev_id_by_logic_dev_id"):
+    acl.call(f"acl.rt.{_name}", out=1)(_same_number)
 
 
 def _of_the_node(ordinal: int) -> Device:

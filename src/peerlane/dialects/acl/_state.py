@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 from peerlane import Buffer, Device, Handle, Stream
 from peerlane.diagnostics import call_site
 from peerlane.dialects._shared.call import Convention, Failure, Refusal
-from peerlane.dialects._shared.machine import Context, Machine, Messages, Thing, with_article
-from peerlane.dialects._shared.message import Message
+from peerlane.dialects._shared.exchange import Exports, Imports
+from peerlane.dialects._shared.machine import Context, Machine, Thing
+from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects._shared.registrations import Registration, Registrations
-from peerlane.dialects._shared.reservations import Reservations
+from peerlane.dialects._shared.virtual_memory import Reservations
 from peerlane.dialects.acl._codes import FAULTS, REMEDIES, SUCCESS, Code
 from peerlane.dialects.acl._visible import VARIABLE, visible
 from peerlane.errors import Error, Fault, InvalidValue, NoRoom
@@ -39,35 +40,10 @@ _LARGEST = UNITS["TiB"]  # no device has that much
 _Kind = TypeVar("_Kind", bound=Thing)
 
 
-class Shared:
-    """What this process gave to others and has of theirs.
-
-    Attributes
-    ----------
-    exports : dict
-        Physical memory by its shareable handle.
-    imports : dict
-        Physical memory by (shareable handle, device).
-    freed : list
-        Exported physical memory whose handle was freed; looked through when they are so many.
-    looked_at_next : int
-    given_keys, taken_keys : dict
-        By the text of the key: the neutral handle and the memory; what was imported.
-    far : dict
-        By the text of the key: memory that was imported with another device set than its own, and its own.
-    keys_looked_at_next : int
-        When so many keys were given they are looked through.
-    """
-
-    def __init__(self) -> None:
-        self.exports: dict[int, Any] = {}
-        self.imports: dict[tuple[int, int], Any] = {}
-        self.freed: list[Any] = []
-        self.looked_at_next = 0
-        self.given_keys: dict[str, tuple[Handle, Buffer]] = {}
-        self.keys_looked_at_next = 0
-        self.taken_keys: dict[str, Any] = {}
-        self.far: dict[str, tuple[Buffer, Device]] = {}
+def is_key_over(given: tuple[Handle, Buffer]) -> bool:
+    """Tell whether the memory of a key was freed, and nobody has imported it."""
+    handle, buffer = given
+    return buffer.is_closed and not handle.importers
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +77,12 @@ class AclMachine(Machine):
     freed : dict
         By address: the allocation that the program freed there, the oldest first; without the addresses that
         ``malloc`` gave out again.
+    exported_keys, imported_keys : Exports, Imports
+        Memory of ``malloc``, by the text of its key: the neutral handle with the memory; what was imported.
+    exported_memory, imported_memory : Exports, Imports
+        Physical memory, by its shareable handle; by (shareable handle, device).
+    far : dict
+        By the text of the key: memory that was imported with another device set than its own, and its own.
     op_wait_timeout : float or None
         Seconds that a stream waits for an event; None is for ever.
     registrations : Registrations
@@ -109,10 +91,10 @@ class AclMachine(Machine):
         By thread: the callbacks that it has to run.
     reservations : Reservations
         The reserved addresses.
-    shared : Shared
-        What was exported and imported.
     """
 
+    vendor = "acl.rt"
+    show = staticmethod(visible)
     default_device: int | None = None  # of the configuration file: not the node's, so it outlives one
 
     def forget(self) -> None:
@@ -124,19 +106,14 @@ class AclMachine(Machine):
         self.registrations = Registrations[HostMemory]()
         self.reports: dict[int, Any] = {}
         self.reservations = Reservations()
-        self.shared = Shared()
+        self.exported_keys = Exports[str, tuple[Handle, Buffer]](is_key_over)
+        self.imported_keys = Imports[str, Any](self)
+        self.exported_memory = Exports[int, Any](
+            lambda each: each.is_over and not each.handle_given.importers
+        )
+        self.imported_memory = Imports[tuple[int, int], Any](self)
+        self.far: dict[str, tuple[Buffer, Device]] = {}
         self._process: Context | None = None
-        self._visible: tuple[Device, ...] | None = None
-
-    def visible(self) -> tuple[Device, ...]:
-        """Return the devices that the program sees: its numbers are their places here.
-
-        Everything else goes by the numbers that the node gives its devices.
-        """
-        devices = self.devices()
-        if self._visible is None:
-            self._visible = visible(devices)
-        return self._visible
 
     def device(self, ordinal: int) -> Device:
         """Return a device by the program's number; ``INVALID_DEVICE`` with the valid ones."""
@@ -205,19 +182,25 @@ class AclMachine(Machine):
         remedy = f"pass what acl.rt.create_{name} returned, until it is destroyed or its device is reset"
         if not handle:
             return Refusal(Code.INVALID_PARAM, f"the {name} is NULL (0)", remedy)
-        found = self.things.get(handle)
-        ended = self.ended(handle)
-        if found is not None:
-            cause = f"{handle:#x} is the number of another kind: {found}, not of {with_article(name)}"
-        elif ended:
-            cause = f"{handle:#x} was {ended}"
-        elif self.was_given(handle):
-            cause = (
-                f"{handle:#x} ended with the node that the process was in before, or too long ago to say how"
-            )
-        else:
-            cause = f"acl.rt gave out no {name} with the number {handle:#x}"
-        return Refusal(Code.RT_PARAM_INVALID, cause, remedy)
+        return Refusal(Code.RT_PARAM_INVALID, self.told_of(handle, name), remedy)
+
+    def described(self, number: int, kind: type[_Kind], maker: str) -> _Kind:
+        """Return what a number means that needs no device; 100000 for what is no such thing."""
+        self.devices()
+        found = self.things.get(number)
+        if isinstance(found, kind):
+            return found
+        told = "NULL (0)" if not number else f"{number:#x}, which is no {kind.name} or was destroyed"
+        raise Refusal(
+            Code.INVALID_PARAM,
+            f"the {kind.name} is {told}",
+            f"pass what {maker} returned, until it is destroyed",
+        )
+
+    def end_described(self, number: int, kind: type[_Kind], maker: str, call: str) -> None:
+        """Take such a thing back; 100000 also if another thread was quicker."""
+        if not self.drop(self.described(number, kind, maker), call):
+            self.described(number, kind, maker)
 
     def remedy_beyond(self, end: int) -> str:
         """Return what to do when memory ends at ``end``, and more was asked for."""
@@ -291,7 +274,7 @@ def _named(context: Context) -> str:
 def _report(failure: Failure) -> None:
     if Code(failure.code).is_runtime:
         last_error.code = failure.code
-    messages.add(Message(failure, _seen, _layout))
+    messages.tell(failure)
     just_ended.thing = None
 
 
@@ -301,12 +284,14 @@ def _layout(message: Message) -> str:
     kind = "EE1001" if code < Code.API_NOT_SUPPORT else "E19999"
     if code is Code.RT_MEMORY_ALLOCATION:
         kind = "EL0004"
-    return (
-        f"{kind}: {message.call} returned {code.value} (ACL_ERROR_{code.name}).\n"
-        f"        Called with: {message.given}\n"
-        f"        Possible Cause: {message.cause}.\n"
-        f"        Solution: {message.remedy}."
-    )
+    head = f"{kind}: {message.call} returned {code.value} (ACL_ERROR_{code.name})"
+    return laid_out(head, message.cause, message.remedy, given=message.given)
+
+
+def laid_out(head: str, cause: str, remedy: str, *, given: str = "") -> str:
+    """Return a text of which each line but the first is indented: what it was called with, its cause, what to do."""
+    called = f"        Called with: {given}\n" if given else ""
+    return f"{head}.\n{called}        Possible Cause: {cause}.\n        Solution: {remedy}."
 
 
 def _seen(name: str, value: object, is_address: bool | None) -> object:
@@ -365,11 +350,8 @@ def swallow(raised: BaseException, what: str, cause: str, remedy: str) -> None:
     is_main = threading.current_thread() is threading.main_thread()  # only there it can be Ctrl-C
     if isinstance(raised, KeyboardInterrupt) and is_main:
         raise raised
-    messages.add(
-        f"E19999: {what} raised {callbacks.described(raised)}{_raised_at(raised)}.\n"
-        f"        Possible Cause: {cause}.\n"
-        f"        Solution: {remedy}."
-    )
+    head = f"E19999: {what} raised {callbacks.described(raised)}{_raised_at(raised)}"
+    messages.add(laid_out(head, cause, remedy))
 
 
 def _raised_at(raised: BaseException) -> str:
@@ -391,7 +373,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 
 machine = AclMachine()
-messages = Messages()
+messages = Messages(_seen, _layout)
 last_error = LastError()
 just_ended = JustEnded()
 os.register_at_fork(after_in_child=last_error.forget)  # what failed is the parent's

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from peerlane.dialects._shared.call import Address, Int32, Refusal, UInt32
 from peerlane.dialects._shared.machine import Context, Thing
+from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import REMEDIES, Code
 from peerlane.dialects.acl._report import Subscription
 from peerlane.dialects.acl._specification import refuse_older_chip
@@ -27,6 +28,7 @@ _PRIORITIES = range(8)
 PRIORITY = 5  # the number of the attribute
 _LONGEST_ABORT = 36 * 60 * 1000
 _MODES = {0: "continue", 1: "stop"}
+_MODE = one_of("mode", _MODES, "pass 0 to go on after a failure, 1 to stop")
 _READY, _NOT_READY = 0, 1
 
 
@@ -434,31 +436,25 @@ def get_stream_available_num() -> int:
     return _available(machine.context())
 
 
-@acl.call("acl.rt.set_stream_failure_mode")
+@acl.call("acl.rt.set_stream_failure_mode", checks=[_MODE])
 def set_stream_failure_mode(stream: Address, mode: UInt32) -> None:
     """Set what a failure does to what is queued behind it: 0 nothing, 1 cancels it (facts/acl 2.4).
 
     Refuses: 107000 mode, stream; 107002; 107003
     Basis: D; C for the values
     """
-    _refuse_mode(mode)
     stream_of(stream).neutral.on_error = _MODES[mode]
 
 
 def set_failure_mode(stream: AclStream, mode: int) -> None:
     """Set what a failure does to what is queued behind it; 107000 for no mode."""
-    _refuse_mode(mode)
+    _MODE(mode)
     stream.neutral.on_error = _MODES[mode]
 
 
 def failure_mode_of(stream: AclStream) -> int:
     """Return what was set, as its number."""
     return next(mode for mode, name in _MODES.items() if name == stream.neutral.on_error)
-
-
-def _refuse_mode(mode: int) -> None:
-    if mode not in _MODES:
-        raise Refusal(Code.RT_PARAM_INVALID, f"mode is {mode}", "pass 0 to go on after a failure, 1 to stop")
 
 
 def in_seconds(milliseconds: int) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from peerlane.dialects._shared.call import Int32, Refusal, Text, UInt32
+from peerlane.dialects.acl._checks import one_of
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine, messages
 from peerlane.errors import Error
@@ -15,8 +16,8 @@ from peerlane.errors import Error
 _VERSION = (1, 17, 0)
 _LARGEST_FILE = 10 << 20
 _CANN = "9.0.0"
-_PACKAGES, _CANN_ATTRIBUTES = range(2), range(3)
-_PACKAGE_NAMES = ("cann", "runtime")
+_PACKAGES = ("cann", "runtime")
+_ATTRIBUTE = one_of("cann_attr", (0, 1, 2), "pass 0, 1 or 2", code=Code.INVALID_PARAM)
 
 
 @dataclass
@@ -107,7 +108,12 @@ def get_version() -> tuple[int, int, int]:
     return _VERSION
 
 
-@acl.call("acl.get_cann_version", out=1, blank=lambda _: (_cann_version(""),))
+@acl.call(
+    "acl.get_cann_version",
+    out=1,
+    blank=lambda _: (_cann_version(""),),
+    checks=[one_of("package", (0, 1), "pass 0 (CANN) or 1 (runtime)", code=Code.INVALID_PARAM)],
+)
 def get_cann_version(package: UInt32) -> dict[str, str]:
     """Return the vendor's version whose calls this dialect follows: package 0 (CANN) and 1 (runtime) (facts/acl 2.1).
 
@@ -115,10 +121,6 @@ def get_cann_version(package: UInt32) -> dict[str, str]:
     Refuses: 100000 other packages, which are not here
     Basis: S; C for the values and 100000
     """
-    if package not in _PACKAGES:
-        raise Refusal(
-            Code.INVALID_PARAM, f"there is no package {package} here", "pass 0 (CANN) or 1 (runtime)"
-        )
     return _cann_version(_CANN)
 
 
@@ -134,7 +136,14 @@ def _cann_version(version: str) -> dict[str, str]:
     }
 
 
-@acl.call("acl.get_version_str", out=1, blank=("",))
+@acl.call(
+    "acl.get_version_str",
+    out=1,
+    blank=("",),
+    checks=[
+        one_of("pkg_name", _PACKAGES, f"pass {' or '.join(_PACKAGES)}", code=Code.INVALID_PARAM, shown=repr)
+    ],
+)
 def get_version_str(pkg_name: Text) -> str:
     """Return the version of a package as a text: that of ``get_cann_version``, for "cann" and "runtime".
 
@@ -142,12 +151,6 @@ def get_version_str(pkg_name: Text) -> str:
     Refuses: 100000 other packages, which are not here
     Basis: S; C for the values and 100000
     """
-    if pkg_name not in _PACKAGE_NAMES:
-        raise Refusal(
-            Code.INVALID_PARAM,
-            f"there is no package {pkg_name!r} here",
-            f"pass one of {', '.join(_PACKAGE_NAMES)}",
-        )
     return _CANN
 
 
@@ -161,7 +164,7 @@ def get_cann_attribute_list() -> tuple[list[int], int]:
     return [], 0
 
 
-@acl.call("acl.get_cann_attribute", out=1)
+@acl.call("acl.get_cann_attribute", out=1, checks=[_ATTRIBUTE])
 def get_cann_attribute(cann_attr: Int32) -> int:
     """Tell whether there is a feature: 0 INF/NAN, 1 BF16, 2 JIT_COMPILE; none (facts/acl 2.1).
 
@@ -169,8 +172,6 @@ def get_cann_attribute(cann_attr: Int32) -> int:
     Refuses: 100000 others
     Basis: S; C for the values
     """
-    if cann_attr not in _CANN_ATTRIBUTES:
-        raise Refusal(Code.INVALID_PARAM, f"there is no attribute {cann_attr}", "pass 0, 1 or 2")
     return 0
 
 
@@ -194,7 +195,7 @@ def get_recent_err_msg() -> str | None:
     Gives: bare str, None if there is none
     Basis: D
     """
-    return "\n".join(messages.take()) or None
+    return messages.take() or None
 
 
 def begin_anew() -> None:

@@ -6,8 +6,9 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -129,12 +130,13 @@ class AclTensorDesc(Thing):
         """How many elements it has: 1 without dimensions, 0 if a dimension is not known."""
         return math.prod(self.dims) if all(each >= 0 for each in self.dims) else 0
 
+    @property
+    def size(self) -> int:
+        """Its bytes: 0 also for a type without whole bytes."""
+        return self.count * _SIZES.get(self.data_type, 0)
 
-def _nothing(code: int) -> int:
-    return 0
 
-
-@acl.value(_CREATE, failed=_nothing)
+@acl.value(_CREATE, failed=lambda _: 0)
 def create_tensor_desc(data_type: Int32, dims: Object, format: Int32) -> int:
     """Return the number of a new description; it needs no device, and outlives resets.
 
@@ -154,59 +156,29 @@ def destroy_tensor_desc(tensor_desc: Address) -> None:
     Gives: bare None
     Basis: S; C for the message
     """
-    if tensor_desc and not machine.drop(_of(tensor_desc), "acl.destroy_tensor_desc"):
-        raise _no_desc(tensor_desc)
+    if tensor_desc:
+        machine.end_described(tensor_desc, AclTensorDesc, _CREATE, "acl.destroy_tensor_desc")
 
 
-@acl.value("acl.get_tensor_desc_type", failed=lambda _: -1)
-def get_tensor_desc_type(tensor_desc: Address) -> int:
-    """Return the type of data.
+def _getter(name: str, summary: str, of: Callable[[AclTensorDesc], Any], nothing: Any) -> None:
+    def get(tensor_desc: Address) -> Any:
+        return of(_of(tensor_desc))
 
-    Gives: bare int, -1 for what is none
+    kind = type(nothing)
+    get.__doc__ = f"""Return {summary}.
+
+    Gives: bare {kind.__name__}, {repr(nothing) if nothing != "" else "empty"} for what is none
     Basis: S
     """
-    return _of(tensor_desc).data_type
+    get.__annotations__["return"] = kind
+    acl.value(f"acl.get_tensor_desc_{name}", failed=lambda _: nothing)(get)
 
 
-@acl.value("acl.get_tensor_desc_format", failed=lambda _: -1)
-def get_tensor_desc_format(tensor_desc: Address) -> int:
-    """Return the format.
-
-    Gives: bare int, -1 for what is none
-    Basis: S
-    """
-    return _of(tensor_desc).format
-
-
-@acl.value("acl.get_tensor_desc_size", failed=_nothing)
-def get_tensor_desc_size(tensor_desc: Address) -> int:
-    """Return the bytes of a tensor of this type and shape.
-
-    Gives: bare int, 0 for what is none
-    Basis: S
-    """
-    found = _of(tensor_desc)
-    return found.count * _SIZES.get(found.data_type, 0)
-
-
-@acl.value("acl.get_tensor_desc_element_count", failed=_nothing)
-def get_tensor_desc_element_count(tensor_desc: Address) -> int:
-    """Return how many elements a tensor of this shape has.
-
-    Gives: bare int, 0 for what is none
-    Basis: S
-    """
-    return _of(tensor_desc).count
-
-
-@acl.value("acl.get_tensor_desc_num_dims", failed=_nothing)
-def get_tensor_desc_num_dims(tensor_desc: Address) -> int:
-    """Return how many dimensions there are.
-
-    Gives: bare int, 0 for what is none
-    Basis: S
-    """
-    return len(_of(tensor_desc).dims)
+_getter("type", "the type of data", lambda desc: desc.data_type, -1)
+_getter("format", "the format", lambda desc: desc.format, -1)
+_getter("size", "the bytes of a tensor of this type and shape", lambda desc: desc.size, 0)
+_getter("element_count", "how many elements a tensor of this shape has", lambda desc: desc.count, 0)
+_getter("num_dims", "how many dimensions there are", lambda desc: len(desc.dims), 0)
 
 
 @acl.value("acl.get_tensor_desc_dim", failed=lambda _: -1)
@@ -230,14 +202,7 @@ def get_tensor_desc_dim_v2(tensor_desc: Address, index: Word) -> int:
     return _dim(tensor_desc, index)
 
 
-@acl.value("acl.get_tensor_desc_name", failed=lambda _: "")
-def get_tensor_desc_name(tensor_desc: Address) -> str:
-    """Return the name, empty before it is set.
-
-    Gives: bare str, empty for what is none
-    Basis: S
-    """
-    return _of(tensor_desc).label
+_getter("name", "the name, empty before it is set", lambda desc: desc.label, "")
 
 
 @acl.value("acl.set_tensor_desc_name", failed=lambda _: None)
@@ -262,17 +227,4 @@ def _dim(tensor_desc: int, index: int) -> int:
 
 
 def _of(number: int) -> AclTensorDesc:
-    machine.devices()
-    found = machine.things.get(number)
-    if not isinstance(found, AclTensorDesc):
-        raise _no_desc(number)
-    return found
-
-
-def _no_desc(number: int) -> Refusal:
-    found = "NULL (0)" if not number else f"{number:#x}, which is none or was destroyed"
-    return Refusal(
-        Code.INVALID_PARAM,
-        f"the tensor description is {found}",
-        f"pass what {_CREATE} returned, until it is destroyed",
-    )
+    return machine.described(number, AclTensorDesc, _CREATE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from peerlane import Kind, Stream
 from peerlane.dialects._shared.call import Address, Refusal, UInt32, Word
+from peerlane.dialects.acl._checks import null, one_of, reserved_below
 from peerlane.dialects.acl._codes import Code
-from peerlane.dialects.acl._copy import refuse_null
 from peerlane.dialects.acl._specification import refuse_older_chip
 from peerlane.dialects.acl._state import acl, machine
 from peerlane.dialects.acl._stream import stream_of
@@ -14,9 +14,13 @@ from peerlane.memory import raw
 
 _WORD = 8
 _COMPARES = ("since", "eq", "and", "nor")
+_NO_FLAG = reserved_below("flag")
+_COMPARE = one_of(
+    "flag", range(len(_COMPARES)), "pass 0 (at least), 1 (equal), 2 (and) or 3 (nor)", shown=hex
+)
 
 
-@acl.call("acl.rt.value_write")
+@acl.call("acl.rt.value_write", checks=[null("dev_addr")])
 def value_write(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -> None:
     """Store 64 bits when all that was submitted before is done (facts/acl 2.7).
 
@@ -24,12 +28,11 @@ def value_write(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -
     Basis: S, D; C for the codes
     """
     queue = _checked(dev_addr, stream)
-    if flag:
-        raise Refusal(Code.RT_PARAM_INVALID, f"flag is {flag:#x}; it is reserved", "pass 0")
+    _NO_FLAG(flag)
     raw.write_value(dev_addr, value, stream=queue, width=_WORD)
 
 
-@acl.call("acl.rt.value_wait")
+@acl.call("acl.rt.value_wait", checks=[null("dev_addr")])
 def value_wait(dev_addr: Address, value: Word, flag: UInt32, stream: Address) -> None:
     """Let what follows wait for 64 bits (facts/acl 2.7).
 
@@ -40,16 +43,12 @@ def value_wait(dev_addr: Address, value: Word, flag: UInt32, stream: Address) ->
     Basis: S, D; C for the codes
     """
     queue = _checked(dev_addr, stream)
-    if flag >= len(_COMPARES):
-        raise Refusal(
-            Code.RT_PARAM_INVALID, f"flag is {flag:#x}", "pass 0 (at least), 1 (equal), 2 (and) or 3 (nor)"
-        )
+    _COMPARE(flag)
     raw.wait_value(dev_addr, value, stream=queue, compare=_COMPARES[flag], width=_WORD)
     note_wait(queue)
 
 
 def _checked(dev_addr: int, stream: int) -> Stream:
-    refuse_null(dev_addr=dev_addr)
     found = stream_of(stream)
     refuse_older_chip(found.context.device, "waits for and writes no values on streams")
     if dev_addr % _WORD:

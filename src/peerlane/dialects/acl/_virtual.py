@@ -7,8 +7,8 @@ from typing import Any
 
 from peerlane import AddressRange, Device, Handle, Physical
 from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
-from peerlane.dialects._shared.machine import Thing
-from peerlane.dialects._shared.reservations import Reservation
+from peerlane.dialects._shared.virtual_memory import PhysicalMemory, Reservation
+from peerlane.dialects.acl._checks import null, one_of, reserved, reserved_below, zero
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl, machine
 
@@ -18,16 +18,16 @@ _DDR = frozenset({2, 3, 6, 7})
 _HUGE_1G = frozenset({10, 11, 14, 17})
 _FOR_PEERS = frozenset({6, 7, 8, 9, 11, 15, 16, 17})
 _ATTRIBUTES = range(2, 18)
-_OPTIONS = (0, 1)
-_RESERVE_FLAGS = (0, 1)
+_GRANULE = "pass at least one granule"
+_OPTION = one_of("option", (0, 1), "pass 0 (minimum) or 1 (recommended)")
+_RESERVE_FLAGS = one_of("flags", (0, 1), "pass 0 or 1", code=Code.INVALID_PARAM)
 
 
-class AclPhysical(Thing):
+class AclPhysical(PhysicalMemory):
     """Physical memory of this process, or of another one that it imported.
 
     Attributes
     ----------
-    neutral : Physical
     ordinal : int
         Of the device that it is on; of imported memory, the device that it was imported for.
     granularity : int
@@ -36,26 +36,11 @@ class AclPhysical(Thing):
         Whether its attribute is one of those for peer access.
     import_key : tuple or None
         Shareable handle and device; None for own memory.
-    references : int
-        How often it was given out and not yet freed.
     handle_given : Handle or None
         What it was exported as.
-    mappings : int
-        Where it is mapped now.
     """
 
-    __slots__ = (
-        "for_peers",
-        "granularity",
-        "handle_given",
-        "import_key",
-        "mappings",
-        "neutral",
-        "ordinal",
-        "references",
-    )
-
-    name = "handle of physical memory"
+    __slots__ = ("for_peers", "granularity", "handle_given", "import_key", "ordinal")
 
     def __init__(
         self,
@@ -66,25 +51,10 @@ class AclPhysical(Thing):
         for_peers: bool = True,
         import_key: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__(machine.process())
-        self.neutral, self.ordinal, self.granularity = neutral, ordinal, granularity
+        super().__init__(machine.process(), neutral)
+        self.ordinal, self.granularity = ordinal, granularity
         self.for_peers, self.import_key = for_peers, import_key
-        self.references, self.mappings = 1, 0
         self.handle_given: Handle | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Its bytes, mapped or not."""
-        return self.neutral.size
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing of this process holds the bytes any more."""
-        return self.neutral.is_closed and not self.mappings
-
-    def abandon(self) -> None:
-        """Let go of the bytes."""
-        self.neutral.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +64,11 @@ class _Property:
     for_peers: bool
 
 
-@acl.call("acl.rt.malloc_physical", out=1)
+@acl.call(
+    "acl.rt.malloc_physical",
+    out=1,
+    checks=[zero("size", remedy=_GRANULE), reserved("flags")],
+)
 def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
     """Allocate physical memory, which has no address until it is mapped (facts/acl 2.8).
 
@@ -106,8 +80,6 @@ def malloc_physical(size: Word, prop: Dict, flags: Word) -> int:
         of the granularity; 207001; `TypeError` no dict
     Basis: S; C for host memory and 107000
     """
-    _refuse_zero("size", size)
-    _refuse_flags(flags)
     found = _checked(prop)
     machine.context()
     if size % found.granularity:
@@ -140,19 +112,16 @@ def free_physical(handle: Address) -> None:
     """
     found = physical_of(handle)
     with machine.lock:
-        found.references -= 1
-        if found.references > 0:
+        if not found.release():
             return
         if not machine.drop(found, "acl.rt.free_physical"):
             raise _unknown(handle)
         if found.import_key is not None:
-            machine.shared.imports.pop(found.import_key, None)
-        if found.handle_given is not None:
-            machine.shared.freed.append(found)
-    found.neutral.close()
+            machine.imported_memory.forget(found.import_key)
+    found.let_go()
 
 
-@acl.call("acl.rt.mem_get_allocation_granularity", out=1)
+@acl.call("acl.rt.mem_get_allocation_granularity", out=1, checks=[_OPTION])
 def mem_get_allocation_granularity(prop: Dict, option: Int32) -> int:
     """Return of how many bytes sizes must be multiples: 2 MiB, or 1 GiB for its pages (facts/acl 2.8).
 
@@ -160,12 +129,14 @@ def mem_get_allocation_granularity(prop: Dict, option: Int32) -> int:
     Refuses: 107000 `option`; 100000, 107001 what is wrong in `prop`; 207000 host memory; `TypeError` no dict
     Basis: S; C for `option`
     """
-    if option not in _OPTIONS:
-        raise Refusal(Code.RT_PARAM_INVALID, f"option is {option}", "pass 0 (minimum) or 1 (recommended)")
     return _checked(prop).granularity
 
 
-@acl.call("acl.rt.reserve_mem_address", out=1)
+@acl.call(
+    "acl.rt.reserve_mem_address",
+    out=1,
+    checks=[zero("size", remedy=_GRANULE), _RESERVE_FLAGS, reserved_below("alignment")],
+)
 def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags: Word) -> int:
     """Reserve addresses, which take no memory (facts/acl 2.8).
 
@@ -176,11 +147,6 @@ def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags:
         addresses
     Basis: S; C for the last three
     """
-    _refuse_zero("size", size)
-    if flags not in _RESERVE_FLAGS:
-        raise Refusal(Code.INVALID_PARAM, f"flags is {flags}", "pass 0 or 1")
-    if alignment:
-        raise Refusal(Code.RT_PARAM_INVALID, f"alignment is {alignment:,}; it is reserved", "pass 0")
     device = machine.context().device
     addresses = AddressRange(device, size, alignment=_GIB if size >= _GIB else 0, address=expect_ptr)
     if expect_ptr and addresses.address != expect_ptr:
@@ -195,14 +161,13 @@ def reserve_mem_address(size: Word, alignment: Word, expect_ptr: Address, flags:
         return machine.reservations.add(addresses).start
 
 
-@acl.call("acl.rt.release_mem_address")
+@acl.call("acl.rt.release_mem_address", checks=[null("ptr")])
 def release_mem_address(ptr: Address) -> None:
     """Give reserved addresses back; what is mapped there must be unmapped first (facts/acl 2.8).
 
     Refuses: 100000 NULL; 507899 no start of a reservation, mappings left
     Basis: S, X; C for mappings left
     """
-    _refuse_null("ptr", ptr)
     with machine.lock:
         machine.devices()
         found = machine.reservations.starting_at(ptr)
@@ -215,15 +180,22 @@ def release_mem_address(ptr: Address) -> None:
         if found.mapped:
             raise Refusal(
                 Code.RT_DRV_INTERNAL_ERROR,
-                f"{len(found.mapped):,} mappings are left in the {found.addresses.size:,} bytes at {ptr:#x}, the "
-                f"first at {min(found.mapped):#x}",
+                found.told_left(),
                 "call acl.rt.unmap_mem for each first",
             )
         machine.reservations.remove(found)
     found.addresses.close()
 
 
-@acl.call("acl.rt.map_mem")
+@acl.call(
+    "acl.rt.map_mem",
+    checks=[
+        null("ptr", "handle"),
+        zero("size", remedy=_GRANULE),
+        reserved("flags"),
+        reserved("offset", remedy="pass 0: a handle is mapped as a whole"),
+    ],
+)
 def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word) -> None:
     """Map the whole of some physical memory at reserved addresses (facts/acl 2.8, 4.4).
 
@@ -233,12 +205,6 @@ def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word
         reserved, no room, alignment, something mapped there, a mixture
     Basis: S; C for 107000 and 507899
     """
-    _refuse_null("ptr", ptr)
-    _refuse_null("handle", handle)
-    _refuse_zero("size", size)
-    _refuse_flags(flags)
-    if offset:
-        raise Refusal(Code.INVALID_PARAM, f"offset is {offset:,}", "pass 0: a handle is mapped as a whole")
     found = physical_of(handle)
     if size != found.neutral.size:
         raise Refusal(
@@ -249,19 +215,16 @@ def map_mem(ptr: Address, size: Word, offset: Word, handle: Address, flags: Word
     with machine.lock:
         reservation = _with_room(ptr, size, found)
         _refuse_mixture(reservation, found)
-        reservation.addresses.map(found.neutral, ptr - reservation.start)
-        reservation.mapped[ptr] = found
-        found.mappings += 1
+        reservation.map(found, ptr)
 
 
-@acl.call("acl.rt.unmap_mem")
+@acl.call("acl.rt.unmap_mem", checks=[null("ptr")])
 def unmap_mem(ptr: Address) -> None:
     """End the mapping that begins here; work that is queued keeps the bytes until it is over (facts/acl 2.8).
 
     Refuses: 100000 NULL; 507899 no mapping begins there
     Basis: S, X
     """
-    _refuse_null("ptr", ptr)
     with machine.lock:
         machine.devices()
         reservation = machine.reservations.around(ptr)
@@ -271,13 +234,12 @@ def unmap_mem(ptr: Address) -> None:
                 f"no mapping begins at {machine.describe(ptr)}",
                 "pass an address that acl.rt.map_mem was given, once",
             )
-        reservation.addresses.unmap(ptr - reservation.start)
-        reservation.mapped.pop(ptr).mappings -= 1
+        reservation.unmap(ptr)
 
 
 def physical_of(handle: int) -> AclPhysical:
     """Return what a handle means; 100000 for 0, 107000 for what is none."""
-    _refuse_null("handle", handle)
+    null("handle")(handle)
     machine.devices()
     found = machine.things.get(handle)
     if type(found) is AclPhysical:
@@ -286,33 +248,11 @@ def physical_of(handle: int) -> AclPhysical:
 
 
 def _unknown(handle: int) -> Refusal:
-    found = machine.things.get(handle)
-    if found is not None:
-        cause = f"{handle:#x} is the number of another kind: {found.name}"
-    elif machine.was_given(handle):
-        cause = f"{handle:#x} was freed"
-    else:
-        cause = f"acl.rt gave out no handle of physical memory with the number {handle:#x}"
     return Refusal(
         Code.RT_PARAM_INVALID,
-        cause,
+        machine.told_of(handle, AclPhysical.name),
         "pass what acl.rt.malloc_physical or acl.rt.mem_import_from_shareable_handle returned, until it is freed",
     )
-
-
-def _refuse_zero(name: str, value: int) -> None:
-    if not value:
-        raise Refusal(Code.INVALID_PARAM, f"{name} is 0", "pass at least one granule")
-
-
-def _refuse_null(name: str, value: int) -> None:
-    if not value:
-        raise Refusal(Code.INVALID_PARAM, f"{name} is NULL (0)", f"pass a {name}")
-
-
-def _refuse_flags(flags: int) -> None:
-    if flags:
-        raise Refusal(Code.INVALID_PARAM, f"flags is {flags}; it is reserved", "pass 0")
 
 
 def _number(holder: dict[Any, Any], key: str) -> int:
@@ -359,9 +299,9 @@ def _with_room(ptr: int, size: int, physical: AclPhysical) -> Reservation:
     found = machine.reservations.around(ptr)
     if found is None:
         cause = f"{machine.describe(ptr)} is not reserved"
-    elif ptr + size > found.start + found.addresses.size:
+    elif ptr + size > found.end:
         cause = (
-            f"{size:,} bytes at {ptr:#x} end {ptr + size - found.start - found.addresses.size:,} bytes beyond the "
+            f"{size:,} bytes at {ptr:#x} end {ptr + size - found.end:,} bytes beyond the "
             f"{found.addresses.size:,} reserved at {found.start:#x}"
         )
     elif ptr % physical.granularity:

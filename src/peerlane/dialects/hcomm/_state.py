@@ -10,9 +10,9 @@ import reprlib
 from typing import TypeVar
 
 from peerlane.dialects._shared.call import Convention, Failure, Refusal
-from peerlane.dialects._shared.machine import Messages, Thing, with_article
-from peerlane.dialects._shared.message import Message
-from peerlane.dialects.acl._state import machine
+from peerlane.dialects._shared.machine import Thing, with_article
+from peerlane.dialects._shared.message import Message, Messages
+from peerlane.dialects.acl._state import laid_out, machine
 from peerlane.dialects.acl._state import messages as acl_messages
 from peerlane.dialects.hcomm._codes import FAULTS, NOT_FOUND, PTR, REMEDIES, RUNTIME, SUCCESS
 from peerlane.dialects.hcomm._enums import HcclResult
@@ -35,8 +35,6 @@ _MAKERS = {
     "team": "HcclWorldTeamCreate, HcclSubTeamCreate or HcclTeamCreate",
     "team window": "HcclTeamWindowRegister",
 }
-
-messages = Messages()
 
 
 def thing(handle: int, kind: type[_Kind]) -> _Kind:
@@ -67,22 +65,16 @@ def explain() -> str:
     str
         Of each its name and code, its arguments, a cause, and what to do; empty if none failed.
     """
-    return "\n".join(map(str, messages.take()))
+    return messages.take()
 
 
 def _report(failure: Failure) -> None:
-    message = Message(failure, _seen, _layout)
-    messages.add(message)
-    acl_messages.add(message)
+    acl_messages.add(messages.tell(failure))
 
 
 def _layout(message: Message) -> str:
-    return (
-        f"{message.call} returned {message.code} ({HcclResult(message.code).name}).\n"
-        f"        Called with: {message.given}\n"
-        f"        Possible Cause: {message.cause}.\n"
-        f"        Solution: {message.remedy}."
-    )
+    head = f"{message.call} returned {message.code} ({HcclResult(message.code).name})"
+    return laid_out(head, message.cause, message.remedy, given=message.given)
 
 
 def _seen(name: str, value: object, is_address: bool | None) -> object:
@@ -97,4 +89,5 @@ def _explain(error: Error) -> tuple[str, str]:
     return str(error), REMEDIES[error.fault]
 
 
+messages = Messages(_seen, _layout)
 hcomm = Convention(success=SUCCESS, codes=FAULTS, explain=_explain, report=_report, late=lambda call: RUNTIME)

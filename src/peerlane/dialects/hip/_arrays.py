@@ -23,7 +23,7 @@ class _Codes:
         return tuple(facts()["typestrs"])
 
 
-class NDBuffer(Pointer, raw.Exporter):
+class NDBuffer(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
     """An array without strides at an address; it owns nothing.
 
     Parameters

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._checks import NotNone, NotNull, refuse_none, refuse_null
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._places import Place, known, place_of, refuse_null
+from peerlane.dialects.hip._places import Place, known, place_of
 from peerlane.dialects.hip._pointers import read, write
-from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, struct
 from peerlane.dialects.hip._state import INVALID_DEVICE, calls, machine
 from peerlane.dialects.hip._types import Pointer
@@ -75,23 +75,19 @@ def hipMemPtrGetInfo(ptr: int) -> int:
 
 
 @calls.call("hipPointerGetAttributes")
-def hipPointerGetAttributes(ptr: int) -> object:
+def hipPointerGetAttributes(ptr: NotNull) -> object:
     """Tell what is at an address (facts/hip 3.4).
 
     Memory of a device has no hostPointer; memory of the host has, and its device is the one that was current when it
-    was made.  Ordinary memory of the host is of the type unregistered, device -2, pointers NULL; with
-    ``host_attributes=document`` it is refused.
+    was made.  Ordinary memory of the host is of the type unregistered, device -2, pointers NULL.
 
     Gives: hipPointerAttribute_t
     Refuses: hipErrorInvalidValue NULL, addresses of devices where nothing is
     Basis: S
     """
-    refuse_null(ptr=ptr)
     place = place_of(ptr)
     made = struct("hipPointerAttribute_t")()
     if place is None:
-        if policy.host_attributes == "document":
-            known("ptr", ptr)
         made.device = INVALID_DEVICE
         return made
     made.type = type_of(place)
@@ -108,24 +104,23 @@ def type_of(place: Place) -> Any:
     return enumeration("hipMemoryType")[f"hipMemoryType{name}"]
 
 
-@calls.call("hipPointerGetAttribute")
-def hipPointerGetAttribute(data: int, attribute: Any, ptr: int) -> None:
+@calls.call("hipPointerGetAttribute", first=("ptr",))
+def hipPointerGetAttribute(data: NotNull, attribute: Any, ptr: NotNull) -> None:
     """Write one attribute of an address to ``data``, with as many bytes as the attribute has.
 
     Pointers and the start are 8 bytes, ordinal, type, ids and flags 4, yes or no 1.  BUFFER_ID and
     RANGE_SIZE keep the lower 32 bits, as the vendor's runtime does.  MEMORY_TYPE of ordinary memory of the host is
-    unregistered, 0; with ``host_attributes=document`` it is refused.
+    unregistered, 0.
 
     Refuses: hipErrorInvalidValue NULL, what memory does not have, and then writes 0 (DEVICE_ORDINAL -2);
         hipErrorNotSupported CONTEXT, P2P_TOKENS, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE, MEMPOOL_HANDLE
     Basis: D
     """
-    refuse_null(ptr=ptr, data=data)
     _write_attribute(data, attribute, ptr)
 
 
-@calls.call("hipDrvPointerGetAttributes")
-def hipDrvPointerGetAttributes(numAttributes: int, ptr: int) -> tuple[Any, Pointer | None]:
+@calls.call("hipDrvPointerGetAttributes", first=("ptr",))
+def hipDrvPointerGetAttributes(numAttributes: NotNone, ptr: NotNull) -> tuple[Any, Pointer | None]:
     """Write many attributes of an address; those that it does not have are 0 (DEVICE_ORDINAL -2).
 
     hip-python makes outputs of ``attributes`` and ``data``, which the C function reads, so that nothing can be asked
@@ -136,8 +131,6 @@ def hipDrvPointerGetAttributes(numAttributes: int, ptr: int) -> tuple[Any, Point
         arguments
     Basis: D; C for the arguments
     """
-    refuse_null(ptr=ptr)
-    _refuse_none(numAttributes)
     raise refusal(
         "hipErrorNotSupported",
         "hip-python makes outputs of `attributes` and `data`, which the C function reads",
@@ -152,19 +145,13 @@ def hipDrvPointerGetAttributes(numAttributes: int, ptr: int) -> tuple[Any, Point
     ("data", "ListOfPointer"),
     ("ptr", "Pointer"),
 )
-def _pointer_get_attributes(numAttributes: int, attributes: Any, data: Any, ptr: int) -> None:
-    refuse_null(ptr=ptr)
-    _refuse_none(numAttributes)
+def _pointer_get_attributes(numAttributes: int, attributes: Any, data: Any, ptr: NotNull) -> None:
+    refuse_none("numAttributes", numAttributes)
     for number in range(numAttributes):
         target = int(data[number])
-        refuse_null(**{f"data[{number}]": target})
+        refuse_null(f"data[{number}]", target)
         with contextlib.suppress(Refusal):  # the value is written all the same
             _write_attribute(target, enumeration("hipPointer_attribute")(attributes[number]), ptr)
-
-
-def _refuse_none(count: int) -> None:
-    if not count:
-        raise refusal("hipErrorInvalidValue", "numAttributes is 0", "ask for at least one")
 
 
 def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
@@ -180,12 +167,11 @@ def _write_attribute(data: int, attribute: Any, ptr: int) -> None:
     except Error:
         place, is_told = None, name == "ACCESS_FLAGS"
     else:
-        is_told = name == "ACCESS_FLAGS" or (name == "MEMORY_TYPE" and policy.host_attributes == "code")
+        is_told = name in ("ACCESS_FLAGS", "MEMORY_TYPE")
     value = None if place is None else _value(name, ptr, place)
     write(data, packing.pack(_FORMATS[name], _WITHOUT.get(name, 0) if value is None else value))
     if value is None and not is_told:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"there is no {attribute.name} of {machine.describe(ptr)}",
             "pass memory of hipMalloc, or of hipHostMalloc where it is about the host",
         )
@@ -211,8 +197,8 @@ def _value(name: str, ptr: int, place: Place) -> int | None:
     return values[name]()
 
 
-@calls.call("hipPointerSetAttribute")
-def hipPointerSetAttribute(value: int, attribute: Any, ptr: int) -> None:
+@calls.call("hipPointerSetAttribute", first=("ptr",))
+def hipPointerSetAttribute(value: NotNull, attribute: Any, ptr: NotNull) -> None:
     """Set SYNC_MEMOPS, the only one there is to set: copies within a device and memset wait then.
 
     ``value`` is the address of an unsigned int, 0 or 1.  A copy waits where both ends have it.
@@ -221,12 +207,11 @@ def hipPointerSetAttribute(value: int, attribute: Any, ptr: int) -> None:
         not know
     Basis: D; C: a memset waits, where the vendor's runtime does the opposite
     """
-    refuse_null(ptr=ptr, value=value)
     if attribute.name != f"{_PREFIX}SYNC_MEMOPS":
-        raise refusal("hipErrorInvalidValue", f"{attribute.name} cannot be set", f"pass {_PREFIX}SYNC_MEMOPS")
+        raise invalid(f"{attribute.name} cannot be set", f"pass {_PREFIX}SYNC_MEMOPS")
     (wanted,) = packing.unpack("<I", read(value, 4))
     if wanted > 1:
-        raise refusal("hipErrorInvalidValue", f"the value is {wanted}", "pass the address of 0 or 1")
+        raise invalid(f"the value is {wanted}", "pass the address of 0 or 1")
     place = known("ptr", ptr, "hipErrorInvalidDevicePointer")
     if wanted:
         machine.synchronous.add(place.allocation)

@@ -11,6 +11,7 @@ from peerlane.dialects.hip._convention import (
     Stopped,
     code_of,
     hipError_t,
+    invalid,
     member,
     refusal,
     refuse_fewer,
@@ -94,13 +95,13 @@ def _copy_batch(
     on = stream_of(stream, _NO_STREAM)
     for name, given in (("dsts", dsts), ("srcs", srcs), ("sizes", sizes)):
         if not int(given):
-            raise refusal("hipErrorInvalidValue", f"{name} is NULL", "pass a list")
+            raise invalid(f"{name} is NULL", "pass a list")
     _refuse_attributes(count, numAttrs)
 
     def submit(at: int) -> None:
         nbytes = int(sizes[at])
         if not nbytes:
-            raise refusal("hipErrorInvalidValue", f"copy {at} has 0 bytes", "leave it out")
+            raise invalid(f"copy {at} has 0 bytes", "leave it out")
         copy_on(int(dsts[at]), int(srcs[at]), nbytes, on)
 
     return _each(count, submit, failIdx)
@@ -108,7 +109,7 @@ def _copy_batch(
 
 def _refuse_attributes(count: int, attributes: int) -> None:
     if not count:
-        raise refusal("hipErrorInvalidValue", "count is 0", "pass at least one copy")
+        raise invalid("count is 0", "pass at least one copy")
     if attributes:
         raise refusal(
             "hipErrorNotSupported",
@@ -148,8 +149,7 @@ def hipMemcpy3DBatchAsync(numOps: int, opList: Any, flags: int, stream: int) -> 
     Basis: S, D
     """
     if flags or opList is None or not numOps:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"flags are {flags:#x}, numOps is {numOps:,}, opList is {'NULL' if opList is None else 'given'}",
             "pass at least one box, and flags of 0",
         )

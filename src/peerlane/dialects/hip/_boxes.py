@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from peerlane.dialects.hip._convention import member, refusal
-from peerlane.dialects.hip._copy import Ends, Move, check
+from peerlane.dialects.hip._checks import refuse_no_struct
+from peerlane.dialects.hip._convention import invalid, member, refusal
+from peerlane.dialects.hip._copy import Ends, Move, check, move_now, move_on
 from peerlane.dialects.hip._places import known, refuse_outside
-from peerlane.dialects.hip._stream import submits
+from peerlane.dialects.hip._state import calls
+from peerlane.dialects.hip._stream import stream_of, submits
 from peerlane.memory import raw
 
 _DEVICE, _HOST, _ANY = True, False, None
@@ -20,6 +23,10 @@ _ENDS = {  # by kind: whether the destination and the source must be memory that
     "hipMemcpyDeviceToDeviceNoCU": (_DEVICE, _DEVICE),
     "hipMemcpyDefault": (_ANY, _ANY),
 }
+
+
+#: What moves a box and what its ends are; None for an empty one.
+Prepared = tuple[Move, Ends] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +98,13 @@ def _checked(name: str, side: Side, width: int, height: int, depth: int) -> _Lai
 def _laid(name: str, side: Side, width: int, height: int, depth: int) -> _Laid:
     pitch = side.pitch or width
     if pitch < width and height * depth > 1:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the rows of {name} lie {pitch:,} bytes apart and have {width:,}",
             "pass a pitch of at least the width",
         )
     per_slice = pitch * (side.rows or height)
     if per_slice < pitch * height and depth > 1:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the slices of {name} lie {side.rows:,} rows apart and have {height:,}",
             "pass a height of at least that of the box",
         )
@@ -137,8 +142,7 @@ def side_of_memory(copy: Any, end: str) -> Side:
     if kind.name == "hipMemoryTypeArray":
         refuse_arrays(getattr(copy, f"{end}Array"))
     if kind.name == "hipMemoryTypeUnregistered":
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{end}MemoryType is {kind.name}",
             "pass hipMemoryTypeHost, hipMemoryTypeDevice or hipMemoryTypeUnified",
         )
@@ -154,12 +158,43 @@ def side_of_memory(copy: Any, end: str) -> Side:
     )
 
 
+def described(copy: Any) -> Prepared:
+    """Return how what a hip_Memcpy2D or a HIP_MEMCPY3D describes moves."""
+    refuse_no_struct("pCopy", copy, kind="hip_Memcpy2D or HIP_MEMCPY3D")
+    width, height, depth = copy.WidthInBytes, copy.Height, getattr(copy, "Depth", 1)
+    if not (width and height and depth):
+        return None
+    return prepared(side_of_memory(copy, "dst"), side_of_memory(copy, "src"), width, height, depth)
+
+
 def refuse_arrays(array: object) -> None:
     """Refuse an array: hipErrorInvalidValue for NULL, else hipErrorNotSupported."""
     if not int(array):  # type: ignore[call-overload]  # a handle
-        raise refusal("hipErrorInvalidValue", "the array is NULL", "pass pitched memory")
+        raise invalid("the array is NULL", "pass pitched memory")
     raise refusal(
         "hipErrorNotSupported",
         f"arrays of textures are not part of peerlane: {int(array):#x}",  # type: ignore[call-overload]
         "copy pitched memory",
     )
+
+
+def declare(name: str, prepare: Callable[..., Prepared], doc: str, module: str) -> None:
+    """Declare a call that copies what ``prepare`` makes of its arguments, and waits as hipMemcpy does."""
+
+    def now(*args: Any) -> None:
+        found = prepare(*args)
+        if found is not None:
+            move_now(*found)
+
+    calls.made(name, now, doc, module)
+
+
+def declare_queued(of: str, prepare: Callable[..., Prepared]) -> None:
+    """Declare the call with Async behind its name."""
+
+    def queued(*args: Any) -> None:
+        found, on = prepare(*args[:-1]), stream_of(args[-1])
+        if found is not None:
+            move_on(*found, on)
+
+    calls.queued(of, queued, last="; with ordinary host memory it is complete on return")

@@ -9,12 +9,11 @@ import threading
 from typing import Any
 
 from peerlane import Device
+from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._convention import refusal
-from peerlane.dialects.hip._peer import device_of
-from peerlane.dialects.hip._policy import policy
+from peerlane.dialects.hip._peer import DeviceId
 from peerlane.dialects.hip._results import struct
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import synchronize
 
 
 class _Stack(threading.local):
@@ -36,9 +35,9 @@ def _pushed() -> list[Device]:
     return _stack.devices
 
 
-def is_pushed() -> bool:
-    """Tell whether the current context of this thread is one that it made or pushed."""
-    return bool(_pushed())
+def _push(device: Device) -> None:
+    _pushed().append(device)
+    machine.use(device.ordinal)
 
 
 def context_handle(ordinal: int) -> int:
@@ -60,18 +59,16 @@ def _known(ctx: int, code: str) -> Device:
 
 
 @calls.call("hipCtxCreate")
-def hipCtxCreate(flags: int, device: int) -> Any:
+def hipCtxCreate(flags: int, device: DeviceId) -> Any:
     """Return the context of a device, make it current and push it.
 
     Gives: context
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    found = device_of(device)
-    machine.flags[found.ordinal] = flags
-    _pushed().append(found)
-    machine.use(found.ordinal)
-    return _context(found)
+    machine.flags[device.ordinal] = flags
+    _push(device)
+    return _context(device)
 
 
 @calls.call("hipCtxDestroy")
@@ -93,9 +90,7 @@ def hipCtxPushCurrent(ctx: int) -> None:
     Refuses: hipErrorInvalidContext
     Basis: D
     """
-    device = _known(ctx, "hipErrorInvalidContext")
-    _pushed().append(device)
-    machine.use(device.ordinal)
+    _push(_known(ctx, "hipErrorInvalidContext"))
 
 
 @calls.call("hipCtxPopCurrent")
@@ -154,84 +149,78 @@ def hipCtxGetDevice() -> int:
 
 @calls.call("hipCtxSynchronize")
 def hipCtxSynchronize() -> None:
-    """Refuse, as the vendor's runtime does; with ``context_calls=document`` wait as hipDeviceSynchronize does.
+    """Refuse, as the vendor's runtime does.
 
-    Refuses: hipErrorNotSupported, unless ``context_calls=document``: then as `hipDeviceSynchronize`
+    Refuses: hipErrorNotSupported
     Basis: D
     """
-    _refuse_by_code("hipCtxSynchronize")
-    synchronize(machine.context())
+    raise _refused_by_vendor("hipCtxSynchronize")
 
 
 @calls.call("hipCtxGetFlags")
 def hipCtxGetFlags() -> int:
-    """Refuse, as the vendor's runtime does; with ``context_calls=document`` return the flags of hipCtxCreate.
+    """Refuse, as the vendor's runtime does.
 
     Gives: flags
-    Refuses: hipErrorNotSupported, unless ``context_calls=document``
+    Refuses: hipErrorNotSupported
     Basis: D
     """
-    _refuse_by_code("hipCtxGetFlags")
-    return machine.flags.get(machine.context().device.ordinal, 0)
+    raise _refused_by_vendor("hipCtxGetFlags")
 
 
 @calls.call("hipCtxSetCacheConfig")
 def hipCtxSetCacheConfig(cacheConfig: Any) -> None:
-    """Refuse, as the vendor's runtime does; with ``context_calls=document`` do nothing, as there are no kernels.
+    """Refuse, as the vendor's runtime does.
 
-    Refuses: hipErrorNotSupported, unless ``context_calls=document``
+    Refuses: hipErrorNotSupported
     Basis: D
     """
-    _refuse_by_code("hipCtxSetCacheConfig")
+    raise _refused_by_vendor("hipCtxSetCacheConfig")
 
 
-def _refuse_by_code(call: str) -> None:
-    if policy.context_calls == "code":
-        raise refusal(
-            "hipErrorNotSupported",
-            f"the vendor's runtime gives this for every {call}, whatever its documentation says",
-            "call hipDeviceSynchronize or hipGetDeviceFlags, or set PEERLANE_HIP_POLICY=context_calls=document",
-        )
+def _refused_by_vendor(call: str) -> Refusal:
+    return refusal(
+        "hipErrorNotSupported",
+        f"the vendor's runtime gives this for every {call}, whatever its documentation says",
+        "call hipDeviceSynchronize or hipGetDeviceFlags",
+    )
 
 
 @calls.call("hipDevicePrimaryCtxRetain")
-def hipDevicePrimaryCtxRetain(dev: int) -> Any:
+def hipDevicePrimaryCtxRetain(dev: DeviceId) -> Any:
     """Return the context of a device.
 
     Gives: context
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    return _context(device_of(dev))
+    return _context(dev)
 
 
 @calls.call("hipDevicePrimaryCtxRelease")
-def hipDevicePrimaryCtxRelease(dev: int) -> None:
+def hipDevicePrimaryCtxRelease(dev: DeviceId) -> None:
     """Do nothing, as the device goes on.
 
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    device_of(dev)
 
 
 @calls.call("hipDevicePrimaryCtxReset")
-def hipDevicePrimaryCtxReset(dev: int) -> None:
+def hipDevicePrimaryCtxReset(dev: DeviceId) -> None:
     """Do nothing, as the vendor's; hipDeviceReset ends what a device has.
 
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    device_of(dev)
 
 
 @calls.call("hipDevicePrimaryCtxGetState")
-def hipDevicePrimaryCtxGetState(dev: int) -> tuple[int, int]:
+def hipDevicePrimaryCtxGetState(dev: DeviceId) -> tuple[int, int]:
     """Return the flags of a device's context and whether it is this thread's.
 
     Gives: flags, 1 or 0
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    device = device_of(dev)
-    return 0, int(device.ordinal == machine.ordinal)
+    return 0, int(dev.ordinal == machine.ordinal)

@@ -11,13 +11,15 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from peerlane import Device
 from peerlane.dialects._shared.call import Declared, Failure, Refusal
 from peerlane.dialects.hip import _arguments, _results
-from peerlane.dialects.hip._codes import FAULTS, REMEDIES
+from peerlane.dialects.hip._codes import CODES
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._structs import TooShort
@@ -81,6 +83,22 @@ class Seen(Protocol):
         """Return the visible devices, at least one, and note that: hipErrorNoDevice."""
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a call asks of an argument before its body runs, declared in the parameter's annotation.
+
+    Attributes
+    ----------
+    of : callable
+        Makes, of the argument's name, what returns the value that the body gets or refuses.
+    """
+
+    of: Callable[[str], Callable[[Any], Any]]
+
+
+Steps = tuple[tuple[int, Callable[[Any], Any]], ...]
+
+
 class Stopped(Refusal):
     """A refusal of a call that has outputs all the same.
 
@@ -97,6 +115,11 @@ class Stopped(Refusal):
 def refusal(name: str, cause: str, remedy: str) -> Refusal:
     """Return the refusal with the code of that name: ``refusal("hipErrorInvalidValue", ...)``."""
     return Refusal(hipError_t[name], cause, remedy)
+
+
+def invalid(cause: str, remedy: str) -> Refusal:
+    """Return the refusal with hipErrorInvalidValue."""
+    return refusal("hipErrorInvalidValue", cause, remedy)
 
 
 def refuse_fewer(name: str, structs: Any, count: int) -> None:
@@ -181,18 +204,20 @@ class Calls:
         self._told.clear()
 
     def call(
-        self, name: str, *, keeps_last: bool = False, needs_device: bool = True
+        self, name: str, *, first: Sequence[str] = (), keeps_last: bool = False, needs_device: bool = True
     ) -> Callable[[_Body], Callable[..., Any]]:
         """Declare a call of the vendor's table.
 
         The body has the parameters of the table, by their names.  It gets pointers, streams and events as addresses
-        (ints), structs as objects or None, enumerations as members; it returns the outputs, one or a tuple of them,
-        or raises.
+        (ints), structs as objects or None, enumerations as members, or what the :class:`Check` in a parameter's
+        annotation makes of them; it returns the outputs, one or a tuple of them, or raises.
 
         Parameters
         ----------
         name : str
             ``"hipMalloc"``.
+        first : sequence of str
+            The parameters that are checked before the others, as the vendor does; the others follow in their order.
         keeps_last : bool
             It tells the last error and does not set it.
         needs_device : bool
@@ -201,12 +226,52 @@ class Calls:
         shape = _arguments.shape_of(name)
 
         def declare(body: _Body) -> Callable[..., Any]:
-            self.document(name, body)
-            self._bodies[name] = body
-            answering = self._answering(name, shape, body, keeps_last=keeps_last, needs_device=needs_device)
-            return self.serve(name, answering, body)
+            assert tuple(inspect.signature(body).parameters) == shape.names, name
+            steps = _steps(body, shape.names, first)
+            self._bodies[name] = _checked(body, steps)
+            answering = self._answering(
+                name, shape, body, steps, keeps_last=keeps_last, needs_device=needs_device
+            )
+            return self.serve(name, answering, self.document(name, body))
 
         return declare
+
+    def made(self, name: str, body: Callable[..., Any], doc: str, module: str) -> None:
+        """Declare a call whose body was made of another one's: it gets the arguments as they were read."""
+        body.__doc__, body.__module__ = doc, module
+        self._bodies[name] = body
+        self.serve(name, self._answering(name, _arguments.shape_of(name), body), self.document(name, body))
+
+    def queued(self, of: str, body: Callable[..., Any], *, last: str = "") -> None:
+        """Declare the call with Async behind its name, with a stream as its last argument."""
+        told = self._table[of].facts
+        refuses, basis = told["Refuses"], told["Basis"].partition(";")[0]
+        others = refuses if refuses.startswith("as `") and ";" not in refuses else f"as `{of}`"
+        doc = f"Queue what {of} does{last}.\n\nRefuses: {others}; the stream\nBasis: {basis}"
+        self.made(f"{of}Async", body, doc, self._bodies[of].__module__)
+
+    def same(
+        self,
+        name: str,
+        of: str,
+        *given: object,
+        basis: str = "D",
+        does: str = "",
+        within: Callable[[], AbstractContextManager[None]] | None = None,
+    ) -> None:
+        """Declare a call that does what another does with its arguments and ``given`` behind them, ``within``."""
+        body, told = self._bodies[of], self._table[of].facts
+
+        def run(*args: Any) -> Any:
+            if within is None:
+                return body(*args, *given)
+            with within():
+                return body(*args, *given)
+
+        gives = f"Gives: {told['Gives']}\n" if "Gives" in told else ""
+        refuses = f"Refuses: as `{of}`\n" if "Refuses" in told or within else ""
+        doc = f"{does or f'Do what {of} does.'}\n\n{gives}{refuses}Basis: {basis}"
+        self.made(name, run, doc, body.__module__)
 
     def also(
         self, name: str, *parameters: tuple[str, str], outputs: Sequence[str] = ()
@@ -228,7 +293,7 @@ class Calls:
         self._others.setdefault(name, []).append(shape)
 
         def declare(body: _Body) -> _Body:
-            other = self._answering(name, shape, body)
+            other = self._answering(name, shape, body, _steps(body, shape.names, ()))
 
             def choose(*args: Any, **given: Any) -> Any:
                 return (other if len(args) + len(given) == len(parameters) else first)(*args, **given)
@@ -245,6 +310,7 @@ class Calls:
         name: str,
         shape: _arguments.Shape,
         body: Callable[..., Any],
+        steps: Steps = (),
         *,
         keeps_last: bool = False,
         needs_device: bool = True,
@@ -265,18 +331,21 @@ class Calls:
                 args = meant.bind(args, given)
                 if meant is not shape:
                     target, args = _results.struct(shape.outputs[0][1]).fromObj(args[0]), args[1:]
-            values: Sequence[object] = args
+            values: list[Any] = []
             try:
                 values = [read(each) for read, each in zip(readers, args, strict=True)]
                 if needs_device and not machine.is_shown:
                     machine.shown()
                 if target is not None and not int(target):
                     raise refusal("hipErrorInvalidValue", "what to fill is NULL", "pass a struct")
+                for at, check in steps:
+                    values[at] = check(values[at])
                 result = body(*values)
                 if target is not None:
                     _results.fill(target, result)
             except (Refusal, Error, TooShort) as error:
-                code = self._fail(name, shape, error, values, keeps_last=keeps_last)
+                shown = [read(each) for read, each in zip(readers, args, strict=True)] if values else args
+                code = self._fail(name, shape, error, shown, keeps_last=keeps_last)
                 result = error.outputs if isinstance(error, Stopped) else shape.blank()
                 found = (code, *result)
             else:
@@ -289,9 +358,7 @@ class Calls:
 
     def document(self, name: str, body: Callable[..., Any]) -> Callable[..., Any]:
         """Put a call into the table as ``body`` describes it, and return ``body``."""
-        shape = _arguments.shape_of(name)
-        assert tuple(inspect.signature(body).parameters) == shape.names, name
-        self._table[name] = _declared(name, shape, body)
+        self._table[name] = _declared(name, _arguments.shape_of(name), body)
         return body
 
     def serve(
@@ -361,6 +428,31 @@ class Calls:
         return code
 
 
+def _steps(body: Callable[..., Any], names: Sequence[str], first: Sequence[str]) -> Steps:
+    """Return the checks that a body's annotations declare, each with its argument's place, in their order."""
+    kinds = inspect.get_annotations(body, eval_str=True)
+    return tuple(
+        (names.index(name), check.of(name))
+        for name in (*first, *(each for each in names if each not in first))
+        for check in getattr(kinds[name], "__metadata__", ())
+    )
+
+
+def _checked(body: Callable[..., Any], steps: Steps) -> Callable[..., Any]:
+    """Return a body that checks its arguments itself."""
+    if not steps:
+        return body
+
+    @functools.wraps(body)
+    def checked(*args: Any) -> Any:
+        found = list(args)
+        for at, check in steps:
+            found[at] = check(found[at])
+        return body(*found)
+
+    return checked
+
+
 def is_compiler(name: str) -> bool:
     """Tell whether a call is one of the run-time compiler, which answers a hiprtcResult and has no last error."""
     return name.startswith("hiprtc")
@@ -373,14 +465,12 @@ def answers(name: str) -> type[enum.IntEnum]:
 
 def code_of(error: Error) -> str:
     """Return the name of an error's code."""
-    if policy.access_violation == "test" and error.fault in (Fault.READ_ONLY, Fault.NO_ACCESS):
-        return "hipErrorInvalidValue"
-    return FAULTS[error.fault]
+    return CODES[error.fault][0]
 
 
 def remedy_of(error: Error) -> str:
     """Return what to do about an error."""
-    return REMEDIES[error.fault]
+    return CODES[error.fault][1]
 
 
 def _declared(name: str, shape: _arguments.Shape, body: Callable[..., Any]) -> Declared:

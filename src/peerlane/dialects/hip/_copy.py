@@ -7,26 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import c_void_p
+from functools import partial
 from typing import Any
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hip._convention import SUCCESS, refusal
+from peerlane.dialects.hip._checks import refuse_null
+from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._places import Place, place_of, refuse_beyond, refuse_null
+from peerlane.dialects.hip._places import knows, place_of, refuse_beyond
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, null_stream, stream_of, submits
+from peerlane.dialects.hip._stream import AnyStream, OnStream, null_stream, stream_of, submits
 from peerlane.dialects.hip._strict import refuse_strict
 from peerlane.dialects.hip._types import DeviceArray, Pointer
 from peerlane.errors import AccessDenied, Error, Fault
 from peerlane.memory import raw
-from peerlane.memory.raw import _copy, find
+from peerlane.memory.raw import find, quick_copy
 
 _DONE = (SUCCESS,)
 _Kind = enumeration("hipMemcpyKind")
 _ANY_HOST = (_Kind["hipMemcpyHostToHost"], _Kind["hipMemcpyDefault"])
 
-Ends = tuple[Place | None, Place | None]
+#: What HIP knows of destination and source; None for ordinary memory of the host.
+Ends = tuple[Any, Any]
 #: Copies at once, or on a stream.
 Move = Callable[[AnyStream | None], None]
 
@@ -39,8 +42,13 @@ def copy_now(dst: int, src: int, nbytes: int, kind: Any = None) -> None:
 
 def copy_on(dst: int, src: int, nbytes: int, stream: AnyStream, kind: Any = None) -> None:
     """Queue a copy; one with an end in ordinary host memory is complete on return, see `move_on`."""
-    if nbytes:
-        move_on(mover(dst, src, nbytes), check(dst, src, nbytes, kind), stream)
+    if not nbytes:
+        return
+    if None in check(dst, src, nbytes, kind, knows):
+        stream.catch_up()
+        raw.copy(dst, src, nbytes)
+    else:
+        raw.copy(dst, src, nbytes, stream=submits(stream))
 
 
 def mover(dst: int, src: int, nbytes: int) -> Move:
@@ -51,7 +59,7 @@ def mover(dst: int, src: int, nbytes: int) -> Move:
 def move_now(move: Move, ends: Ends) -> None:
     """Move bytes in the order of what no stream means here, and of the null stream of the one device of both ends.
 
-    What moves within a device is queued: it returns while earlier work runs, unless ``device_copies=wait``.
+    What moves within a device is queued: it returns while earlier work runs.
     """
     here = stream_of(0)
     owner = _owner(here, ends)
@@ -93,8 +101,7 @@ def _owner(here: AnyStream, ends: Ends) -> AnyStream | None:
 def _is_queued(ends: Ends) -> bool:
     dst, src = ends
     return (
-        policy.device_copies == "code"
-        and dst is not None
+        dst is not None
         and src is not None
         and dst.is_device
         and src.is_device
@@ -113,14 +120,14 @@ def behind_both(here: AnyStream, there: AnyStream, submit: Callable[[], None]) -
     submits(there).wait(submits(here).record())
 
 
-def check(dst: int, src: int, nbytes: int, kind: Any = None) -> Ends:
+def check(dst: int, src: int, nbytes: int, kind: Any = None, ask: Callable[[int], object] = place_of) -> Ends:
     """Return what both ends are; refuse NULL, and a kind that names a device where both are ordinary host memory."""
-    refuse_null(dst=dst, src=src)
+    refuse_null("dst", dst)
+    refuse_null("src", src)
     refuse_beyond(nbytes, dst=dst, src=src)
-    ends = place_of(dst), place_of(src)
+    ends = ask(dst), ask(src)
     if ends == (None, None) and kind is not None and kind not in _ANY_HOST:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"kind is {kind.name}, and both ends are ordinary memory of the host, which devices do not reach",
             "pass hipMemcpyHostToHost or hipMemcpyDefault",
         )
@@ -132,9 +139,9 @@ def check(dst: int, src: int, nbytes: int, kind: Any = None) -> Ends:
 def hipMemcpy(dst: int, src: int, sizeBytes: int, kind: Any) -> None:
     """Copy ``sizeBytes`` in the order of the null stream (facts/hip 1.4, 3.4); complete on return.
 
-    A copy within one device follows earlier work of the stream, and returns while that runs [D: the code];
-    ``device_copies=wait`` waits for it.  What touches one other device alone is in the order of its null stream too;
-    between two devices only that of the current one holds.
+    A copy within one device follows earlier work of the stream, and returns while that runs [D: the code].  What
+    touches one other device alone is in the order of its null stream too; between two devices only that of the
+    current one holds.
 
     Refuses: hipErrorInvalidValue NULL, addresses where nothing is, more than an allocation has from there on, a kind
         with a device for two ends in ordinary host memory
@@ -175,7 +182,7 @@ def _quick(checked: Any) -> Any:
                 and not context.node.is_closed
                 and policy.is_plain
             ):
-                _copy(to, source, nbytes)
+                quick_copy(to, source, nbytes)
                 calls.last.newest = SUCCESS
                 return _DONE
         except (Refusal, Error, AttributeError, TypeError, ValueError):
@@ -202,84 +209,39 @@ calls.serve("hipMemcpy", _quick(hipMemcpy), hipMemcpy)
 
 
 @calls.call("hipMemcpyWithStream")
-def hipMemcpyWithStream(dst: int, src: int, sizeBytes: int, kind: Any, stream: int) -> None:
+def hipMemcpyWithStream(dst: int, src: int, sizeBytes: int, kind: Any, stream: OnStream) -> None:
     """Copy in the order of a stream; complete on return.
 
     Refuses: as `hipMemcpy`; the stream
     Basis: S
     """
-    found = stream_of(stream)
     if sizeBytes:
-        check(dst, src, sizeBytes, kind)
-        found.catch_up()
+        check(dst, src, sizeBytes, kind, knows)
+        stream.catch_up()
         raw.copy(dst, src, sizeBytes)
 
 
 @calls.call("hipMemcpyAsync")
-def hipMemcpyAsync(dst: int, src: int, sizeBytes: int, kind: Any, stream: int) -> None:
+def hipMemcpyAsync(dst: int, src: int, sizeBytes: int, kind: Any, stream: OnStream) -> None:
     """Queue a copy.  With ordinary host memory it is complete on return, as that cannot wait.
 
     Refuses: as `hipMemcpy`; the stream
     Basis: S; C for ordinary host memory
     """
-    copy_on(dst, src, sizeBytes, stream_of(stream), kind)
+    copy_on(dst, src, sizeBytes, stream, kind)
 
 
-@calls.call("hipMemcpyHtoD")
-def hipMemcpyHtoD(dst: int, src: int, sizeBytes: int) -> None:
-    """Do what hipMemcpy does with hipMemcpyHostToDevice.
-
-    Refuses: as `hipMemcpy`
-    Basis: S
-    """
-    copy_now(dst, src, sizeBytes, _Kind["hipMemcpyHostToDevice"])
+def _queue(dst: int, src: int, nbytes: int, stream: int, kind: Any) -> None:
+    copy_on(dst, src, nbytes, stream_of(stream), kind)
 
 
-@calls.call("hipMemcpyDtoH")
-def hipMemcpyDtoH(dst: int, src: int, sizeBytes: int) -> None:
-    """Do what hipMemcpy does with hipMemcpyDeviceToHost.
-
-    Refuses: as `hipMemcpy`
-    Basis: S
-    """
-    copy_now(dst, src, sizeBytes, _Kind["hipMemcpyDeviceToHost"])
-
-
-@calls.call("hipMemcpyDtoD")
-def hipMemcpyDtoD(dst: int, src: int, sizeBytes: int) -> None:
-    """Do what hipMemcpy does with hipMemcpyDeviceToDevice.
-
-    Refuses: as `hipMemcpy`
-    Basis: S
-    """
-    copy_now(dst, src, sizeBytes, _Kind["hipMemcpyDeviceToDevice"])
-
-
-@calls.call("hipMemcpyHtoDAsync")
-def hipMemcpyHtoDAsync(dst: int, src: int, sizeBytes: int, stream: int) -> None:
-    """Do what hipMemcpyAsync does with hipMemcpyHostToDevice.
-
-    Refuses: as `hipMemcpyAsync`
-    Basis: S
-    """
-    copy_on(dst, src, sizeBytes, stream_of(stream), _Kind["hipMemcpyHostToDevice"])
-
-
-@calls.call("hipMemcpyDtoHAsync")
-def hipMemcpyDtoHAsync(dst: int, src: int, sizeBytes: int, stream: int) -> None:
-    """Do what hipMemcpyAsync does with hipMemcpyDeviceToHost.
-
-    Refuses: as `hipMemcpyAsync`
-    Basis: S
-    """
-    copy_on(dst, src, sizeBytes, stream_of(stream), _Kind["hipMemcpyDeviceToHost"])
-
-
-@calls.call("hipMemcpyDtoDAsync")
-def hipMemcpyDtoDAsync(dst: int, src: int, sizeBytes: int, stream: int) -> None:
-    """Do what hipMemcpyAsync does with hipMemcpyDeviceToDevice.
-
-    Refuses: as `hipMemcpyAsync`
-    Basis: S
-    """
-    copy_on(dst, src, sizeBytes, stream_of(stream), _Kind["hipMemcpyDeviceToDevice"])
+_SHORT = {"HtoD": "hipMemcpyHostToDevice", "DtoH": "hipMemcpyDeviceToHost", "DtoD": "hipMemcpyDeviceToDevice"}
+_BODIES: dict[str, Callable[..., None]] = {"hipMemcpy": copy_now, "hipMemcpyAsync": _queue}
+for _of, _body in _BODIES.items():
+    for _short, _name in _SHORT.items():
+        calls.made(
+            _of.replace("Memcpy", f"Memcpy{_short}"),
+            partial(_body, kind=_Kind[_name]),
+            f"Do what {_of} does with {_name}.\n\nRefuses: as `{_of}`\nBasis: S",
+            __name__,
+        )

@@ -2,107 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from peerlane.dialects.hip._boxes import Side, must_be_known, prepared, refuse_arrays, side_of_memory
-from peerlane.dialects.hip._convention import member, refusal
-from peerlane.dialects.hip._copy import Ends, Move, move_now, move_on
+from peerlane.dialects.hip._boxes import (
+    Prepared,
+    Side,
+    declare,
+    declare_queued,
+    described,
+    must_be_known,
+    prepared,
+    refuse_arrays,
+)
+from peerlane.dialects.hip._checks import given, refuse_no_struct
+from peerlane.dialects.hip._convention import invalid, member, refusal
+from peerlane.dialects.hip._copy import move_on
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
 from peerlane.dialects.hip._peer_copies import move_between
-from peerlane.dialects.hip._places import refuse_null
 from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._stream import stream_of
 
 _LONGEST_PITCH = (1 << 31) - 1
 _DEFAULT = enumeration("hipMemcpyKind")["hipMemcpyDefault"]
-_Prepared = tuple[Move, Ends]
 
 
-@calls.call("hipMemcpy3D")
-def hipMemcpy3D(p: Any) -> None:
-    """Copy the box that a hipMemcpy3DParms describes; waits as hipMemcpy does.
-
-    Refuses: hipErrorInvalidValue NULL, a source or destination twice or not at all, rows beyond their pitch, as
-        `hipMemcpy2D`; hipErrorInvalidPitchValue a pitch below ``xsize``; hipErrorNotSupported arrays
-    Basis: D
-    """
-    found = _box(p)
-    if found is not None:
-        move_now(*found)
-
-
-@calls.call("hipMemcpy3DAsync")
-def hipMemcpy3DAsync(p: Any, stream: int) -> None:
-    """Queue what hipMemcpy3D does; with ordinary host memory it is complete on return.
-
-    Refuses: as `hipMemcpy3D`; the stream
-    Basis: D
-    """
-    found, on = _box(p), stream_of(stream)
-    if found is not None:
-        move_on(*found, on)
-
-
-@calls.call("hipMemcpy3DPeer")
-def hipMemcpy3DPeer(p: Any) -> None:
-    """Queue the copy of a box between two devices, in the order of both as hipMemcpyPeer does.
-
-    Refuses: hipErrorInvalidDevice an id; as `hipMemcpy3D`
-    Basis: S; C for the order
-    """
-    refuse_null(p=p is not None)
-    ends = device_of(p.dstDevice), device_of(p.srcDevice)
-    found = pitched(p, _DEFAULT)
-    if found is not None:
-        move_between(*ends, *found)
-
-
-@calls.call("hipMemcpy3DPeerAsync")
-def hipMemcpy3DPeerAsync(p: Any, stream: int) -> None:
-    """Queue the copy of a box between two devices on a stream of any device.
-
-    Refuses: as `hipMemcpy3DPeer`; the stream
-    Basis: S
-    """
-    refuse_null(p=p is not None)
-    device_of(p.dstDevice)
-    device_of(p.srcDevice)
-    found, on = pitched(p, _DEFAULT), stream_of(stream)
-    if found is not None:
-        move_on(*found, on)
-
-
-@calls.call("hipDrvMemcpy3D")
-def hipDrvMemcpy3D(pCopy: Any) -> None:
-    """Copy the box that a HIP_MEMCPY3D describes; waits as hipMemcpy does.
-
-    Refuses: as `hipMemcpyParam2D`
-    Basis: D
-    """
-    found = _described(pCopy)
-    if found is not None:
-        move_now(*found)
-
-
-@calls.call("hipDrvMemcpy3DAsync")
-def hipDrvMemcpy3DAsync(pCopy: Any, stream: int) -> None:
-    """Queue what hipDrvMemcpy3D does; with ordinary host memory it is complete on return.
-
-    Refuses: as `hipMemcpyParam2D`; the stream
-    Basis: D
-    """
-    found, on = _described(pCopy), stream_of(stream)
-    if found is not None:
-        move_on(*found, on)
-
-
-def _box(p: Any) -> _Prepared | None:
-    refuse_null(p=p is not None)
-    return pitched(p, member(p, "kind"))
-
-
-def pitched(p: Any, kind: Any) -> _Prepared | None:
+def pitched(p: Any, kind: Any) -> Prepared:
     """Return how the box of a hipMemcpy3DParms or hipMemcpy3DPeerParms moves; None for an empty one."""
     to_known, from_known = must_be_known(kind)
     dst, src = _side(p, "dst", to_known), _side(p, "src", from_known)
@@ -110,8 +35,7 @@ def pitched(p: Any, kind: Any) -> _Prepared | None:
     width, height, depth = extent.width, extent.height, extent.depth
     for name, side in (("dst", dst), ("src", src)):
         if side.pitch and width + side.x > side.pitch:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"bytes {side.x:,} to {width + side.x:,} of {name}'s rows reach beyond the pitch of {side.pitch:,}",
                 "copy fewer bytes of each row",
             )
@@ -124,9 +48,7 @@ def _side(p: Any, end: str, is_known: bool) -> Side:
     array, memory, begin = getattr(p, f"{end}Array"), getattr(p, f"{end}Ptr"), getattr(p, f"{end}Pos")
     if bool(int(array)) == bool(int(memory.ptr)):
         which = "both" if int(array) else "neither"
-        raise refusal(
-            "hipErrorInvalidValue", f"{which} of {end}Array and {end}Ptr is given", f"give {end}Ptr"
-        )
+        raise invalid(f"{which} of {end}Array and {end}Ptr is given", f"give {end}Ptr")
     if int(array):
         refuse_arrays(array)
     if memory.pitch < memory.xsize:
@@ -136,17 +58,68 @@ def _side(p: Any, end: str, is_known: bool) -> Side:
             "pass what hipMalloc3D gave",
         )
     if memory.pitch >= _LONGEST_PITCH:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the pitch of {end}Ptr is {memory.pitch:,} bytes; it must be below {_LONGEST_PITCH:,}",
             "pass what hipMalloc3D gave",
         )
     return Side(int(memory.ptr), memory.pitch, memory.ysize, begin.x, begin.y, begin.z, is_known)
 
 
-def _described(copy: Any) -> _Prepared | None:
-    refuse_null(pCopy=copy is not None)
-    width, height, depth = copy.WidthInBytes, copy.Height, copy.Depth
-    if not (width and height and depth):
-        return None
-    return prepared(side_of_memory(copy, "dst"), side_of_memory(copy, "src"), width, height, depth)
+def _box(p: Any) -> Prepared:
+    refuse_no_struct("p", p, kind="hipMemcpy3DParms")
+    return pitched(p, member(p, "kind"))
+
+
+declare(
+    "hipMemcpy3D",
+    _box,
+    """Copy the box that a hipMemcpy3DParms describes; waits as hipMemcpy does.
+
+    Refuses: hipErrorInvalidValue NULL, a source or destination twice or not at all, rows beyond their pitch, as
+        `hipMemcpy2D`; hipErrorInvalidPitchValue a pitch below ``xsize``; hipErrorNotSupported arrays
+    Basis: D
+    """,
+    __name__,
+)
+declare_queued("hipMemcpy3D", _box)
+_PeerParms = Annotated[Any, given("hipMemcpy3DPeerParms")]
+
+
+@calls.call("hipMemcpy3DPeer")
+def hipMemcpy3DPeer(p: _PeerParms) -> None:
+    """Queue the copy of a box between two devices, in the order of both as hipMemcpyPeer does.
+
+    Refuses: hipErrorInvalidDevice an id; as `hipMemcpy3D`
+    Basis: S; C for the order
+    """
+    ends = device_of(p.dstDevice), device_of(p.srcDevice)
+    found = pitched(p, _DEFAULT)
+    if found is not None:
+        move_between(*ends, *found)
+
+
+@calls.call("hipMemcpy3DPeerAsync")
+def hipMemcpy3DPeerAsync(p: _PeerParms, stream: int) -> None:
+    """Queue the copy of a box between two devices on a stream of any device.
+
+    Refuses: as `hipMemcpy3DPeer`; the stream
+    Basis: S
+    """
+    device_of(p.dstDevice)
+    device_of(p.srcDevice)
+    found, on = pitched(p, _DEFAULT), stream_of(stream)
+    if found is not None:
+        move_on(*found, on)
+
+
+declare(
+    "hipDrvMemcpy3D",
+    described,
+    """Copy the box that a HIP_MEMCPY3D describes; waits as hipMemcpy does.
+
+    Refuses: as `hipMemcpyParam2D`
+    Basis: D
+    """,
+    __name__,
+)
+declare_queued("hipDrvMemcpy3D", described)

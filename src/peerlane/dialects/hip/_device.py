@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerlane.dialects.hip._convention import refusal
-from peerlane.dialects.hip._peer import device_of, forget_peers
+from peerlane.dialects.hip._checks import Reserved
+from peerlane.dialects.hip._convention import invalid, refusal
+from peerlane.dialects.hip._peer import DeviceId, forget_peers
 from peerlane.dialects.hip._properties import attribute, pci_bus_id, properties
 from peerlane.dialects.hip._results import put, struct, text
 from peerlane.dialects.hip._state import calls, machine
@@ -17,14 +18,12 @@ _VERSION = 71_526_333  # of the runtime that the table of facts is of: HIP_VERSI
 
 
 @calls.call("hipInit")
-def hipInit(flags: int) -> None:
+def hipInit(flags: Reserved) -> None:
     """Do nothing but see whether there is a device: the first call does that anyway (facts/hip 3.7).
 
     Refuses: hipErrorInvalidValue flags
     Basis: S
     """
-    if flags:
-        raise refusal("hipErrorInvalidValue", f"flags are {flags:#x}, and must be 0", "pass 0")
 
 
 @calls.call("hipGetDeviceCount")
@@ -39,13 +38,13 @@ def hipGetDeviceCount() -> int:
 
 
 @calls.call("hipSetDevice")
-def hipSetDevice(deviceId: int) -> None:
+def hipSetDevice(deviceId: DeviceId) -> None:
     """Make a device current in this thread, which has device 0 before (facts/hip 3.7).
 
     Refuses: hipErrorInvalidDevice
     Basis: S
     """
-    machine.use(device_of(deviceId).ordinal)
+    machine.use(deviceId.ordinal)
 
 
 @calls.call("hipGetDevice")
@@ -59,14 +58,14 @@ def hipGetDevice() -> int:
 
 
 @calls.call("hipDeviceGet")
-def hipDeviceGet(ordinal: int) -> int:
+def hipDeviceGet(ordinal: DeviceId) -> int:
     """Return the handle of a device, which is its id.
 
     Gives: the handle
     Refuses: hipErrorInvalidDevice
     Basis: S
     """
-    return machine.id_of(device_of(ordinal).ordinal)
+    return machine.id_of(ordinal.ordinal)
 
 
 @calls.call("hipDeviceReset")
@@ -84,60 +83,54 @@ def hipDeviceReset() -> None:
 
 
 @calls.call("hipGetDeviceProperties")
-def hipGetDeviceProperties(deviceId: int) -> object:
+def hipGetDeviceProperties(deviceId: DeviceId) -> object:
     """Return the properties of a device; hip-python 7.2 passed a struct to fill, which is taken too (facts/hip 0.2).
 
     Gives: hipDeviceProp_t
     Refuses: hipErrorInvalidDevice
     Basis: S; C for the figures of compute units
     """
-    return properties(device_of(deviceId))
+    return properties(deviceId)
 
 
 @calls.call("hipDeviceGetAttribute")
-def hipDeviceGetAttribute(attr: Any, deviceId: int) -> int:
+def hipDeviceGetAttribute(attr: Any, deviceId: DeviceId) -> int:
     """Return an attribute of a device.
 
     Gives: the value
     Refuses: hipErrorInvalidDevice; hipErrorInvalidValue for one that virtual devices do not have
     Basis: S
     """
-    found = attribute(device_of(deviceId), attr.name)
+    found = attribute(deviceId, attr.name)
     if found is None:
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"virtual devices have no attribute {attr.name}",
-            "ask for another, or do without it",
-        )
+        raise invalid(f"virtual devices have no attribute {attr.name}", "ask for another, or do without it")
     return found
 
 
 @calls.call("hipDeviceGetName")
-def hipDeviceGetName(len: int, device: int) -> object:
+def hipDeviceGetName(len: int, device: DeviceId) -> object:
     """Return the name of a device, at most ``len`` - 1 characters of it.
 
     Gives: CStr
     Refuses: hipErrorInvalidDevice; hipErrorInvalidValue for no room
     Basis: S
     """
-    found = device_of(device)
     if len <= 0:
-        raise refusal("hipErrorInvalidValue", f"there is room for {len} characters", "pass 64 or more")
-    return text(found.info.name[: len - 1])
+        raise invalid(f"there is room for {len} characters", "pass 64 or more")
+    return text(device.info.name[: len - 1])
 
 
 @calls.call("hipDeviceGetPCIBusId")
-def hipDeviceGetPCIBusId(len: int, device: int) -> object:
+def hipDeviceGetPCIBusId(len: int, device: DeviceId) -> object:
     """Return where a device sits, ``0000:01:00.0``.
 
     Gives: CStr
     Refuses: hipErrorInvalidDevice; hipErrorInvalidValue a `len` below 13, the 12 characters and the NUL
     Basis: D
     """
-    found = pci_bus_id(device_of(device))
+    found = pci_bus_id(device)
     if len <= _length(found):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"there is room for {len} bytes, and {found} with its NUL has {_length(found) + 1}",
             "pass 13 or more",
         )
@@ -153,7 +146,7 @@ def hipDeviceGetByPCIBusId(pciBusId: str | None) -> int:
     Basis: S
     """
     if pciBusId is None:
-        raise refusal("hipErrorInvalidValue", "the place is NULL", "pass what hipDeviceGetPCIBusId gave")
+        raise invalid("the place is NULL", "pass what hipDeviceGetPCIBusId gave")
     wanted = pciBusId.lower()
     for number, device in enumerate(machine.visible()):
         if pci_bus_id(device) == wanted:
@@ -164,7 +157,7 @@ def hipDeviceGetByPCIBusId(pciBusId: str | None) -> int:
 
 
 @calls.call("hipDeviceGetUuid")
-def hipDeviceGetUuid(device: int) -> object:
+def hipDeviceGetUuid(device: DeviceId) -> object:
     """Return 16 bytes that no other device of the node has: text, which HIP_VISIBLE_DEVICES takes behind ``GPU-``.
 
     Gives: hipUUID_t
@@ -172,32 +165,31 @@ def hipDeviceGetUuid(device: int) -> object:
     Basis: S, D for the text
     """
     made = struct("hipUUID_t")()
-    put(made, "bytes", uuid_of(device_of(device)))
+    put(made, "bytes", uuid_of(device))
     return made
 
 
 @calls.call("hipDeviceTotalMem")
-def hipDeviceTotalMem(device: int) -> int:
+def hipDeviceTotalMem(device: DeviceId) -> int:
     """Return the memory of a device, in bytes.
 
     Gives: bytes
     Refuses: hipErrorInvalidDevice
     Basis: S
     """
-    return device_of(device).total_bytes
+    return device.total_bytes
 
 
 @calls.call("hipDeviceComputeCapability")
-def hipDeviceComputeCapability(device: int) -> tuple[int, int]:
+def hipDeviceComputeCapability(device: DeviceId) -> tuple[int, int]:
     """Return the major and minor number of the architecture.
 
     Gives: major, minor
     Refuses: hipErrorInvalidDevice
     Basis: S
     """
-    found = device_of(device)
     major, minor = (
-        attribute(found, f"hipDeviceAttributeComputeCapability{part}") for part in ("Major", "Minor")
+        attribute(device, f"hipDeviceAttributeComputeCapability{part}") for part in ("Major", "Minor")
     )
     assert major is not None
     assert minor is not None
@@ -243,7 +235,7 @@ def hipSetDeviceFlags(flags: int) -> None:
     Basis: D
     """
     if flags & ~_FLAGS or flags & _SCHEDULE not in (0, 1, 2, 4):
-        raise refusal("hipErrorInvalidValue", f"flags are {flags:#x}", "pass hipDeviceScheduleAuto, 0")
+        raise invalid(f"flags are {flags:#x}", "pass hipDeviceScheduleAuto, 0")
     machine.flags[machine.context().device.ordinal] = flags
 
 

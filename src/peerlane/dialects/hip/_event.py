@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Annotated, Any
 
 from peerlane import Event, Handle
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._checks import flags
+from peerlane.dialects.hip._convention import Check, invalid, refusal
 from peerlane.dialects.hip._pool_reuse import Freed, follow, freed_before
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import has_waited, refuse_flags, stream_of, submits
+from peerlane.dialects.hip._stream import OnStream, ValidStream, has_waited, submits
 
 DISABLE_TIMING, INTERPROCESS = 2, 4
 _BLOCKING_SYNC = 1
@@ -31,21 +32,18 @@ class HipEvent(Thing):
     flags : int
     exported : Handle or None
         What lets other processes have it.
-    is_borrowed : bool
-        ``neutral`` is another one's, which ends it.
     frees : tuple of Freed
         What was freed to pools before its newest record.
     """
 
-    __slots__ = ("exported", "flags", "frees", "is_borrowed", "neutral")
+    __slots__ = ("exported", "flags", "frees", "neutral")
 
     name = "event"
 
-    def __init__(self, context: Context, flags: int, neutral: Event, *, is_borrowed: bool = False) -> None:
+    def __init__(self, context: Context, flags: int, neutral: Event) -> None:
         super().__init__(context)
         self.flags = flags
         self.neutral = neutral
-        self.is_borrowed = is_borrowed
         self.exported: Handle | None = None
         self.frees: tuple[Freed, ...] = ()
 
@@ -56,8 +54,7 @@ class HipEvent(Thing):
 
     def end(self) -> None:
         """End it, without waiting; who waits for it goes on doing so."""
-        if not self.is_borrowed:
-            self.neutral.close()
+        self.neutral.close()
 
     abandon = end
 
@@ -72,6 +69,11 @@ def event_of(handle: int) -> HipEvent:
     return machine.thing(handle, HipEvent, "hipErrorInvalidHandle")
 
 
+EventHandle = Annotated[HipEvent, Check(lambda name: event_of)]
+_Flags = Annotated[int, flags(_FLAGS)]
+_External = Annotated[int, flags(_EXTERNAL)]
+
+
 @calls.call("hipEventCreate")
 def hipEventCreate() -> Any:
     """Create an event of the current device, to order streams and to take times.
@@ -83,7 +85,7 @@ def hipEventCreate() -> Any:
 
 
 @calls.call("hipEventCreateWithFlags")
-def hipEventCreateWithFlags(flags: int) -> Any:
+def hipEventCreateWithFlags(flags: _Flags) -> Any:
     """Create an event of the current device.
 
     hipEventDisableTiming: it has no time.  hipEventInterprocess, only together with that: other processes can have
@@ -93,15 +95,11 @@ def hipEventCreateWithFlags(flags: int) -> Any:
     Refuses: hipErrorInvalidValue flags
     Basis: D
     """
-    refuse_flags(flags, _FLAGS)
     releases = flags & _RELEASES
     if releases & (releases - 1):
-        raise refusal(
-            "hipErrorInvalidValue", f"flags {flags:#x} ask for two ways to flush", "choose one, or none"
-        )
+        raise invalid(f"flags {flags:#x} ask for two ways to flush", "choose one, or none")
     if flags & INTERPROCESS and not flags & DISABLE_TIMING:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"flags {flags:#x} have hipEventInterprocess (4) without hipEventDisableTiming (2)",
             "pass both: 6",
         )
@@ -125,100 +123,93 @@ def hipEventDestroy(event: int) -> None:
 
 
 @calls.call("hipEventRecord")
-def hipEventRecord(event: int, stream: int) -> None:
+def hipEventRecord(event: EventHandle, stream: OnStream) -> None:
     """Record: the event is over when all that was submitted to the stream so far is (facts/hip 3.7).
 
     Refuses: hipErrorInvalidHandle NULL, no event, a stream of another device; hipErrorContextIsDestroyed for what is
         no stream
     Basis: S
     """
-    _record(event, stream)
+    if event.neutral.device is not stream.context.device:
+        its, other = machine.ids(event.neutral.device, stream.context.device)
+        raise refusal(
+            "hipErrorInvalidHandle",
+            f"event {event.handle:#x} belongs to device {its}, and the stream to device {other}",
+            "record an event on streams of the device that was current when it was created",
+        )
+    event.frees = freed_before(stream)
+    submits(stream).record(event.neutral)
 
 
-@calls.call("hipEventRecordWithFlags")
-def hipEventRecordWithFlags(event: int, stream: int, flags: int) -> None:
+@calls.call("hipEventRecordWithFlags", first=("flags",))
+def hipEventRecordWithFlags(event: int, stream: int, flags: _External) -> None:
     """Do what hipEventRecord does; hipEventRecordExternal, 1, means something only while a graph is captured.
 
     Refuses: as `hipEventRecord`; hipErrorInvalidValue flags
     Basis: D
     """
-    refuse_flags(flags, _EXTERNAL)
-    _record(event, stream)
-
-
-def _record(event: int, stream: int) -> None:
-    found = event_of(event)
-    target = stream_of(stream)
-    if found.neutral.device is not target.context.device:
-        its, other = machine.ids(found.neutral.device, target.context.device)
-        raise refusal(
-            "hipErrorInvalidHandle",
-            f"event {event:#x} belongs to device {its}, and the stream to device {other}",
-            "record an event on streams of the device that was current when it was created",
-        )
-    found.frees = freed_before(target)
-    submits(target).record(found.neutral)
+    calls.bodies["hipEventRecord"](event, stream)
 
 
 @calls.call("hipEventQuery")
-def hipEventQuery(event: int) -> None:
+def hipEventQuery(event: EventHandle) -> None:
     """Tell whether an event is over; one that was never recorded is.
 
     Refuses: hipErrorNotReady not yet; hipErrorInvalidHandle for what is no event
     Basis: S
     """
-    if not event_of(event).is_over:
+    if not event.is_over:
         raise _not_ready(event)
 
 
 @calls.call("hipEventSynchronize")
-def hipEventSynchronize(event: int) -> None:
+def hipEventSynchronize(event: EventHandle) -> None:
     """Wait until an event is over; one that was never recorded is (facts/hip 3.7).
 
     Refuses: hipErrorInvalidHandle for what is no event; hipErrorLaunchFailure if the record was cancelled
     Basis: S; C for a record that was cancelled
     """
-    found = event_of(event)
-    if found.neutral.is_recorded:
-        found.neutral.sync()
-        has_waited(found.context.device)
+    if event.neutral.is_recorded:
+        event.neutral.sync()
+        has_waited(event.context.device)
 
 
 @calls.call("hipEventElapsedTime")
-def hipEventElapsedTime(start: int, stop: int) -> float:
+def hipEventElapsedTime(start: EventHandle, stop: EventHandle) -> float:
     """Return the ms from one event to another (facts/hip 3.7), with the precision of a C float.
 
     Refuses: hipErrorInvalidHandle no event, events of two devices, hipEventDisableTiming, never recorded;
         hipErrorNotReady one is not over
     Basis: S
     """
-    both = {handle: event_of(handle) for handle in (start, stop)}
-    ids = machine.ids(*(each.context.device for each in both.values()))
-    if len(set(ids)) > 1:
+    ids = machine.ids(start.context.device, stop.context.device)
+    if ids[0] != ids[1]:
         raise refusal(
             "hipErrorInvalidHandle",
             f"the events belong to devices {ids[0]} and {ids[1]}, each with a clock of its own",
             "take both times on one device",
         )
-    for handle, each in both.items():
+    for each in (start, stop):
         if each.flags & DISABLE_TIMING:
             raise refusal(
                 "hipErrorInvalidHandle",
-                f"event {handle:#x} was created with hipEventDisableTiming, so it has no time",
+                f"event {each.handle:#x} was created with hipEventDisableTiming, so it has no time",
                 "create it with hipEventCreate",
             )
         if not each.neutral.is_recorded:
             raise refusal(
-                "hipErrorInvalidHandle", f"event {handle:#x} was never recorded", "call hipEventRecord first"
+                "hipErrorInvalidHandle",
+                f"event {each.handle:#x} was never recorded",
+                "call hipEventRecord first",
             )
-    for handle, each in both.items():
+    for each in (start, stop):
         if not each.is_over:
-            raise _not_ready(handle)
-    return ctypes.c_float((both[stop].neutral.time_ns - both[start].neutral.time_ns) / 1e6).value
+            raise _not_ready(each)
+    return ctypes.c_float((stop.neutral.time_ns - start.neutral.time_ns) / 1e6).value
 
 
-@calls.call("hipStreamWaitEvent")
-def hipStreamWaitEvent(stream: int, event: int, flags: int) -> None:
+@calls.call("hipStreamWaitEvent", first=("flags", "event"))
+def hipStreamWaitEvent(stream: ValidStream, event: EventHandle, flags: _External) -> None:
     """Let what is submitted to a stream from now on wait for an event, of any device (facts/hip 3.7).
 
     It means the last record so far; without one there is nothing to wait for.
@@ -227,24 +218,21 @@ def hipStreamWaitEvent(stream: int, event: int, flags: int) -> None:
         graph
     Basis: S; D for hipEventWaitExternal
     """
-    refuse_flags(flags, _EXTERNAL)
-    found = event_of(event)
-    target = stream_of(stream, "hipErrorInvalidHandle")
     if flags:
         raise refusal(
             "hipErrorInvalidHandle",
             "hipEventWaitExternal (1) makes a node of the graph that the stream captures, and none is captured",
             "pass 0",
         )
-    if found.neutral.is_recorded:
-        submits(target).wait(found.neutral)
-        if found.frees:
-            follow(found.frees, target)
+    if event.neutral.is_recorded:
+        submits(stream).wait(event.neutral)
+        if event.frees:
+            follow(event.frees, stream)
 
 
-def _not_ready(handle: int) -> Refusal:
+def _not_ready(event: HipEvent) -> Refusal:
     return refusal(
         "hipErrorNotReady",
-        f"what was submitted before event {handle:#x} is not over",
+        f"what was submitted before event {event.handle:#x} is not over",
         "call hipEventSynchronize, or ask again",
     )

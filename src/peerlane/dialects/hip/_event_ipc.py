@@ -6,12 +6,11 @@ from typing import Any
 
 from peerlane import Event
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hip._convention import code_of, refusal
+from peerlane.dialects.hip._convention import code_of, invalid, refusal
 from peerlane.dialects.hip._event import DISABLE_TIMING, INTERPROCESS, HipEvent, event_of, give_event
-from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import put, struct
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.errors import Error, Fault
+from peerlane.errors import Error
 
 
 @calls.call("hipIpcGetEventHandle")
@@ -26,9 +25,7 @@ def hipIpcGetEventHandle(event: int) -> Any:
     Basis: S
     """
     if not event:
-        raise refusal(
-            "hipErrorInvalidValue", "the event is NULL", "pass what hipEventCreateWithFlags returned"
-        )
+        raise invalid("the event is NULL", "pass what hipEventCreateWithFlags returned")
     found = event_of(event)
     if not found.flags & INTERPROCESS:
         raise refusal(
@@ -48,7 +45,7 @@ def hipIpcGetEventHandle(event: int) -> Any:
 def hipIpcOpenEventHandle(handle: Any) -> Any:
     """Have the event of another process, as one of this thread's device: wait for its records, and record it too.
 
-    A record of either process is one of both.  With ``own_handles=open`` its maker may open it, too.
+    A record of either process is one of both.
 
     Gives: event
     Refuses: hipErrorInvalidValue NULL, no handle, an event that was destroyed; hipErrorInvalidContext its maker;
@@ -57,24 +54,13 @@ def hipIpcOpenEventHandle(handle: Any) -> Any:
     """
     text = _text_of(handle)
     context = machine.context()
-    flags = INTERPROCESS | DISABLE_TIMING
     try:
-        return give_event(HipEvent(context, flags, Event.open(text, device=context.device)))
+        neutral = Event.open(text, device=context.device)
     except Error as error:
-        own = _own(text) if error.fault is Fault.OWN_HANDLE and policy.own_handles == "open" else None
-        if own is not None:
-            return give_event(HipEvent(own.context, flags, own.neutral, is_borrowed=True))
         if code_of(error) == "hipErrorInvalidDevicePointer":
             raise _no_event(str(error)) from None
         raise
-
-
-def _own(text: bytes) -> HipEvent | None:
-    with machine.lock:
-        for each in machine.things.values():
-            if isinstance(each, HipEvent) and each.exported is not None and bytes(each.exported) == text:
-                return each
-    return None
+    return give_event(HipEvent(context, INTERPROCESS | DISABLE_TIMING, neutral))
 
 
 def _text_of(handle: Any) -> bytes:
@@ -90,8 +76,7 @@ def _text_of(handle: Any) -> bytes:
 
 
 def _no_event(cause: str) -> Refusal:
-    return refusal(
-        "hipErrorInvalidValue",
+    return invalid(
         cause,
         "pass the 64 bytes that hipIpcGetEventHandle gave in this run, unchanged, while the event lives",
     )

@@ -8,11 +8,12 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from peerlane.backends.virtual.describe_address import rights
-from peerlane.dialects.hip._convention import SUCCESS, refusal
+from peerlane.diagnostics.addresses import rights
+from peerlane.dialects.hip._checks import refuse_bits
+from peerlane.dialects.hip._convention import SUCCESS, invalid
 from peerlane.dialects.hip._pointers import Pointer, address_of
 from peerlane.dialects.hip._state import calls
-from peerlane.dialects.hip._stream import meaning, refuse_flags, stream_of, submits
+from peerlane.dialects.hip._stream import meaning, stream_of, submits
 
 _HostFn = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Function: Any = _HostFn.__mro__[1]  # of every ctypes function
@@ -44,7 +45,7 @@ def hipStreamAddCallback(stream: int, callback: Any, userData: int, flags: int) 
     Basis: D
     """
     address, kept = _code_of("callback", callback)
-    refuse_flags(flags, 0)
+    refuse_bits("flags", flags, valid=0)
     _launch(stream, kept, _StreamCallback(address), meaning(stream), int(SUCCESS), userData)
 
 
@@ -68,8 +69,7 @@ def _code_of(name: str, given: Any) -> tuple[int, object]:
         function, address = given, address_of(given)
         is_code = _is_code(address)
     if not is_code:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{name} is {address:#x}, where no code is" if address else f"{name} is NULL",
             "pass a function of a ctypes type: ctypes.CFUNCTYPE(None, ...)(function)",
         )

@@ -7,66 +7,51 @@ hip-python before 10.0 ends it, so that a program that would lose the rest on ha
 from __future__ import annotations
 
 import base64
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from peerlane import Buffer, Device, Handle, Kind
-from peerlane.dialects._shared.call import Refusal
+from peerlane.dialects._shared.exchange import Exports, Imports
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects.hip._context import is_pushed
-from peerlane.dialects.hip._convention import code_of, hipError_t, refusal, remedy_of
+from peerlane.dialects.hip._convention import invalid, refusal, remedy_of
 from peerlane.dialects.hip._places import Place
-from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer, put, struct
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import await_device, await_stream, null_stream
 from peerlane.dialects.hip._strict import grants
 from peerlane.dialects.hip._types import Pointer
-from peerlane.errors import AccessDenied, BadHandle, Error, Fault, PeerLost, WaitTimeout
+from peerlane.errors import AccessDenied, BadHandle, Fault, PeerLost, WaitTimeout
 from peerlane.memory import raw
 
 HANDLE_SIZE = 64
 _LAZY_PEER_ACCESS = 1
 _SAID = 48  # bytes of a handle that say something; the others are 0
-_KEPT = 64
-# With ipc_errors=document, by what the runtime's code gives.
-_DOCUMENTED = {
-    "hipErrorInvalidValue": "hipErrorInvalidHandle",
-    "hipErrorInvalidContext": "hipErrorInvalidHandle",
-    "hipErrorInvalidDevicePointer": "hipErrorMapFailed",
-}
 
 
 class _Opened(Thing):
-    """Memory of another process, or with ``own_handles=open`` of this one; closed with its device's reset.
+    """Memory of another process; closed with its device's reset.
 
     Attributes
     ----------
     devices : set of Device
         Those that were current when it was opened: hipIpcMemLazyEnablePeerAccess gives them access.
-    is_of_pushed : bool
-        Whether a context that was made or pushed was current when it was opened first.
     """
 
-    __slots__ = ("address", "buffer", "devices", "is_of_pushed", "key", "references")
+    __slots__ = ("address", "buffer", "devices", "key", "references")
 
     name = "memory of another process"
     is_counted = False
     is_given = False  # the buffer is
     has_addresses = True
 
-    def __init__(self, context: Context, key: bytes, address: int, buffer: Buffer | None) -> None:
+    def __init__(self, context: Context, key: bytes, buffer: Buffer) -> None:
         super().__init__(context)
-        self.key, self.address, self.buffer, self.references = key, address, buffer, 1
+        self.key, self.address, self.buffer, self.references = key, buffer.address, buffer, 1
         self.devices = {context.device}
-        self.is_of_pushed = is_pushed()
 
     def abandon(self) -> None:
         """Let go of it."""
         machine.table(Ipc).forget(self)
-        if self.buffer is not None:
-            self.buffer.close()
+        self.buffer.close()
 
     end = abandon
 
@@ -76,44 +61,27 @@ class Ipc:
 
     Attributes
     ----------
-    given : dict
+    given : Exports
         By address: what begins there, and the handle that it was given out as.
-    by_key, by_address : dict
-        What is open here.
+    opened : Imports
+        By handle.
+    by_address : dict
+        What is open, too.
     """
 
     def __init__(self) -> None:
-        self.given: dict[int, tuple[Buffer, Handle]] = {}
-        self.by_key: dict[bytes, _Opened] = {}
+        self.given = Exports[int, tuple[Buffer, Handle]](lambda given: given[0].is_closed)
+        self.opened = Imports[bytes, _Opened](machine)
         self.by_address: dict[int, _Opened] = {}
-        self._next_look = _KEPT
-
-    def keep(self, opened: _Opened) -> None:
-        """Enter what was opened."""
-        self.by_key[opened.key] = self.by_address[opened.address] = opened
 
     def forget(self, opened: _Opened) -> None:
-        """Take it out again."""
-        self.by_key.pop(opened.key, None)
+        """Take out what was opened."""
+        self.opened.forget(opened.key)
         self.by_address.pop(opened.address, None)
-
-    def give(self, address: int, buffer: Buffer, handle: Handle) -> None:
-        """Remember a handle, and forget those of memory that was freed: a program may make them for ever."""
-        if len(self.given) >= self._next_look:
-            self.given = {at: each for at, each in self.given.items() if not each[0].is_closed}
-            self._next_look = 2 * len(self.given) + _KEPT
-        self.given[address] = buffer, handle
 
     def is_given(self, buffer: Buffer) -> bool:
         """Tell whether a handle of this memory was given out."""
-        return any(each is buffer for each, _ in tuple(self.given.values()))
-
-    def own(self, key: bytes) -> int:
-        """Return where the memory of a handle of this process is; 0: it was freed."""
-        for address, (buffer, handle) in self.given.items():
-            if bytes(handle) == key and not buffer.is_closed:
-                return address
-        return 0
+        return any(each is buffer for _, (each, _) in self.given.items())
 
 
 @grants
@@ -131,46 +99,30 @@ def hipIpcGetMemHandle(devPtr: int) -> Any:
     memory is freed.  Memory below 2 MiB moves first, at the same address, to have no neighbours.
 
     Gives: hipIpcMemHandle_t
-    Refuses: hipErrorInvalidValue NULL, freed, not from hipMalloc (`ipc_errors=document`: hipErrorInvalidHandle);
-        hipErrorIllegalState it has to move and a view of it lives
+    Refuses: hipErrorInvalidValue NULL, freed, not from hipMalloc; hipErrorIllegalState it has to move and a view of
+        it lives
     Basis: S; C for the same bytes and hipErrorIllegalState
     """
     made = struct("hipIpcMemHandle_st")()
-    with _documented():
-        put(made, "reserved", exported(devPtr))
+    put(made, "reserved", exported(devPtr))
     return made
-
-
-@contextlib.contextmanager
-def _documented() -> Iterator[None]:
-    """Give the codes of the documentation, if the policy says so."""
-    try:
-        yield
-    except (Refusal, Error) as error:
-        if policy.ipc_errors == "code":
-            raise
-        code, remedy = (
-            (hipError_t(error.code).name, error.remedy)
-            if isinstance(error, Refusal)
-            else (code_of(error), remedy_of(error))
-        )
-        raise refusal(_DOCUMENTED.get(code, code), str(error), remedy) from None
 
 
 def exported(address: int) -> bytes:
     """Return the handle of memory that this process allocated."""
     buffer = _allocated(address)
-    ipc = machine.table(Ipc)
-    known = ipc.given.get(address)
+    given = machine.table(Ipc).given
+    known = given.get(address)
     if known is None or known[0] is not buffer:
         # Not under the lock: it may wait for a callback that wants it.
-        handle = buffer[address - buffer.address :].export(allow="user")
+        made = buffer[address - buffer.address :].export(allow="user")
         with machine.lock:
-            known = ipc.given.get(address)
+            known = given.get(address)
             if known is None or known[0] is not buffer:
-                ipc.give(address, buffer, handle)
-                return _as_bytes(handle)
-        handle.close()  # another thread was quicker
+                known = buffer, made
+                given.add(address, known)
+        if known[1] is not made:
+            made.close()  # another thread was quicker
     return _as_bytes(known[1])
 
 
@@ -188,8 +140,7 @@ def _allocated(address: int) -> Buffer:
     place = raw.locate(address) if address else None
     buffer = None if place is None or place.kind is not Kind.DEVICE else machine.owned(place.base, host=False)
     if buffer is None or buffer.is_imported:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{machine.describe(address)} is not memory that hipMalloc gave this process",
             "pass what hipMalloc returned; mapped memory is shared with hipMemExportToShareableHandle",
         )
@@ -207,8 +158,7 @@ def bytes_of(made: Any, name: str) -> bytes:
     what = (
         "is NULL" if made is None else f"has {len(found)} bytes" if len(found) < HANDLE_SIZE else "is all 0"
     )
-    raise refusal(
-        "hipErrorInvalidValue",
+    raise invalid(
         f"{name} {what}",
         f"pass all {HANDLE_SIZE} bytes that the other process got; hip-python before 10.0 ends `reserved` at the "
         f"first NUL: send ctypes.string_at(int(handle), {HANDLE_SIZE})",
@@ -223,36 +173,31 @@ def hipIpcOpenMemHandle(handle: Any, flags: int) -> Pointer | None:
     memory's, if it can reach that.  Where the vendor's binding ends the interpreter, for None, this refuses.
 
     Gives: Pointer
-    Refuses: hipErrorInvalidValue `flags` other than 1, NULL, all 0; hipErrorInvalidContext made by this process,
-        unless `own_handles=open`; hipErrorInvalidHandle open in another context, with `open_again=test`;
-        hipErrorInvalidDevicePointer no handle, over, of memory that was freed, out of the
-        current device's reach, its maker has ended or does not answer.  With `ipc_errors=document`
-        hipErrorInvalidHandle for NULL, all 0 and an own one, hipErrorMapFailed for hipErrorInvalidDevicePointer
+    Refuses: hipErrorInvalidValue `flags` other than 1, NULL, all 0; hipErrorInvalidContext made by this process;
+        hipErrorInvalidDevicePointer no handle, over, of memory that was freed, out of the current device's reach, its
+        maker has ended or does not answer
     Basis: S
     """
     if flags != _LAZY_PEER_ACCESS:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"flags are {flags:#x}; the only valid value is hipIpcMemLazyEnablePeerAccess, 1",
             "pass hipIpcMemLazyEnablePeerAccess",
         )
-    with _documented():
-        return _open(bytes_of(handle, "handle"))
+    key, ipc, context = bytes_of(handle, "handle"), machine.table(Ipc), machine.context()
 
+    def keeping(buffer: Buffer) -> _Opened:
+        made = _Opened(context, key, buffer)
+        machine.give(made)
+        ipc.by_address[made.address] = made
+        return made
 
-def _open(key: bytes) -> Pointer | None:
-    ipc, context = machine.table(Ipc), machine.context()
-    known = _once_more(ipc, key)
-    if known is not None:
-        return known
-    own = ipc.own(key) if policy.own_handles == "open" else 0
-    buffer = None if own else attached(key, context.device)
-    try:
-        return _keep(ipc, key, context, own, buffer)
-    except BaseException:
-        if buffer is not None:
-            buffer.close()
-        raise
+    found = ipc.opened.open(
+        key,
+        lambda: attached(key, context.device),
+        keeping,
+        again=lambda known: known.devices.add(context.device),
+    )
+    return pointer(found.address)
 
 
 def attached(key: bytes, device: Device | None = None) -> Buffer:
@@ -265,36 +210,6 @@ def attached(key: bytes, device: Device | None = None) -> Buffer:
         raise refusal("hipErrorInvalidDevicePointer", str(error), remedy_of(error)) from None
 
 
-def _once_more(ipc: Ipc, key: bytes) -> Pointer | None:
-    with machine.lock:
-        found = ipc.by_key.get(key)
-        if found is None:
-            return None
-        if policy.open_again == "test" and is_pushed() is not found.is_of_pushed:
-            raise refusal(
-                "hipErrorInvalidHandle",
-                "the memory is open in another context of this process, and open_again=test refuses that",
-                "open it once, or in one context",
-            )
-        found.references += 1
-        found.devices.add(machine.context().device)
-        return pointer(found.address)
-
-
-def _keep(ipc: Ipc, key: bytes, context: Context, own: int, buffer: Buffer | None) -> Pointer | None:
-    with machine.lock:
-        known = _once_more(ipc, key)
-        if known is not None:  # another thread was quicker
-            if buffer is not None:
-                buffer.close()
-            return known
-        address = own if buffer is None else buffer.address
-        opened = _Opened(context, key, address, buffer)
-        machine.give(opened)
-        ipc.keep(opened)
-        return pointer(address)
-
-
 @calls.call("hipIpcCloseMemHandle")
 def hipIpcCloseMemHandle(devPtr: int) -> None:
     """Let go of what hipIpcOpenMemHandle gave, once for each time; the memory of its maker goes on (facts/hip 3.5).
@@ -302,35 +217,27 @@ def hipIpcCloseMemHandle(devPtr: int) -> None:
     It waits for the null stream of the current device, then for all streams of the devices that were current when the
     memory was opened [D: the code].  What their work failed with is left for their own synchronization.
 
-    Refuses: hipErrorInvalidValue NULL, memory of this process, closed as often as opened (`ipc_errors=document`:
-        hipErrorInvalidHandle)
+    Refuses: hipErrorInvalidValue NULL, memory of this process, closed as often as opened
     Basis: S, D for the waiting
     """
-    with _documented():
-        _close(devPtr)
-
-
-def _close(devPtr: int) -> None:
     ipc = machine.table(Ipc)
     await_stream(null_stream(machine.context()))
     # Not under the lock: host functions that are waited for may want it.
     for device in tuple(_opened_at(ipc, devPtr).devices):
         await_device(machine.context_of(device.ordinal))
     with machine.lock:
-        found = _opened_at(ipc, devPtr)
-        found.references -= 1
-        if found.references:
+        found = ipc.opened.release(_opened_at(ipc, devPtr).key)
+        if found is None:
             return
         ipc.forget(found)
         machine.drop(found, "hipIpcCloseMemHandle")
-    found.abandon()
+    found.buffer.close()
 
 
 def _opened_at(ipc: Ipc, address: int) -> _Opened:
     found = ipc.by_address.get(address)
     if found is None:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{machine.describe(address)} is not what hipIpcOpenMemHandle gave, or was closed as often",
             "close what hipIpcOpenMemHandle returned, once for each time",
         )

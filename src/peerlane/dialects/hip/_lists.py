@@ -25,7 +25,7 @@ def _text_at(address: int) -> bytes:
     return found
 
 
-class CStr(Pointer, raw.Exporter):
+class CStr(Pointer, raw.Exporter):  # type: ignore[misc]  # native code's
     """A C string; most functions that return text return this one.
 
     Parameters

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from peerlane.dialects.hip._convention import member, refusal
+from peerlane.dialects.hip._checks import NoFlags, NotNull, refuse_none, refuse_null
+from peerlane.dialects.hip._convention import invalid, member, refusal
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._peer import device_of
-from peerlane.dialects.hip._places import CPU, Place, known, place_of, refuse_null
+from peerlane.dialects.hip._places import CPU, Place, place_of
 from peerlane.dialects.hip._pointers import write
 from peerlane.dialects.hip._state import INVALID_DEVICE, calls, machine
-from peerlane.dialects.hip._stream import refuse_flags, stream_of
+from peerlane.dialects.hip._stream import stream_of
 
 _HOSTS = tuple(f"hipMemLocationType{name}" for name in ("Host", "HostNuma", "HostNumaCurrent"))
 _FINE, _COARSE, _MIXED = 0, 1, 2
-_ATTACH, _ATTACH_SINGLE = (1, 2, 4), 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +38,19 @@ def _managed(name: str, address: int, count: int) -> Place:
     """Return managed memory that has so many bytes from an address on."""
     place = _checked(name, address, count)
     if place is None or not place.is_managed:
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"{name} is no managed memory: {machine.describe(address)}",
-            "pass what hipMallocManaged returned",
+        raise invalid(
+            f"{name} is no managed memory: {machine.describe(address)}", "pass what hipMallocManaged returned"
         )
     return place
 
 
 def _checked(name: str, address: int, count: int) -> Place | None:
-    refuse_null(**{name: address})
+    refuse_null(name, address)
     if not count:
-        raise refusal("hipErrorInvalidValue", "count is 0", "name at least 1 byte")
+        raise invalid("count is 0", "name at least 1 byte")
     place = place_of(address)
     if place is not None and count > place.left(address):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{name} has {place.left(address):,} bytes from {address:#x} on, and {count:,} are named",
             "name fewer bytes",
         )
@@ -66,16 +63,12 @@ def _place_of_id(device: int) -> int:
 
 def _place_of_location(location: Any) -> int:
     if location is None:
-        raise refusal("hipErrorInvalidValue", "location is NULL", "pass a hipMemLocation")
+        raise invalid("location is NULL", "pass a hipMemLocation")
     kind = member(location, "type").name
     if kind in _HOSTS:
         return CPU
     if kind != "hipMemLocationTypeDevice":
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"the location's type is {kind}",
-            "name a device or the host",
-        )
+        raise invalid(f"the location's type is {kind}", "name a device or the host")
     return device_of(location.id).ordinal
 
 
@@ -109,13 +102,12 @@ def hipMemPrefetchAsync(dev_ptr: int, count: int, device: int, stream: int) -> N
 
 
 @calls.call("hipMemPrefetchAsync_v2")
-def hipMemPrefetchAsync_v2(dev_ptr: int, count: int, location: Any, flags: int, stream: int) -> None:
+def hipMemPrefetchAsync_v2(dev_ptr: int, count: int, location: Any, flags: NoFlags, stream: int) -> None:
     """Do what hipMemPrefetchAsync does; the place is a location.
 
     Refuses: as `hipMemPrefetchAsync`; hipErrorInvalidValue flags not 0
     Basis: D; C: nothing moves
     """
-    refuse_flags(flags, 0)
     _prefetch(dev_ptr, count, lambda: _place_of_location(location), stream)
 
 
@@ -176,7 +168,7 @@ def _advise(address: int, count: int, advice: Any, wanted: Callable[[], int]) ->
 
 
 @calls.call("hipMemRangeGetAttribute")
-def hipMemRangeGetAttribute(data: int, data_size: int, attribute: Any, dev_ptr: int, count: int) -> None:
+def hipMemRangeGetAttribute(data: NotNull, data_size: int, attribute: Any, dev_ptr: int, count: int) -> None:
     """Write what holds of all of a range of managed memory: numbers of 4 bytes.
 
     Yes or no is 1 or 0, a place an id, -1 the host, -2 none or not the same for all.  AccessedBy fills ``data_size``
@@ -186,7 +178,6 @@ def hipMemRangeGetAttribute(data: int, data_size: int, attribute: Any, dev_ptr: 
         (AccessedBy: no multiple of 4)
     Basis: D; C for memory that is not managed
     """
-    refuse_null(data=data)
     _tell(data, data_size, attribute, _pieces(dev_ptr, count))
 
 
@@ -202,7 +193,7 @@ def hipMemRangeGetAttributes(num_attributes: int, dev_ptr: int, count: int) -> t
     Basis: D; C for the arguments
     """
     _pieces(dev_ptr, count)
-    _refuse_none(num_attributes)
+    refuse_none("num_attributes", num_attributes)
     raise refusal(
         "hipErrorNotSupported",
         "hip-python makes outputs of `data`, `data_sizes` and `attributes`, which the C function reads",
@@ -222,19 +213,14 @@ def hipMemRangeGetAttributes(num_attributes: int, dev_ptr: int, count: int) -> t
 def _range_get_attributes(
     data: Any, data_sizes: Any, attributes: Any, num_attributes: int, dev_ptr: int, count: int
 ) -> None:
-    _refuse_none(num_attributes)
+    refuse_none("num_attributes", num_attributes)
     pieces = _pieces(dev_ptr, count)
     for number in range(num_attributes):
         target = int(data[number])
-        refuse_null(**{f"data[{number}]": target})
+        refuse_null(f"data[{number}]", target)
         _tell(
             target, int(data_sizes[number]), enumeration("hipMemRangeAttribute")(attributes[number]), pieces
         )
-
-
-def _refuse_none(count: int) -> None:
-    if not count:
-        raise refusal("hipErrorInvalidValue", "num_attributes is 0", "ask for at least one")
 
 
 def _pieces(address: int, count: int) -> list[_Advice]:
@@ -248,10 +234,8 @@ def _tell(data: int, nbytes: int, attribute: Any, pieces: list[_Advice]) -> None
     name = attribute.name.removeprefix("hipMemRangeAttribute")
     is_list = name == "AccessedBy"
     if not nbytes or nbytes % 4 or (nbytes != 4 and not is_list):
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"data has {nbytes:,} bytes for {attribute.name}",
-            "pass a multiple of 4" if is_list else "pass 4",
+        raise invalid(
+            f"data has {nbytes:,} bytes for {attribute.name}", "pass a multiple of 4" if is_list else "pass 4"
         )
     if is_list:
         room = nbytes // 4
@@ -272,25 +256,3 @@ def _common(name: str, pieces: list[_Advice]) -> int:
         return _MIXED if len(modes) > 1 else _COARSE if modes == {True} else _FINE
     found = {piece.preferred if name == "PreferredLocation" else piece.prefetched for piece in pieces}
     return machine.id_of(found.pop()) if len(found) == 1 else INVALID_DEVICE
-
-
-@calls.call("hipStreamAttachMemAsync")
-def hipStreamAttachMemAsync(stream: int, dev_ptr: int, length: int, flags: int) -> None:
-    """Do nothing: managed memory is never out of reach here.
-
-    Refuses: hipErrorInvalidValue NULL, memory that HIP does not know, flags other than 1, 2 and 4, single 4 with the
-        null stream, a length other than 0 and all; the stream
-    Basis: D
-    """
-    place = known("dev_ptr", dev_ptr)
-    if flags not in _ATTACH or (flags == _ATTACH_SINGLE and not stream):
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"flags are {flags:#x} with {'a stream' if stream else 'the null stream'}",
-            "pass hipMemAttachGlobal, 1",
-        )
-    if length not in (0, place.size):
-        raise refusal(
-            "hipErrorInvalidValue", f"length is {length:,}; the memory has {place.size:,}", "pass 0"
-        )
-    stream_of(stream)

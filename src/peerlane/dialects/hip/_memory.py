@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._checks import given
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._places import known
 from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import device_array, pointer, struct
@@ -82,15 +83,13 @@ def hipExtMallocWithFlags(sizeBytes: int, flags: int) -> DeviceArray | None:
     Basis: S, D for flags
     """
     if flags not in _EXT_FLAGS:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"flags are {flags:#x}; valid are 0 to {_EXT_FLAGS.stop - 1}, one of them",
             "pass hipDeviceMallocDefault, 0",
         )
     if flags == _SIGNAL:
         if sizeBytes != _SIGNAL_BYTES:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"signal memory of {sizeBytes:,} bytes is asked for; it has {_SIGNAL_BYTES}",
                 f"pass {_SIGNAL_BYTES}",
             )
@@ -112,10 +111,9 @@ def hipMallocManaged(size: int, flags: int) -> DeviceArray | None:
     Basis: S, D for the refusals; C: it stays on the host
     """
     if not size:
-        raise refusal("hipErrorInvalidValue", "size is 0", "ask for at least 1 byte")
+        raise invalid("size is 0", "ask for at least 1 byte")
     if flags not in (_ATTACH_GLOBAL, _ATTACH_HOST):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"flags are {flags:#x}; valid are {_ATTACH_GLOBAL} and {_ATTACH_HOST}",
             "pass hipMemAttachGlobal, 1",
         )
@@ -155,23 +153,14 @@ def hipMallocHost(size: int) -> Pointer | None:
     return _host(size, 0, 0)
 
 
-@calls.call("hipMemAllocHost")
-def hipMemAllocHost(size: int) -> Pointer | None:
-    """Do what hipHostMalloc does without flags.
-
-    Gives: Pointer
-    Refuses: hipErrorOutOfMemory
-    Basis: S
-    """
-    return _host(size, 0, 0)
+calls.same("hipMemAllocHost", "hipMallocHost", basis="S", does="Do what hipHostMalloc does without flags.")
 
 
 def _host(nbytes: int, flags: int, valid: int) -> Pointer | None:
     together = _COHERENT | _NON_COHERENT
     alone = _UNCACHED if flags & _UNCACHED else 0
     if flags & ~valid or flags & together == together or (alone and flags & together):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"flags are {flags:#x}; valid are the bits of {valid:#x}, of coherent {_COHERENT:#x}, not coherent "
             f"{_NON_COHERENT:#x} and uncached {_UNCACHED:#x} one at most",
             "pass hipHostMallocDefault, 0",
@@ -189,8 +178,7 @@ def hipHostGetFlags(hostPtr: int) -> int:
     """
     place = known("hostPtr", hostPtr)
     if place.is_device or place.is_registered:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"hostPtr is no memory of hipHostMalloc: {machine.describe(hostPtr)}",
             "pass what hipHostMalloc returned",
         )
@@ -217,12 +205,9 @@ def hipMemAllocPitch(widthInBytes: int, height: int, elementSizeBytes: int) -> t
     Basis: S, D for the refusals
     """
     if not widthInBytes or not height:
-        raise refusal(
-            "hipErrorInvalidValue", f"{height:,} rows of {widthInBytes:,} bytes are none", "ask for some"
-        )
+        raise invalid(f"{height:,} rows of {widthInBytes:,} bytes are none", "ask for some")
     if elementSizeBytes not in (4, 8, 16):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"elements have {elementSizeBytes} bytes; valid are 4, 8 and 16",
             "pass 4; the pitch is the same for all",
         )
@@ -230,15 +215,13 @@ def hipMemAllocPitch(widthInBytes: int, height: int, elementSizeBytes: int) -> t
 
 
 @calls.call("hipMalloc3D")
-def hipMalloc3D(extent: Any) -> object:
+def hipMalloc3D(extent: Annotated[Any, given("hipExtent")]) -> object:
     """Allocate ``depth`` times ``height`` rows of ``width`` bytes, which begin at multiples of 256.
 
     Gives: hipPitchedPtr; its ptr is NULL where there is nothing to allocate
     Refuses: hipErrorInvalidValue NULL, a width beyond the address space; hipErrorOutOfMemory
     Basis: S, D for 256
     """
-    if extent is None:
-        raise refusal("hipErrorInvalidValue", "extent is NULL", "pass a hipExtent")
     address, pitch = _rows(extent.width, extent.height, extent.depth)
     return struct("hipPitchedPtr")(address, pitch, extent.width, extent.height)
 
@@ -249,7 +232,7 @@ def _rows(width: int, height: int, depth: int) -> tuple[Pointer | None, int]:
     pitch = -(-width // _PITCH) * _PITCH
     nbytes = pitch * height * depth
     if pitch >= _WORD:
-        raise refusal("hipErrorInvalidValue", f"a row of {width:,} bytes has no pitch", "ask for fewer bytes")
+        raise invalid(f"a row of {width:,} bytes has no pitch", "ask for fewer bytes")
     if nbytes >= _WORD:
         raise refusal(
             "hipErrorOutOfMemory",
@@ -297,8 +280,7 @@ def free(address: int, call: str) -> None:
         return
     is_host = machine.owned(address, host=False) is None
     if is_host and machine.owned(address, host=True) is None:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"nothing that HIP allocated begins there: {machine.describe(address)}",
             "free what hipMalloc or hipHostMalloc returned, once",
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from peerlane import Device
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._checks import Reserved
+from peerlane.dialects.hip._convention import Check, invalid, refusal
 from peerlane.dialects.hip._places import Place
-from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._strict import grants
 
@@ -19,41 +19,56 @@ _PCIE = 2
 _HOPS = {"PIX": 1, "PXB": 2, "PHB": 2, "NODE": 3, "SYS": 4}
 
 
-def _invalid(device_id: int) -> Exception:
-    count = len(machine.visible())
-    return refusal(
-        "hipErrorInvalidDevice",
-        f"there is no device {device_id}; {count} are visible, numbered 0 to {count - 1}",
-        "pass an id below hipGetDeviceCount(), or start the program with `peerlane run --devices N`",
-    )
-
-
 def device_of(device_id: int) -> Device:
     """Return a device by number: hipErrorInvalidDevice with the valid ones."""
     devices = machine.shown()
     if not 0 <= device_id < len(devices):
-        raise _invalid(device_id)
+        raise refusal(
+            "hipErrorInvalidDevice",
+            f"there is no device {device_id}; {len(devices)} are visible, numbered 0 to {len(devices) - 1}",
+            "pass an id below hipGetDeviceCount(), or start the program with `peerlane run --devices N`",
+        )
     return devices[device_id]
+
+
+DeviceId = Annotated[Device, Check(lambda name: device_of)]
 
 
 @calls.call("hipDeviceCanAccessPeer")
 def hipDeviceCanAccessPeer(deviceId: int, peerDeviceId: int) -> int:
     """Tell whether a device can reach another one's memory; 0 for a device and itself (facts/hip 3.1).
 
-    Equality is tested before validity: 0 also for an invalid id given twice, unless ``can_access_self=document``.
+    Equality is tested before validity: 0 also for an invalid id given twice.
 
     Gives: 1 or 0
     Refuses: hipErrorInvalidDevice
     Basis: S
     """
-    if deviceId == peerDeviceId and policy.can_access_self == "code":
+    if deviceId == peerDeviceId:
         return 0
     device, peer = device_of(deviceId), device_of(peerDeviceId)
     return int(device is not peer and device.can_access(peer))
 
 
-@calls.call("hipDeviceEnablePeerAccess")
-def hipDeviceEnablePeerAccess(peerDeviceId: int, flags: int) -> None:
+def _pair(peer_id: int) -> tuple[Device, Device]:
+    """Return the current device and the one meant: hipErrorInvalidDevice if it is none or cannot be reached."""
+    device, peer = machine.context().device, device_of(peer_id)
+    why = "a device is not its own peer" if device is peer else device.why_not(peer)
+    if why:
+        its, other = machine.ids(device, peer)
+        raise refusal(
+            "hipErrorInvalidDevice",
+            f"device {its} cannot access device {other}: {why}",
+            "choose a device for which hipDeviceCanAccessPeer gives 1",
+        )
+    return device, peer
+
+
+_Pair = Annotated[tuple[Device, Device], Check(lambda name: _pair)]
+
+
+@calls.call("hipDeviceEnablePeerAccess", first=("flags",))
+def hipDeviceEnablePeerAccess(peerDeviceId: _Pair, flags: Reserved) -> None:
     """Let the current device reach the memory of another, one direction (facts/hip 3.1).
 
     Looked at in this order: ``flags``, the id, whether they can reach each other, whether it is enabled.
@@ -62,11 +77,7 @@ def hipDeviceEnablePeerAccess(peerDeviceId: int, flags: int) -> None:
         hipErrorPeerAccessAlreadyEnabled
     Basis: S
     """
-    if flags:
-        raise refusal(
-            "hipErrorInvalidValue", f"flags are {flags:#x}; they are reserved and must be 0", "pass 0"
-        )
-    device, peer = _pair(peerDeviceId)
+    device, peer = peerDeviceId
     its, other = machine.ids(device, peer)
     with machine.lock:
         enabled = machine.peers.setdefault(device.ordinal, set())
@@ -81,13 +92,13 @@ def hipDeviceEnablePeerAccess(peerDeviceId: int, flags: int) -> None:
 
 
 @calls.call("hipDeviceDisablePeerAccess")
-def hipDeviceDisablePeerAccess(peerDeviceId: int) -> None:
+def hipDeviceDisablePeerAccess(peerDeviceId: _Pair) -> None:
     """End what hipDeviceEnablePeerAccess began on the current device (facts/hip 3.1).
 
     Refuses: hipErrorInvalidDevice the id, itself, out of reach; hipErrorPeerAccessNotEnabled
     Basis: S
     """
-    device, peer = _pair(peerDeviceId)
+    device, peer = peerDeviceId
     its, other = machine.ids(device, peer)
     with machine.lock:
         enabled = machine.peers.setdefault(device.ordinal, set())
@@ -113,22 +124,8 @@ def _enabled(device: Device, address: int, place: Place) -> str:
     return "rw" if place.ordinal in machine.peers.get(device.ordinal, ()) else "none"
 
 
-def _pair(peer_id: int) -> tuple[Device, Device]:
-    """Return the current device and the one meant: hipErrorInvalidDevice if it is none or cannot be reached."""
-    device, peer = machine.context().device, device_of(peer_id)
-    why = "a device is not its own peer" if device is peer else device.why_not(peer)
-    if why:
-        its, other = machine.ids(device, peer)
-        raise refusal(
-            "hipErrorInvalidDevice",
-            f"device {its} cannot access device {other}: {why}",
-            "choose a device for which hipDeviceCanAccessPeer gives 1",
-        )
-    return device, peer
-
-
 @calls.call("hipDeviceGetP2PAttribute")
-def hipDeviceGetP2PAttribute(attr: Any, srcDevice: int, dstDevice: int) -> int:
+def hipDeviceGetP2PAttribute(attr: Any, srcDevice: DeviceId, dstDevice: DeviceId) -> int:
     """Return what the link of two devices can do (facts/hip 3.2).
 
     The rank is the type of the link; atomics and arrays go where peer access goes.
@@ -137,18 +134,12 @@ def hipDeviceGetP2PAttribute(attr: Any, srcDevice: int, dstDevice: int) -> int:
     Refuses: hipErrorInvalidDevice for an id, and for twice the same
     Basis: S; C for atomics
     """
-    device, peer = device_of(srcDevice), device_of(dstDevice)
-    if device is peer:
-        raise (
-            _invalid(dstDevice)
-            if not 0 <= dstDevice < len(machine.devices())
-            else refusal(
-                "hipErrorInvalidDevice", f"both devices are {srcDevice}", "pass two different devices"
-            )
-        )
+    if srcDevice is dstDevice:
+        number = machine.id_of(srcDevice.ordinal)
+        raise refusal("hipErrorInvalidDevice", f"both devices are {number}", "pass two different devices")
     if attr.name == "hipDevP2PAttrPerformanceRank":
-        return _link_type(device, peer)
-    return int(device.can_access(peer))
+        return _link_type(srcDevice, dstDevice)
+    return int(srcDevice.can_access(dstDevice))
 
 
 @calls.call("hipExtGetLinkTypeAndHopCount")
@@ -160,8 +151,7 @@ def hipExtGetLinkTypeAndHopCount(device1: int, device2: int) -> tuple[int, int]:
     Basis: S; C for the hops
     """
     if device1 < 0 or device2 < 0 or device1 == device2:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the devices are {device1} and {device2}; they must be two different ones of the node",
             "pass two different devices",
         )

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any
-
 from peerlane.dialects.hip._facts import facts
 from peerlane.dialects.hip._state import calls
 from peerlane.dialects.hip._stream import null_is_own
@@ -18,20 +14,5 @@ def declare_per_thread() -> None:
     for name in facts()["functions"]:
         plain = name.removesuffix(_ENDING)
         if plain != name and plain in calls.bodies:
-            calls.call(name)(_per_thread(plain))
-
-
-def _per_thread(plain: str) -> Callable[..., Any]:
-    body, told = calls.bodies[plain], calls.table[plain].facts
-
-    @functools.wraps(body)
-    def own(*args: Any) -> Any:
-        with null_is_own():
-            return body(*args)
-
-    gives = f"Gives: {told['Gives']}\n" if "Gives" in told else ""
-    own.__doc__ = (
-        f"Do what {plain} does; no stream, and NULL, mean the stream of this thread.\n\n{gives}"
-        f"Refuses: as `{plain}`\nBasis: D"
-    )
-    return own
+            does = f"Do what {plain} does; no stream, and NULL, mean the stream of this thread."
+            calls.same(name, plain, does=does, within=null_is_own)

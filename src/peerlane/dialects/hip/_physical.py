@@ -6,12 +6,13 @@ import contextlib
 import os
 import struct as layout
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from peerlane import Device, Physical
-from peerlane.dialects._shared.machine import Thing
+from peerlane.dialects._shared.virtual_memory import PhysicalMemory
 from peerlane.dialects.hip._arguments import HostAddress
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._checks import NotZero, Reserved, check, refuse_zero
+from peerlane.dialects.hip._convention import Check, invalid, refusal
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import handle as handle_of
@@ -47,45 +48,23 @@ class Properties:
     device: Device
 
 
-class HipPhysical(Thing):
-    """Physical memory, made here or imported.
+class HipPhysical(PhysicalMemory):
+    """Physical memory, made here or imported; the handle may be had again of what is mapped.
 
     Attributes
     ----------
-    neutral : Physical
     properties : Properties
-    references : int
-        How often it was given out and not released.
-    mappings : int
-        Where it is mapped now; it lives as long as there is one.
     """
 
-    __slots__ = ("mappings", "neutral", "properties", "references")
+    __slots__ = ("properties",)
 
-    name = "handle of physical memory"
+    outlives_handle = True
 
     def __init__(self, neutral: Physical, properties: Properties) -> None:
-        super().__init__(machine.context_of(properties.device.ordinal))
-        self.neutral, self.properties = neutral, properties
-        self.references, self.mappings = 1, 0
+        super().__init__(machine.context_of(properties.device.ordinal), neutral)
+        self.properties = properties
 
-    @property
-    def nbytes(self) -> int:
-        """Its bytes, mapped or not."""
-        return self.neutral.size
-
-    def abandon(self) -> None:
-        """Let go of the bytes, which live as long as they are mapped."""
-        self.references = 0
-        self.neutral.close()
-
-    end = abandon
-
-    def unmapped(self) -> None:
-        """Note that a mapping of it ended."""
-        self.mappings -= 1
-        if not self.references and not self.mappings:
-            self.neutral.close()
+    end = PhysicalMemory.abandon
 
 
 def physical_of(handle: int) -> HipPhysical:
@@ -93,26 +72,12 @@ def physical_of(handle: int) -> HipPhysical:
     return machine.thing(handle, HipPhysical, "hipErrorInvalidValue")
 
 
-def refuse_zero(**sizes: int) -> None:
-    """Refuse a NULL pointer or a size of 0: hipErrorInvalidValue."""
-    for name, value in sizes.items():
-        if not value:
-            raise refusal("hipErrorInvalidValue", f"{name} is 0 or NULL", f"pass a {name}")
-
-
-def refuse_given(**reserved: int) -> None:
-    """Refuse what is reserved and not 0: hipErrorInvalidValue."""
-    for name, value in reserved.items():
-        if value:
-            raise refusal("hipErrorInvalidValue", f"{name} is {value:#x}; it is reserved", "pass 0")
-
-
-def location_of(place: Any, what: str) -> tuple[int, int]:
-    """Return type and id of a hipMemLocation; hipErrorInvalidValue for NULL."""
+def location_of(place: Any, what: str) -> Device:
+    """Return the device that a hipMemLocation names; hipErrorInvalidValue for NULL, and where there is none."""
     if place is None:
-        raise refusal("hipErrorInvalidValue", f"{what} is NULL", "pass a hipMemLocation")
+        raise invalid(f"{what} is NULL", "pass a hipMemLocation")
     kind, number = _LOCATION.unpack(place._read(0, 0, _LOCATION.size))
-    return kind, number
+    return device_at(kind, number, what)
 
 
 def device_at(kind: int, number: int, what: str, code: str = "hipErrorInvalidValue") -> Device:
@@ -122,7 +87,7 @@ def device_at(kind: int, number: int, what: str, code: str = "hipErrorInvalidVal
         return devices[number]
     remedy = "pass hipMemLocationTypeDevice, 1, and an id below hipGetDeviceCount()"
     if kind != ON_DEVICE:
-        raise refusal("hipErrorInvalidValue", f"location.type of {what} is {kind}", remedy)
+        raise invalid(f"location.type of {what} is {kind}", remedy)
     raise refusal(
         code,
         f"the device of {what} is {number}; {len(devices)} are visible, numbered 0 to {len(devices) - 1}",
@@ -133,26 +98,42 @@ def device_at(kind: int, number: int, what: str, code: str = "hipErrorInvalidVal
 def checked(prop: Any) -> Properties:
     """Return what properties ask for; hipErrorInvalidValue for what cannot be."""
     if prop is None:
-        raise refusal("hipErrorInvalidValue", "prop is NULL", "pass a hipMemAllocationProp")
+        raise invalid("prop is NULL", "pass a hipMemAllocationProp")
     kind, handle_type, place, number = _PROPERTIES.unpack(prop._read(0, 0, _PROPERTIES.size))
     if kind not in (_PINNED, _UNCACHED):
-        raise refusal("hipErrorInvalidValue", f"type of prop is {kind}", "pass hipMemAllocationTypePinned, 1")
+        raise invalid(f"type of prop is {kind}", "pass hipMemAllocationTypePinned, 1")
     return Properties(kind, handle_type, device_at(place, number, "prop"))
 
 
+def _refuse_other_type(_name: str, handle_type: Any) -> Any:
+    if int(handle_type) != _FILE_DESCRIPTOR:
+        raise invalid(
+            f"the handle type is {handle_type.name}; memory is shared by file descriptors only",
+            "pass hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor",
+        )
+    return handle_type
+
+
+#: A hipMemAllocationHandleType: file descriptors only.
+FileDescriptor = Annotated[Any, check(_refuse_other_type)]
+Location = Annotated[Device, Check(lambda name: lambda place: location_of(place, name))]
+_Prop = Annotated[Properties, Check(lambda name: checked)]
+_Physical = Annotated[HipPhysical, Check(lambda name: physical_of)]
+
+
 @calls.call("hipMemGetAllocationGranularity")
-def hipMemGetAllocationGranularity(prop: Any, option: Any) -> int:
+def hipMemGetAllocationGranularity(prop: _Prop, option: Any) -> int:
     """Return of how many bytes sizes must be multiples; the same for both options (facts/hip 3.6).
 
     Gives: bytes
     Refuses: hipErrorInvalidValue NULL, what is wrong in `prop`
     Basis: S
     """
-    return checked(prop).device.granularity
+    return prop.device.granularity
 
 
-@calls.call("hipMemCreate")
-def hipMemCreate(size: int, prop: Any, flags: int) -> Any:
+@calls.call("hipMemCreate", first=("size", "flags"))
+def hipMemCreate(size: NotZero, prop: _Prop, flags: Reserved) -> Any:
     """Allocate physical memory, which has no address until it is mapped (facts/hip 3.6).
 
     The reset of its device releases it.
@@ -162,19 +143,15 @@ def hipMemCreate(size: int, prop: Any, flags: int) -> Any:
         hipErrorNotSupported a requested handle type other than none and file descriptor; hipErrorOutOfMemory
     Basis: S; C for the reset
     """
-    refuse_zero(size=size)
-    refuse_given(flags=flags)
-    properties = checked(prop)
-    device = properties.device
-    if properties.handle_type not in (_NONE, _FILE_DESCRIPTOR):
+    device = prop.device
+    if prop.handle_type not in (_NONE, _FILE_DESCRIPTOR):
         raise refusal(
             "hipErrorNotSupported",
-            f"requestedHandleType of prop is {properties.handle_type}; memory is shared by file descriptors only",
+            f"requestedHandleType of prop is {prop.handle_type}; memory is shared by file descriptors only",
             "ask for hipMemHandleTypePosixFileDescriptor, 1, or none, 0",
         )
     if size % device.granularity:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"size {size:,} is not a multiple of the granularity of {device.granularity:,}",
             "round up to what hipMemGetAllocationGranularity gives",
         )
@@ -184,7 +161,7 @@ def hipMemCreate(size: int, prop: Any, flags: int) -> Any:
             f"{size:,} bytes are more than device {machine.id_of(device.ordinal)} has, {device.total_bytes:,}",
             "ask for less",
         )
-    return _give(with_room(device, lambda: Physical(device, size, peer=True)), properties)
+    return _give(with_room(device, lambda: Physical(device, size, peer=True)), prop)
 
 
 def _give(made: Physical, properties: Properties) -> Any:
@@ -204,12 +181,9 @@ def hipMemRelease(handle: int) -> None:
     """
     with machine.lock:
         found = physical_of(handle)
-        found.references -= 1
-        if found.references:
-            return
-        machine.drop(found, "hipMemRelease")
-        if not found.mappings:
-            found.neutral.close()
+        if found.release():
+            machine.drop(found, "hipMemRelease")
+            found.let_go()
 
 
 def retained(found: HipPhysical) -> Any:
@@ -221,7 +195,7 @@ def retained(found: HipPhysical) -> Any:
 
 
 @calls.call("hipMemGetAllocationPropertiesFromHandle")
-def hipMemGetAllocationPropertiesFromHandle(handle: int) -> Any:
+def hipMemGetAllocationPropertiesFromHandle(handle: _Physical) -> Any:
     """Return the properties that memory was made with (facts/hip 3.6).
 
     Of imported memory: pinned, on the device that it is on, to be shared by file descriptor.  hip-python 7.2 passed
@@ -231,7 +205,7 @@ def hipMemGetAllocationPropertiesFromHandle(handle: int) -> Any:
     Refuses: hipErrorInvalidValue NULL, no handle
     Basis: S
     """
-    found = physical_of(handle).properties
+    found = handle.properties
     made = struct("hipMemAllocationProp")()
     made._write(
         0, 0, _PROPERTIES.pack(found.kind, found.handle_type, ON_DEVICE, machine.id_of(found.device.ordinal))
@@ -239,8 +213,10 @@ def hipMemGetAllocationPropertiesFromHandle(handle: int) -> Any:
     return made
 
 
-@calls.call("hipMemExportToShareableHandle")
-def hipMemExportToShareableHandle(shareableHandle: int, handle: int, handleType: Any, flags: int) -> None:
+@calls.call("hipMemExportToShareableHandle", first=("shareableHandle", "flags"))
+def hipMemExportToShareableHandle(
+    shareableHandle: NotZero, handle: _Physical, handleType: FileDescriptor, flags: Reserved
+) -> None:
     """Write a new file descriptor of the memory to an address; the program closes it (facts/hip 3.6).
 
     It keeps the memory, whatever becomes of this process, and travels by SCM_RIGHTS or to children.  Memory that was
@@ -249,21 +225,7 @@ def hipMemExportToShareableHandle(shareableHandle: int, handle: int, handleType:
     Refuses: hipErrorInvalidValue NULL, no handle, `flags`, a type other than file descriptor
     Basis: S; C for no requested type
     """
-    refuse_zero(shareableHandle=shareableHandle)
-    refuse_given(flags=flags)
-    found = physical_of(handle)
-    refuse_other_type(handleType)
-    write_descriptor(shareableHandle, found.neutral.export_fd(), "shareableHandle")
-
-
-def refuse_other_type(handle_type: Any) -> None:
-    """Refuse all but file descriptors: hipErrorInvalidValue."""
-    if int(handle_type) != _FILE_DESCRIPTOR:
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"the handle type is {handle_type.name}; memory is shared by file descriptors only",
-            "pass hipMemAllocationHandleType.hipMemHandleTypePosixFileDescriptor",
-        )
+    write_descriptor(shareableHandle, handle.neutral.export_fd(), "shareableHandle")
 
 
 def write_descriptor(address: int, fd: int, name: str) -> None:
@@ -271,8 +233,7 @@ def write_descriptor(address: int, fd: int, name: str) -> None:
     with contextlib.ExitStack() as undo:
         undo.callback(os.close, fd)
         if isinstance(address, HostAddress) and address.nbytes < _INT.size:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{name} is a host object of {address.nbytes} bytes, and a file descriptor has {_INT.size}",
                 "pass a ctypes.c_int, or its address",
             )
@@ -282,12 +243,11 @@ def write_descriptor(address: int, fd: int, name: str) -> None:
 
 def descriptor_of(value: int, name: str) -> int:
     """Return the descriptor that a pointer argument means: its number, or an int at an address (facts/hip 3.6)."""
-    refuse_zero(**{name: value})
+    refuse_zero(name, value)
     if not isinstance(value, HostAddress) and value < _BEYOND_DESCRIPTORS:
         return value
     if isinstance(value, HostAddress) and value.nbytes < _INT.size:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{name} is a host object of {value.nbytes} bytes, and a file descriptor has {_INT.size}",
             "pass the file descriptor itself",
         )
@@ -295,8 +255,8 @@ def descriptor_of(value: int, name: str) -> int:
     return fd
 
 
-@calls.call("hipMemImportFromShareableHandle")
-def hipMemImportFromShareableHandle(osHandle: int, shHandleType: Any) -> Any:
+@calls.call("hipMemImportFromShareableHandle", first=("shHandleType",))
+def hipMemImportFromShareableHandle(osHandle: int, shHandleType: FileDescriptor) -> Any:
     """Have the memory of a file descriptor, which stays the program's (facts/hip 3.6).
 
     ``osHandle`` is the descriptor as a pointer, or as older programs have it the address of an int that holds it; 0
@@ -306,15 +266,12 @@ def hipMemImportFromShareableHandle(osHandle: int, shHandleType: Any) -> Any:
     Refuses: hipErrorInvalidValue NULL, a type other than file descriptor, what is no memory of this node
     Basis: S
     """
-    refuse_other_type(shHandleType)
     fd = descriptor_of(osHandle, "osHandle")
     machine.devices()
     try:
         made = Physical.open_fd(fd)
     except BadHandle as error:
-        raise refusal(
-            "hipErrorInvalidValue", str(error), "pass a descriptor that hipMemExportToShareableHandle wrote"
-        ) from None
+        raise invalid(str(error), "pass a descriptor that hipMemExportToShareableHandle wrote") from None
     return _give(made, Properties(_PINNED, _FILE_DESCRIPTOR, made.device))
 
 

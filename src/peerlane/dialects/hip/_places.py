@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from peerlane import Kind
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hip._arguments import HostAddress
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._checks import refuse_null
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._state import Made, machine
 from peerlane.errors import Error
 from peerlane.memory import raw
@@ -73,9 +74,17 @@ def place_of(address: int) -> Place | None:
     )
 
 
+def knows(address: int) -> object:
+    """Return something of memory that HIP knows, None for ordinary memory of the host; errors as `place_of`.
+
+    It asks less than `place_of`.
+    """
+    return raw.find(address) or machine.registrations.around(address)
+
+
 def known(name: str, address: int, code: str = "hipErrorInvalidValue") -> Place:
     """Return what is at an address; ``code`` for ordinary memory of the host, and where nothing is."""
-    refuse_null(**{name: address})
+    refuse_null(name, address)
     try:
         found = place_of(address)
     except Error:
@@ -89,13 +98,6 @@ def known(name: str, address: int, code: str = "hipErrorInvalidValue") -> Place:
     return found
 
 
-def refuse_null(**pointers: int) -> None:
-    """Refuse a NULL among the pointers: hipErrorInvalidValue."""
-    for name, pointer in pointers.items():
-        if not pointer:
-            raise refusal("hipErrorInvalidValue", f"{name} is NULL", "pass memory")
-
-
 def refuse_beyond(nbytes: int, **pointers: int) -> None:
     """Refuse more bytes than a host object has, or a registration, from each pointer on.
 
@@ -103,8 +105,7 @@ def refuse_beyond(nbytes: int, **pointers: int) -> None:
     """
     for name, pointer in pointers.items():
         if isinstance(pointer, HostAddress) and nbytes > pointer.nbytes:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{name} is a host object of {pointer.nbytes:,} bytes, and {nbytes:,} are asked for",
                 "ask for fewer bytes, or pass a larger object",
             )
@@ -139,8 +140,7 @@ def inside(name: str, pointer: int, nbytes: int) -> Place | None:
 
 
 def _too_short(name: str, pointer: int, left: int, nbytes: int) -> Refusal:
-    return refusal(
-        "hipErrorInvalidValue",
+    return invalid(
         f"{name} has {left:,} bytes from {pointer:#x} on, and {nbytes:,} are asked for: {machine.describe(pointer)}",
         "ask for fewer bytes, or allocate more",
     )

@@ -30,28 +30,6 @@ class Policy:
         hipDeviceEnablePeerAccess, hipMemSetAccess, hipMemPoolSetAccess or hipIpcOpenMemHandle.
     memcpy_peer : {"both", "current"}
         hipMemcpyPeer follows earlier work of both devices; or of the current device only.
-    device_copies : {"code", "wait"}
-        hipMemcpy within one device returns while earlier work of the stream runs, and follows it; or waits for it.
-    fill_width : {"code", "document"}
-        hipMemsetD2D16 and hipMemsetD2D32 take the width in bytes; or in elements.
-    can_access_self : {"code", "document"}
-        hipDeviceCanAccessPeer(d, d) of an invalid d is success and 0; or hipErrorInvalidDevice.
-    reserve_size : {"code", "document"}
-        hipMemAddressReserve of a bad size gives hipErrorOutOfMemory; or hipErrorInvalidValue.
-    access_violation : {"code", "test"}
-        A copy that has no right to mapped memory gives hipErrorUnknown; or hipErrorInvalidValue.
-    host_attributes : {"code", "document"}
-        hipPointerGetAttributes of ordinary host memory says unregistered; or gives hipErrorInvalidValue.
-    own_handles : {"code", "open"}
-        An IPC handle that its maker opens gives hipErrorInvalidContext; or the memory itself.
-    ipc_errors : {"code", "document"}
-        The calls for IPC memory give the runtime's codes; or hipErrorInvalidHandle for what is no handle or has none,
-        and hipErrorMapFailed for what cannot be had.
-    context_calls : {"code", "document"}
-        hipCtxSynchronize, hipCtxGetFlags and hipCtxSetCacheConfig give hipErrorNotSupported; or what is documented.
-    open_again : {"code", "test"}
-        IPC memory that is open is opened again under a context of hipCtxCreate, as a context is its device; or
-        that gives hipErrorInvalidHandle.
     is_plain : bool
         A copy that works has nothing to note, and nothing to ask or wait for besides its stream.
     """
@@ -60,32 +38,12 @@ class Policy:
         {
             "peer_copies": ("pass", "strict"),
             "memcpy_peer": ("both", "current"),
-            "device_copies": ("code", "wait"),
-            "fill_width": ("code", "document"),
-            "can_access_self": ("code", "document"),
-            "reserve_size": ("code", "document"),
-            "access_violation": ("code", "test"),
-            "host_attributes": ("code", "document"),
-            "own_handles": ("code", "open"),
-            "ipc_errors": ("code", "document"),
-            "context_calls": ("code", "document"),
-            "open_again": ("code", "test"),
         }
     )
 
     version: tuple[int, int]
     peer_copies: str
     memcpy_peer: str
-    device_copies: str
-    fill_width: str
-    can_access_self: str
-    reserve_size: str
-    access_violation: str
-    host_attributes: str
-    own_handles: str
-    ipc_errors: str
-    context_calls: str
-    open_again: str
     is_plain: bool
 
     def __init__(self) -> None:
@@ -114,11 +72,7 @@ class Policy:
                 )
             chosen[name] = value
         vars(self).update(chosen, version=VERSIONS[named])
-        self.is_plain = (
-            VERSIONS[named] >= (7, 0)
-            and chosen["peer_copies"] == "pass"
-            and chosen["device_copies"] == "code"
-        )
+        self.is_plain = VERSIONS[named] >= (7, 0) and chosen["peer_copies"] == "pass"
 
 
 policy = Policy()

@@ -6,15 +6,16 @@ A pool counts; what is freed to it in the order of a stream is kept for reuse, s
 from __future__ import annotations
 
 import struct as layout
-from typing import Any
+from typing import Annotated, Any
 
 from peerlane import Buffer, Device, trim
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.hip._arguments import HostAddress
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._checks import NotZero, check, given
+from peerlane.dialects.hip._convention import Check, invalid, refusal
 from peerlane.dialects.hip._enums import enumeration
-from peerlane.dialects.hip._peer import device_of
-from peerlane.dialects.hip._physical import ON_DEVICE, device_at, location_of, refuse_zero
+from peerlane.dialects.hip._peer import DeviceId
+from peerlane.dialects.hip._physical import ON_DEVICE, Location, device_at
 from peerlane.dialects.hip._places import Place
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._pool_reuse import REUSE, THRESHOLD, Kept
@@ -132,8 +133,7 @@ class Pool(Thing):
     def set(self, attribute: int, value: int) -> None:
         """Set an attribute: hipErrorInvalidValue for one that is only told, or a high mark other than 0."""
         if attribute in _READ_ONLY or (attribute in _HIGH and value):
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"attribute {attribute} of a pool cannot be set to {value:,}",
                 "set a high mark to 0, which makes it what is used now; what is used now is only told",
             )
@@ -191,13 +191,16 @@ def pool_of(handle: int) -> Pool:
     return machine.thing(handle, Pool, "hipErrorInvalidValue")
 
 
+PoolHandle = Annotated[Pool, Check(lambda name: pool_of)]
+
+
 def as_handle(pool: Pool) -> Any:
     """Return what a program gets for a pool."""
     return handle_of("ihipMemPoolHandle_t", pool.handle)
 
 
 @calls.call("hipMemPoolCreate")
-def hipMemPoolCreate(pool_props: Any) -> Any:
+def hipMemPoolCreate(pool_props: Annotated[Any, given("hipMemPoolProps")]) -> Any:
     """Create a memory pool.
 
     Gives: pool
@@ -205,11 +208,9 @@ def hipMemPoolCreate(pool_props: Any) -> Any:
         other than none and file descriptor
     Basis: D; C for hipErrorNotSupported
     """
-    if pool_props is None:
-        raise refusal("hipErrorInvalidValue", "pool_props is NULL", "pass a hipMemPoolProps")
     kind, handle_type, place, number, largest = _PROPS.unpack(pool_props._read(0, 0, _PROPS.size))
     if kind != _PINNED:
-        raise refusal("hipErrorInvalidValue", f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1")
+        raise invalid(f"allocType is {kind}", "pass hipMemAllocationTypePinned, 1")
     device = device_at(place, number, "pool_props")
     if handle_type not in (_NONE, FILE_DESCRIPTOR):
         raise refusal(
@@ -223,36 +224,34 @@ def hipMemPoolCreate(pool_props: Any) -> Any:
 
 
 @calls.call("hipMemPoolDestroy")
-def hipMemPoolDestroy(mem_pool: int) -> None:
+def hipMemPoolDestroy(mem_pool: PoolHandle) -> None:
     """End a pool; its memory lives until it is freed.  If it was its device's current one, the default one is then.
 
     Refuses: hipErrorInvalidValue no pool, destroyed, a device's default one
     Basis: D
     """
-    pool = pool_of(mem_pool)
-    if pool.is_primary:
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"this is the default pool of device {machine.id_of(pool.device.ordinal)}",
+    if mem_pool.is_primary:
+        raise invalid(
+            f"this is the default pool of device {machine.id_of(mem_pool.device.ordinal)}",
             "destroy what hipMemPoolCreate returned",
         )
     with machine.lock:
-        machine.table(Pools).destroy(pool)
+        machine.table(Pools).destroy(mem_pool)
 
 
 @calls.call("hipMemPoolTrimTo")
-def hipMemPoolTrimTo(mem_pool: int, min_bytes_to_hold: int) -> None:
+def hipMemPoolTrimTo(mem_pool: PoolHandle, min_bytes_to_hold: int) -> None:
     """Give back to the device what the pool keeps and whose free has come, down to ``min_bytes_to_hold``.
 
     Refuses: hipErrorInvalidValue no pool
     Basis: D
     """
-    pool_of(mem_pool).kept.release(min_bytes_to_hold)
+    mem_pool.kept.release(min_bytes_to_hold)
     trim()
 
 
 @calls.call("hipMemPoolSetAttribute")
-def hipMemPoolSetAttribute(mem_pool: int, attr: Any, value: int) -> None:
+def hipMemPoolSetAttribute(mem_pool: PoolHandle, attr: Any, value: NotZero) -> None:
     """Set an attribute, of which ``value`` is the address: an int for the reuse flags, else 8 bytes.
 
     Memory that was freed is the device's again when a program has waited for a stream or an event of the device; as
@@ -261,29 +260,25 @@ def hipMemPoolSetAttribute(mem_pool: int, attr: Any, value: int) -> None:
     Refuses: hipErrorInvalidValue NULL, no pool, an attribute that is only told, a high mark other than 0
     Basis: D
     """
-    pool = pool_of(mem_pool)
     size = _sized(attr, value)
-    pool.set(int(attr), size.unpack(read(value, size.size))[0])
+    mem_pool.set(int(attr), size.unpack(read(value, size.size))[0])
 
 
 @calls.call("hipMemPoolGetAttribute")
-def hipMemPoolGetAttribute(mem_pool: int, attr: Any, value: int) -> None:
+def hipMemPoolGetAttribute(mem_pool: PoolHandle, attr: Any, value: NotZero) -> None:
     """Write an attribute to an address; reserved is what is used, and what is kept after it was freed.
 
     Refuses: hipErrorInvalidValue NULL, no pool
     Basis: D
     """
-    pool = pool_of(mem_pool)
     _sized(attr, value)
-    write(value, pool.get(int(attr)))
+    write(value, mem_pool.get(int(attr)))
 
 
 def _sized(attr: Any, value: int) -> layout.Struct:
-    refuse_zero(value=value)
     size = _FLAG if int(attr) in REUSE else _BYTES
     if isinstance(value, HostAddress) and value.nbytes < size.size:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"value is a host object of {value.nbytes} bytes, and {attr.name} has {size.size}",
             "pass a ctypes.c_int for the reuse flags, else a ctypes.c_uint64",
         )
@@ -291,15 +286,14 @@ def _sized(attr: Any, value: int) -> layout.Struct:
 
 
 @calls.call("hipMemPoolSetAccess")
-def hipMemPoolSetAccess(mem_pool: int, desc_list: Any, count: int) -> None:
+def hipMemPoolSetAccess(mem_pool: PoolHandle, desc_list: Any, count: int) -> None:
     """Note which other devices may use a pool's memory; copies do not ask for it, but with ``peer_copies=strict``.
 
     Refuses: hipErrorInvalidValue NULL, no pool, flags that there are not; hipErrorInvalidDevice a device that there
         is not, none for the pool's own device, a device out of reach; hipErrorNotSupported only to read for its own
     Basis: D; C for out of reach
     """
-    pool = pool_of(mem_pool)
-    found = {}
+    pool, found = mem_pool, {}
     for device, rights in descriptions(desc_list, count, host=False, code="hipErrorInvalidDevice"):
         assert device is not None
         is_own = device is pool.device
@@ -326,49 +320,50 @@ def _given(device: Device, address: int, place: Place) -> str:
 
 
 @calls.call("hipMemPoolGetAccess")
-def hipMemPoolGetAccess(mem_pool: int, location: Any) -> Any:
+def hipMemPoolGetAccess(mem_pool: PoolHandle, location: Location) -> Any:
     """Return what a device may do with a pool's memory; its own everything.
 
     Gives: hipMemAccessFlags
     Refuses: hipErrorInvalidValue NULL, no pool, no device
     Basis: D
     """
-    pool = pool_of(mem_pool)
-    device = device_at(*location_of(location, "location"), "location")
-    rights = "rw" if device is pool.device else pool.access.get(device, "none")
+    rights = "rw" if location is mem_pool.device else mem_pool.access.get(location, "none")
     return enumeration("hipMemAccessFlags")(_RIGHTS[rights])
 
 
 @calls.call("hipDeviceGetDefaultMemPool")
-def hipDeviceGetDefaultMemPool(device: int) -> Any:
+def hipDeviceGetDefaultMemPool(device: DeviceId) -> Any:
     """Return a device's own pool.
 
     Gives: pool
     Refuses: hipErrorInvalidDevice
     Basis: D
     """
-    return as_handle(machine.table(Pools).default(device_of(device)))
+    return as_handle(machine.table(Pools).default(device))
+
+
+_Device = Annotated[Device, Check(lambda name: lambda number: device_at(ON_DEVICE, number, "the call"))]
 
 
 @calls.call("hipDeviceGetMemPool")
-def hipDeviceGetMemPool(device: int) -> Any:
+def hipDeviceGetMemPool(device: _Device) -> Any:
     """Return the pool that hipMallocAsync takes memory of.
 
     Gives: pool
     Refuses: hipErrorInvalidValue for an id
     Basis: D
     """
-    return as_handle(machine.table(Pools).of(device_at(ON_DEVICE, device, "the call")))
+    return as_handle(machine.table(Pools).of(device))
 
 
 @calls.call("hipDeviceSetMemPool")
-def hipDeviceSetMemPool(device: int, mem_pool: int) -> None:
+def hipDeviceSetMemPool(device: _Device, mem_pool: PoolHandle) -> None:
     """Let hipMallocAsync take memory of a pool.
 
     Refuses: hipErrorInvalidValue an id, no pool; hipErrorInvalidDevice the pool of another one
     Basis: D
     """
-    _use(device_at(ON_DEVICE, device, "the call"), pool_of(mem_pool))
+    _use(device, mem_pool)
 
 
 def _use(device: Device, pool: Pool) -> None:
@@ -382,39 +377,42 @@ def _use(device: Device, pool: Pool) -> None:
     machine.table(Pools).current[device] = pool
 
 
-def _meant(location: Any, kind: Any) -> Device:
+def _refuse_other_kind(name: str, kind: Any) -> Any:
     if int(kind) != _PINNED:
-        raise refusal("hipErrorInvalidValue", f"type is {kind.name}", "pass hipMemAllocationTypePinned")
-    return device_at(*location_of(location, "location"), "location")
+        raise invalid(f"{name} is {kind.name}", "pass hipMemAllocationTypePinned")
+    return kind
 
 
-@calls.call("hipMemGetDefaultMemPool")
-def hipMemGetDefaultMemPool(location: Any, type: Any) -> Any:
+_Pinned = Annotated[Any, check(_refuse_other_kind)]
+
+
+@calls.call("hipMemGetDefaultMemPool", first=("type",))
+def hipMemGetDefaultMemPool(location: Location, type: _Pinned) -> Any:
     """Return a device's own pool.
 
     Gives: pool
     Refuses: hipErrorInvalidValue NULL, no device, a type other than pinned
     Basis: C
     """
-    return as_handle(machine.table(Pools).default(_meant(location, type)))
+    return as_handle(machine.table(Pools).default(location))
 
 
-@calls.call("hipMemGetMemPool")
-def hipMemGetMemPool(location: Any, type: Any) -> Any:
+@calls.call("hipMemGetMemPool", first=("type",))
+def hipMemGetMemPool(location: Location, type: _Pinned) -> Any:
     """Return the pool that hipMallocAsync takes memory of.
 
     Gives: pool
     Refuses: as `hipMemGetDefaultMemPool`
     Basis: C
     """
-    return as_handle(machine.table(Pools).of(_meant(location, type)))
+    return as_handle(machine.table(Pools).of(location))
 
 
-@calls.call("hipMemSetMemPool")
-def hipMemSetMemPool(location: Any, type: Any, pool: int) -> None:
+@calls.call("hipMemSetMemPool", first=("type",))
+def hipMemSetMemPool(location: Location, type: _Pinned, pool: PoolHandle) -> None:
     """Let hipMallocAsync take memory of a pool.
 
     Refuses: as `hipMemGetDefaultMemPool`; hipErrorInvalidDevice the pool of another device
     Basis: C
     """
-    _use(_meant(location, type), pool_of(pool))
+    _use(location, pool)

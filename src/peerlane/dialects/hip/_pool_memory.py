@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from peerlane import Buffer
-from peerlane.backends.virtual.messages import memory as memory_messages
-from peerlane.dialects.hip._convention import refusal
+from peerlane.diagnostics import allocations
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._ipc import Ipc
 from peerlane.dialects.hip._memory import free
-from peerlane.dialects.hip._pool import Pool, Pools, pool_of
+from peerlane.dialects.hip._pool import Pool, PoolHandle, Pools
 from peerlane.dialects.hip._pool_reuse import with_room
 from peerlane.dialects.hip._results import device_array
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
+from peerlane.dialects.hip._stream import AnyStream, ValidStream, submits
 from peerlane.dialects.hip._types import DeviceArray
 
 
@@ -19,7 +19,7 @@ def allocate(size: int, pool: Pool, stream: AnyStream) -> DeviceArray | None:
     """Allocate memory that counts to a pool, to be used in the order of a stream."""
     found = pool.kept.take(size, stream)
     if found is not None:
-        memory_messages.given_again(found.id, found.address, found.size, pool.device.name)
+        allocations.given_again(found.id, found.address, found.size, pool.device.name)
         return device_array(keep(found, pool), size)
     used, most = pool.used, pool.largest or pool.device.total_bytes
     if used + size > most:
@@ -43,7 +43,7 @@ def keep(buffer: Buffer, pool: Pool) -> int:
 
 
 @calls.call("hipMallocAsync")
-def hipMallocAsync(size: int, stream: int) -> DeviceArray | None:
+def hipMallocAsync(size: int, stream: ValidStream) -> DeviceArray | None:
     """Allocate memory of the current pool of the stream's device; of size 0 it is None.
 
     What was freed to the pool is given again: to the stream of the free at once, to streams that waited for an event
@@ -54,12 +54,11 @@ def hipMallocAsync(size: int, stream: int) -> DeviceArray | None:
     Refuses: hipErrorOutOfMemory; hipErrorInvalidHandle for what is no stream
     Basis: S, D for reuse; C for at once
     """
-    found = stream_of(stream, "hipErrorInvalidHandle")
-    return allocate(size, machine.table(Pools).of(found.context.device), found) if size else None
+    return allocate(size, machine.table(Pools).of(stream.context.device), stream) if size else None
 
 
 @calls.call("hipMallocFromPoolAsync")
-def hipMallocFromPoolAsync(size: int, mem_pool: int, stream: int) -> DeviceArray | None:
+def hipMallocFromPoolAsync(size: int, mem_pool: PoolHandle, stream: ValidStream) -> DeviceArray | None:
     """Allocate memory of a pool; of size 0 it is None.
 
     Gives: DeviceArray of bytes
@@ -67,19 +66,16 @@ def hipMallocFromPoolAsync(size: int, mem_pool: int, stream: int) -> DeviceArray
         hipErrorInvalidHandle for what is no stream
     Basis: D; C for imported pools
     """
-    pool = pool_of(mem_pool)
-    found = stream_of(stream, "hipErrorInvalidHandle")
-    if pool.maker:
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"the pool was imported from process {pool.maker}, which alone allocates of it",
+    if mem_pool.maker:
+        raise invalid(
+            f"the pool was imported from process {mem_pool.maker}, which alone allocates of it",
             "import pointers of it with hipMemPoolImportPointer",
         )
-    return allocate(size, pool, found) if size else None
+    return allocate(size, mem_pool, stream) if size else None
 
 
 @calls.call("hipFreeAsync")
-def hipFreeAsync(dev_ptr: int, stream: int) -> None:
+def hipFreeAsync(dev_ptr: int, stream: ValidStream) -> None:
     """Free memory of hipMallocAsync in the order of a stream; NULL does nothing.
 
     The pool keeps it for reuse: see hipMallocAsync and hipMemPoolSetAttribute.  Memory of another process, and what
@@ -89,7 +85,6 @@ def hipFreeAsync(dev_ptr: int, stream: int) -> None:
         stream
     Basis: D; C for what is shared
     """
-    found = stream_of(stream, "hipErrorInvalidHandle")
     if not dev_ptr:
         return
     buffer = machine.owned(dev_ptr, host=False)
@@ -97,10 +92,10 @@ def hipFreeAsync(dev_ptr: int, stream: int) -> None:
     if buffer is None or pool is None:
         free(dev_ptr, "hipFreeAsync")
     elif not _is_kept(buffer, pool):
-        machine.free(dev_ptr, host=False, call="hipFreeAsync", stream=submits(found))
+        machine.free(dev_ptr, host=False, call="hipFreeAsync", stream=submits(stream))
     elif machine.take(dev_ptr, host=False) is buffer:
-        memory_messages.forget(buffer.id, "hipFreeAsync")
-        pool.keep(buffer, found)
+        allocations.forget(buffer.id, "hipFreeAsync")
+        pool.keep(buffer, stream)
 
 
 def _is_kept(buffer: Buffer, pool: Pool) -> bool:

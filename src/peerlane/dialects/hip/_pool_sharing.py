@@ -14,16 +14,11 @@ import struct as layout
 from typing import Any, NamedTuple
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._checks import NotZero, Reserved
+from peerlane.dialects.hip._convention import invalid, refusal
 from peerlane.dialects.hip._ipc import attached, bytes_of, exported
-from peerlane.dialects.hip._physical import (
-    descriptor_of,
-    refuse_given,
-    refuse_other_type,
-    refuse_zero,
-    write_descriptor,
-)
-from peerlane.dialects.hip._pool import FILE_DESCRIPTOR, Pool, as_handle, pool_of
+from peerlane.dialects.hip._physical import FileDescriptor, descriptor_of, write_descriptor
+from peerlane.dialects.hip._pool import FILE_DESCRIPTOR, Pool, PoolHandle, as_handle
 from peerlane.dialects.hip._pool_memory import keep
 from peerlane.dialects.hip._pool_reuse import REUSE
 from peerlane.dialects.hip._results import pointer, put, struct
@@ -40,28 +35,23 @@ _MAGIC = b"PLPOOL\0\2"
 _ADD_SEALS, _GET_SEALS, _ALL_SEALS = 1033, 1034, 15  # seal, shrink, grow, write
 
 
-@calls.call("hipMemPoolExportToShareableHandle")
+@calls.call("hipMemPoolExportToShareableHandle", first=("shared_handle", "flags"))
 def hipMemPoolExportToShareableHandle(
-    shared_handle: int, mem_pool: int, handle_type: Any, flags: int
+    shared_handle: NotZero, mem_pool: PoolHandle, handle_type: FileDescriptor, flags: Reserved
 ) -> None:
     """Write a new file descriptor of a pool to an address; the program closes it.
 
     Refuses: hipErrorInvalidValue NULL, no pool, an imported one, `flags`, a type that is not the pool's
     Basis: D; C for imported pools
     """
-    refuse_zero(shared_handle=shared_handle)
-    refuse_given(flags=flags)
-    pool = pool_of(mem_pool)
-    refuse_other_type(handle_type)
-    if pool.handle_type != FILE_DESCRIPTOR or pool.maker:
-        raise refusal(
-            "hipErrorInvalidValue",
+    if mem_pool.handle_type != FILE_DESCRIPTOR or mem_pool.maker:
+        raise invalid(
             "the pool was imported"
-            if pool.maker
+            if mem_pool.maker
             else "the pool was not created with handleTypes file descriptor",
             "create it with handleTypes=hipMemHandleTypePosixFileDescriptor",
         )
-    write_descriptor(shared_handle, _file_of(pool), "shared_handle")
+    write_descriptor(shared_handle, _file_of(mem_pool), "shared_handle")
 
 
 def _file_of(pool: Pool) -> int:
@@ -80,8 +70,10 @@ def _file_of(pool: Pool) -> int:
     return fd
 
 
-@calls.call("hipMemPoolImportFromShareableHandle")
-def hipMemPoolImportFromShareableHandle(shared_handle: int, handle_type: Any, flags: int) -> Any:
+@calls.call("hipMemPoolImportFromShareableHandle", first=("flags", "handle_type"))
+def hipMemPoolImportFromShareableHandle(
+    shared_handle: int, handle_type: FileDescriptor, flags: Reserved
+) -> Any:
     """Have the pool of a file descriptor, to import pointers of it; descriptors as `hipMemImportFromShareableHandle`.
 
     It has the access and the reuse flags that the pool had when it was exported [D: the code].
@@ -91,8 +83,6 @@ def hipMemPoolImportFromShareableHandle(shared_handle: int, handle_type: Any, fl
         pool of this node
     Basis: D
     """
-    refuse_given(flags=flags)
-    refuse_other_type(handle_type)
     fd = descriptor_of(shared_handle, "shared_handle")
     said = _said(fd)
     by_uuid = {device.uuid: device for device in machine.devices()}
@@ -155,7 +145,7 @@ def hipMemPoolExportPointer(dev_ptr: int) -> Any:
 
 
 @calls.call("hipMemPoolImportPointer")
-def hipMemPoolImportPointer(mem_pool: int, export_data: Any) -> Pointer | None:
+def hipMemPoolImportPointer(mem_pool: PoolHandle, export_data: Any) -> Pointer | None:
     """Have memory of an imported pool at an address of this process, until hipFreeAsync or hipFree.
 
     Gives: Pointer
@@ -164,24 +154,21 @@ def hipMemPoolImportPointer(mem_pool: int, export_data: Any) -> Pointer | None:
         has ended
     Basis: D; C for another process's, and for an own one
     """
-    pool = pool_of(mem_pool)
     key = bytes_of(export_data, "export_data")
-    if not pool.maker:
-        raise refusal(
-            "hipErrorInvalidValue",
+    if not mem_pool.maker:
+        raise invalid(
             "the pool was made by this process, and pointers are imported to pools of others",
             "pass what hipMemPoolImportFromShareableHandle returned",
         )
-    maker = pool.device.backend.maker_of(key)
-    if maker not in (None, pool.maker):
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"process {maker} exported the pointer, and process {pool.maker} the pool",
+    maker = mem_pool.device.backend.maker_of(key)
+    if maker not in (None, mem_pool.maker):
+        raise invalid(
+            f"process {maker} exported the pointer, and process {mem_pool.maker} the pool",
             "import a pointer to the pool that it was allocated of",
         )
     buffer = attached(key)
     try:
-        return pointer(keep(buffer, pool))
+        return pointer(keep(buffer, mem_pool))
     except BaseException:
         buffer.close()
         raise

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from peerlane import Kind
-from peerlane.backends.virtual.describe_address import is_mapped
-from peerlane.dialects.hip._convention import refusal
-from peerlane.dialects.hip._places import known, refuse_beyond, refuse_null
+from peerlane.diagnostics.addresses import is_mapped
+from peerlane.dialects.hip._checks import NoFlags, NotNull, refuse_bits
+from peerlane.dialects.hip._convention import invalid, refusal
+from peerlane.dialects.hip._places import known, refuse_beyond
 from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import HostMemory, Made, calls, machine
-from peerlane.dialects.hip._stream import await_device, refuse_flags
+from peerlane.dialects.hip._stream import await_device
 from peerlane.dialects.hip._types import Pointer
 from peerlane.memory import raw
 
@@ -17,7 +18,7 @@ _END = 1 << 64
 
 
 @calls.call("hipHostRegister")
-def hipHostRegister(hostPtr: int, sizeBytes: int, flags: int) -> None:
+def hipHostRegister(hostPtr: NotNull, sizeBytes: int, flags: int) -> None:
     """Let devices use memory of the host: copies on streams do not wait for their turn in the call then.
 
     The program keeps the memory until hipHostUnregister.
@@ -26,10 +27,9 @@ def hipHostRegister(hostPtr: int, sizeBytes: int, flags: int) -> None:
         hipErrorHostMemoryAlreadyRegistered a range that HIP knows a part of
     Basis: D; C for memory that is not there
     """
-    refuse_null(hostPtr=hostPtr)
     if not sizeBytes:
-        raise refusal("hipErrorInvalidValue", "sizeBytes is 0", "register at least 1 byte")
-    refuse_flags(flags, _FLAGS)
+        raise invalid("sizeBytes is 0", "register at least 1 byte")
+    refuse_bits("flags", flags, valid=_FLAGS)
     made = Made(flags, machine.context().device.ordinal)
     _refuse_unknown(hostPtr, sizeBytes)
     with machine.lock:
@@ -43,8 +43,7 @@ def _refuse_unknown(address: int, nbytes: int) -> None:
     refuse_beyond(nbytes, hostPtr=address)
     last = address + nbytes - 1
     if last >= _END:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{nbytes:,} bytes from {address:#x} on reach beyond the address space",
             "pass the size of the memory",
         )
@@ -52,8 +51,7 @@ def _refuse_unknown(address: int, nbytes: int) -> None:
         if raw.locate(end).kind is not Kind.PAGEABLE:
             raise _known_already(f"HIP allocated it: {machine.describe(end)}")
         if not is_mapped(end):
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{address:#x} to {last:#x} is not all memory of the host",
                 "pass memory that lives, and its size",
             )
@@ -66,7 +64,7 @@ def _known_already(cause: str) -> Exception:
 
 
 @calls.call("hipHostUnregister")
-def hipHostUnregister(hostPtr: int) -> None:
+def hipHostUnregister(hostPtr: NotNull) -> None:
     """End a registration, once no stream uses it.
 
     It waits for the streams of the device that was current at hipHostRegister, and of those whose streams were given
@@ -75,7 +73,6 @@ def hipHostUnregister(hostPtr: int) -> None:
     Refuses: hipErrorInvalidValue NULL; hipErrorHostMemoryNotRegistered what is not the start of a registration
     Basis: D; C for addresses inside, and for the devices of words
     """
-    refuse_null(hostPtr=hostPtr)
     found = machine.registrations.around(hostPtr)
     if found is None or found.start != hostPtr:
         inside = f"; the {found.size:,} bytes at {found.start:#x} are" if found else ""
@@ -95,14 +92,13 @@ def _await_users(memory: HostMemory) -> None:
         await_device(machine.context_of(ordinal))
 
 
-@calls.call("hipHostGetDevicePointer")
-def hipHostGetDevicePointer(hstPtr: int, flags: int) -> Pointer | None:
+@calls.call("hipHostGetDevicePointer", first=("flags",))
+def hipHostGetDevicePointer(hstPtr: int, flags: NoFlags) -> Pointer | None:
     """Return where devices find memory of the host, which is where the host does; also of an address inside.
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue flags not 0, NULL, memory that HIP does not know
     Basis: S, D for the refusals
     """
-    refuse_flags(flags, 0)
     known("hstPtr", hstPtr)
     return pointer(hstPtr)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane import Device
-from peerlane.backends.virtual.describe_address import Pointee
 from peerlane.devices.device import at_end
+from peerlane.diagnostics.addresses import Pointee
 from peerlane.dialects._shared.call import Failure, Refusal
-from peerlane.dialects._shared.machine import Context, Machine, Messages, Thing
-from peerlane.dialects._shared.message import Message
+from peerlane.dialects._shared.machine import Context, Machine, Thing
+from peerlane.dialects._shared.message import Message, Messages
 from peerlane.dialects._shared.registrations import Registration, Registrations
 from peerlane.dialects.hip._convention import Calls, answers, refusal, remedy_of
 from peerlane.dialects.hip._policy import policy
@@ -83,6 +83,9 @@ class HipMachine(Machine):
         The newest streams that ended with hipDeviceReset, which hipStreamDestroy tells from destroyed ones.
     """
 
+    vendor = "HIP"
+    show = staticmethod(visible)
+
     def __init__(self) -> None:
         # Emptied and never replaced: what a caller looked up before the node was entered is what holds behind it.
         self.peers: dict[int, set[int]] = {}
@@ -99,7 +102,6 @@ class HipMachine(Machine):
         """Drop all that belongs to the node."""
         super().forget()
         self._ordinal = _Ordinal()
-        self._visible: tuple[Device, ...] | None = None
         self.is_shown = False
         for kept in (self.peers, self.flags, self.advised, self.made, self.synchronous, self._tables):
             kept.clear()
@@ -113,16 +115,6 @@ class HipMachine(Machine):
             found = self._tables.setdefault(kind, kind())
         assert isinstance(found, kind)
         return found
-
-    def visible(self) -> tuple[Device, ...]:
-        """Return the devices that HIP shows this process: its ids are their places here.
-
-        Everything else in this dialect goes by the numbers that the node gives its devices.
-        """
-        devices = self.devices()
-        if self._visible is None:
-            self._visible = visible(devices)
-        return self._visible
 
     def shown(self) -> tuple[Device, ...]:
         """Return the visible devices, at least one, and note that: hipErrorNoDevice."""
@@ -245,8 +237,7 @@ def _seen(name: str, value: object, is_address: bool | None) -> object:
 
 
 def _report(failure: Failure) -> None:
-    message = Message(failure, _seen, _layout)
-    messages.add(message)
+    message = messages.tell(failure)
     if os.environ.get(_LOG_VARIABLE, "0") not in ("", "0"):
         sys.stderr.write(f"peerlane: {message}\n")
 
@@ -261,7 +252,7 @@ def explain() -> str:
     Each text has the call with its arguments, the cause with the numbers, and what to do.  It is what
     ``AMD_LOG_LEVEL=1`` writes to stderr at each failure.
     """
-    return "\n".join(messages.take())
+    return messages.take()
 
 
 def begin_anew() -> None:
@@ -273,6 +264,6 @@ def begin_anew() -> None:
 
 
 machine = HipMachine()
-messages = Messages()
+messages = Messages(_seen, _layout)
 calls = Calls(explain=_explain, report=_report, machine=machine)
 at_end.append(calls.end)

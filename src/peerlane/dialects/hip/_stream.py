@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 from peerlane import Device, Stream, StreamGroup
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._checks import flags
+from peerlane.dialects.hip._convention import Check, refusal
 from peerlane.dialects.hip._results import handle as handle_of
 from peerlane.dialects.hip._state import LEGACY_STREAM, PER_THREAD_STREAM, calls, machine
 from peerlane.errors import Error, Fault
@@ -246,6 +248,13 @@ def stream_of(handle: int, code: str = "hipErrorContextIsDestroyed") -> AnyStrea
     return machine.thing(meant, HipStream, code)
 
 
+OnStream = Annotated[AnyStream, Check(lambda name: stream_of)]
+#: The same, where the vendor answers hipErrorInvalidHandle for what is no stream.
+ValidStream = Annotated[
+    AnyStream, Check(lambda name: functools.partial(stream_of, code="hipErrorInvalidHandle"))
+]
+
+
 def _stream_of_thread(context: Context) -> ThreadStream:
     streams = _here.streams.by_context
     found = streams.get(context)
@@ -270,6 +279,9 @@ def create(flags: int, priority: int = 0, units: tuple[int, ...] = ()) -> Any:
     return handle_of("ihipStream_t", machine.give(stream))
 
 
+_Flags = Annotated[int, flags(_NON_BLOCKING)]
+
+
 @calls.call("hipStreamCreate")
 def hipStreamCreate() -> Any:
     """Create a stream on the current device, which the null stream waits for (facts/hip 3.7).
@@ -281,26 +293,24 @@ def hipStreamCreate() -> Any:
 
 
 @calls.call("hipStreamCreateWithFlags")
-def hipStreamCreateWithFlags(flags: int) -> Any:
+def hipStreamCreateWithFlags(flags: _Flags) -> Any:
     """Create a stream; of hipStreamNonBlocking neither it waits for the null stream, nor the null stream for it.
 
     Gives: stream
     Refuses: hipErrorInvalidValue flags
     Basis: S
     """
-    refuse_flags(flags, _NON_BLOCKING)
     return create(flags)
 
 
 @calls.call("hipStreamCreateWithPriority")
-def hipStreamCreateWithPriority(flags: int, priority: int) -> Any:
+def hipStreamCreateWithPriority(flags: _Flags, priority: int) -> Any:
     """Create a stream with a priority, which is remembered, and brought into the range that there is.
 
     Gives: stream
     Refuses: hipErrorInvalidValue flags
     Basis: S
     """
-    refuse_flags(flags, _NON_BLOCKING)
     return create(flags, min(max(priority, HIGHEST), LOWEST))
 
 
@@ -337,29 +347,27 @@ def hipStreamDestroy(stream: int) -> None:
 
 
 @calls.call("hipStreamQuery")
-def hipStreamQuery(stream: int) -> None:
+def hipStreamQuery(stream: OnStream) -> None:
     """Tell whether all that was submitted is over; the null stream asks for all blocking streams (facts/hip 3.7).
 
     Refuses: hipErrorNotReady not yet; hipErrorContextIsDestroyed for what is no stream
     Basis: S
     """
-    found = stream_of(stream)
-    if not found.is_done:
+    if not stream.is_done:
         raise refusal(
-            "hipErrorNotReady", f"{found.name} has work that is not over", "synchronize, or ask again"
+            "hipErrorNotReady", f"{stream.name} has work that is not over", "synchronize, or ask again"
         )
 
 
 @calls.call("hipStreamSynchronize")
-def hipStreamSynchronize(stream: int) -> None:
+def hipStreamSynchronize(stream: OnStream) -> None:
     """Wait until all that was submitted is over; the null stream waits for all blocking streams (facts/hip 3.7).
 
     Refuses: hipErrorContextIsDestroyed for what is no stream; what its work failed with
     Basis: S
     """
-    found = stream_of(stream)
-    found.wait()
-    has_waited(found.context.device)
+    stream.wait()
+    has_waited(stream.context.device)
 
 
 @calls.call("hipDeviceSynchronize")
@@ -369,7 +377,16 @@ def hipDeviceSynchronize() -> None:
     Refuses: what their work failed with
     Basis: S
     """
-    synchronize(machine.context())
+    context, first = machine.context(), None
+    streams: list[AnyStream] = [null_stream(context), *machine.things_on(context.device, HipStream)]
+    for each in streams:
+        try:
+            each.wait()
+        except Error as error:
+            first = first or error
+    has_waited(context.device)
+    if first is not None:
+        raise first
 
 
 def await_device(context: Context) -> None:
@@ -385,25 +402,3 @@ def await_device(context: Context) -> None:
 def await_stream(stream: AnyStream) -> None:
     """Wait for all that a stream was given; what it failed with stays for the stream's own synchronization."""
     stream.neutral.record().sync()
-
-
-def synchronize(context: Context) -> None:
-    """Wait for all streams of a device; report the first failure."""
-    first: Error | None = None
-    streams: list[AnyStream] = [null_stream(context), *machine.things_on(context.device, HipStream)]
-    for each in streams:
-        try:
-            each.wait()
-        except Error as error:
-            first = first or error
-    has_waited(context.device)
-    if first is not None:
-        raise first
-
-
-def refuse_flags(given: int, valid: int) -> None:
-    """Refuse flags that there are not: hipErrorInvalidValue."""
-    if given & ~valid:
-        raise refusal(
-            "hipErrorInvalidValue", f"flags are {given:#x}; valid are the bits of {valid:#x}", "pass 0"
-        )

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._checks import given
+from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._pointers import read, write
 from peerlane.dialects.hip._properties import attribute
 from peerlane.dialects.hip._state import calls, machine
-from peerlane.dialects.hip._stream import HIGHEST, LOWEST, POLICY_AUTO, AnyStream, create, meaning, stream_of
+from peerlane.dialects.hip._stream import (
+    HIGHEST,
+    LOWEST,
+    POLICY_AUTO,
+    OnStream,
+    ValidStream,
+    create,
+    meaning,
+    stream_of,
+)
 
 _POLICIES = range(POLICY_AUTO, 5)  # hipSynchronizationPolicy
 _INT = 4
 _BITS = 32
+_Value = Annotated[Any, given("hipLaunchAttributeValue")]
 
 
 @calls.call("hipDeviceGetStreamPriorityRange")
@@ -34,103 +45,95 @@ def hipStreamGetFlags(stream: int) -> int:
     Basis: D
     """
     if not meaning(stream):
-        raise refusal("hipErrorInvalidValue", "the stream is NULL", "pass what created the stream")
+        raise invalid("the stream is NULL", "pass what created the stream")
     return stream_of(stream).flags
 
 
 @calls.call("hipStreamGetPriority")
-def hipStreamGetPriority(stream: int) -> int:
+def hipStreamGetPriority(stream: OnStream) -> int:
     """Return the priority of a stream; 0 for the null stream.
 
     Gives: priority
     Refuses: hipErrorContextIsDestroyed for what is no stream
     Basis: D
     """
-    return stream_of(stream).priority
+    return stream.priority
 
 
 @calls.call("hipStreamGetDevice")
-def hipStreamGetDevice(stream: int) -> int:
+def hipStreamGetDevice(stream: OnStream) -> int:
     """Return the device of a stream; the current one for the null stream.
 
     Gives: its id
     Refuses: hipErrorContextIsDestroyed for what is no stream
     Basis: S
     """
-    return machine.id_of(stream_of(stream).context.device.ordinal)
+    return machine.id_of(stream.context.device.ordinal)
 
 
 @calls.call("hipGetStreamDeviceId")
-def hipGetStreamDeviceId(stream: int) -> int:
+def hipGetStreamDeviceId(stream: OnStream) -> int:
     """Return what hipStreamGetDevice does.
 
     Gives: its id; 0 with the error
     Refuses: hipErrorContextIsDestroyed for what is no stream
     Basis: C
     """
-    return machine.id_of(stream_of(stream).context.device.ordinal)
+    return machine.id_of(stream.context.device.ordinal)
 
 
 @calls.call("hipStreamGetId")
-def hipStreamGetId(stream: int) -> int:
+def hipStreamGetId(stream: ValidStream) -> int:
     """Return a small number, unique in the process.
 
     Gives: number
     Refuses: hipErrorInvalidHandle for what is no stream
     Basis: D
     """
-    return _known(stream).neutral.id
+    return stream.neutral.id
 
 
-@calls.call("hipStreamSetAttribute")
-def hipStreamSetAttribute(stream: int, attr: Any, value: Any) -> None:
+@calls.call("hipStreamSetAttribute", first=("value",))
+def hipStreamSetAttribute(stream: ValidStream, attr: Any, value: _Value) -> None:
     """Remember how a thread should wait for a stream, the one attribute that can be set; nothing depends on it.
 
     Refuses: hipErrorInvalidValue NULL, another attribute, a policy that there is not; hipErrorInvalidHandle for what
         is no stream
     Basis: D
     """
-    _refuse_no_value(value)
-    found = _known(stream)
     wanted = int.from_bytes(read(int(value), _INT), "little", signed=True)
     if attr.name != "hipLaunchAttributeSynchronizationPolicy" or wanted not in _POLICIES:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{attr.name} of a stream cannot be set to {wanted}",
             "set hipLaunchAttributeSynchronizationPolicy, to a member of hipSynchronizationPolicy",
         )
-    found.policy = wanted
+    stream.policy = wanted
 
 
-@calls.call("hipStreamGetAttribute")
-def hipStreamGetAttribute(stream: int, attr: Any, value_out: Any) -> None:
+@calls.call("hipStreamGetAttribute", first=("value_out",))
+def hipStreamGetAttribute(stream: ValidStream, attr: Any, value_out: _Value) -> None:
     """Write an attribute of a stream to ``value_out``: how a thread should wait for it, or its priority.
 
     Refuses: hipErrorInvalidValue NULL, another attribute; hipErrorInvalidHandle for what is no stream
     Basis: D
     """
-    _refuse_no_value(value_out)
-    found = _known(stream)
     attributes = {
-        "hipLaunchAttributeSynchronizationPolicy": found.policy,
-        "hipLaunchAttributePriority": found.priority,
+        "hipLaunchAttributeSynchronizationPolicy": stream.policy,
+        "hipLaunchAttributePriority": stream.priority,
     }
     if attr.name not in attributes:
-        raise refusal(
-            "hipErrorInvalidValue", f"streams have no {attr.name}", f"ask for {' or '.join(attributes)}"
-        )
+        raise invalid(f"streams have no {attr.name}", f"ask for {' or '.join(attributes)}")
     write(int(value_out), attributes[attr.name].to_bytes(_INT, "little", signed=True))
 
 
-@calls.call("hipStreamCopyAttributes")
-def hipStreamCopyAttributes(dst: int, src: int) -> None:
+@calls.call("hipStreamCopyAttributes", first=("src",))
+def hipStreamCopyAttributes(dst: ValidStream, src: ValidStream) -> None:
     """Copy what hipStreamSetAttribute sets from one stream to another.
 
     Refuses: hipErrorInvalidHandle for what is no stream
     Basis: D
     """
-    source = _known(src)
-    _known(dst).policy = source.policy
+    dst.policy = src.policy
 
 
 @calls.call("hipExtStreamCreateWithCUMask")
@@ -157,8 +160,7 @@ def hipExtStreamGetCUMask(stream: int, cuMaskSize: int, cuMask: Any) -> None:
     count = attribute(machine.context().device, "hipDeviceAttributeMultiprocessorCount") or 1
     needed = -(-count // _BITS)
     if cuMaskSize < needed:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the {count} units need {needed} words of {_BITS} bits, and there is room for {cuMaskSize}",
             f"pass {needed} words",
         )
@@ -181,13 +183,4 @@ def _refuse_no_mask(count: int, needed: int, mask: Any) -> None:
         if mask._length is None or needed <= mask._length:  # of a bare address nobody knows the length
             return
         cause = f"the list has {mask._length} words, and {needed} are needed"
-    raise refusal("hipErrorInvalidValue", cause, "pass a list of words of 32 bits, and how many there are")
-
-
-def _known(stream: int) -> AnyStream:
-    return stream_of(stream, "hipErrorInvalidHandle")
-
-
-def _refuse_no_value(value: Any) -> None:
-    if value is None:
-        raise refusal("hipErrorInvalidValue", "the value is NULL", "pass a hipLaunchAttributeValue")
+    raise invalid(cause, "pass a list of words of 32 bits, and how many there are")

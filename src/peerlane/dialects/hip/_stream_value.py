@@ -7,7 +7,7 @@ from typing import Any
 
 from peerlane import Kind, Stream
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hip._convention import refusal
+from peerlane.dialects.hip._convention import invalid
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._state import HostMemory, calls, machine
 from peerlane.dialects.hip._stream import AnyStream, stream_of, submits
@@ -86,8 +86,7 @@ def hipStreamBatchMemOp(stream: int, count: int, paramArray: Any, flags: int) ->
     Basis: D; C for checking words before any is queued
     """
     if paramArray is None or not 0 < count <= _MOST_OPERATIONS or flags:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             "paramArray is NULL" if paramArray is None else f"count is {count}, flags are {flags:#x}",
             f"pass an array, how many elements of it to use, 1 to {_MOST_OPERATIONS}, and flags 0",
         )
@@ -108,16 +107,14 @@ def hipStreamAttachMemAsync(stream: int, dev_ptr: int, length: int, flags: int) 
     Basis: D; C for any allocated memory
     """
     if not dev_ptr or flags not in _ATTACHMENTS or (flags == _ATTACH_SINGLE and not stream):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"dev_ptr is {machine.describe(dev_ptr)}, flags are {flags}, the stream is {stream:#x}",
             "pass managed memory and hipMemAttachGlobal (1), Host (2) or, with a stream, Single (4)",
         )
     stream_of(stream)
     place = raw.locate(dev_ptr)
     if place.kind is Kind.PAGEABLE or length not in (0, place.size):
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"{length:,} bytes at {machine.describe(dev_ptr)} are no allocation",
             "pass what hipMallocManaged returned, and length 0",
         )
@@ -138,11 +135,7 @@ def _write(stream: int, ptr: int, value: int, flags: int, width: int) -> None:
 def _waiting(ptr: int, value: int, flags: int, mask: int, width: int) -> _Operation:
     registered = _check_word(ptr, width)
     if flags >= len(_COMPARES):
-        raise refusal(
-            "hipErrorInvalidValue",
-            f"flags are {flags:#x}",
-            "pass hipStreamWaitValueGte (0), Eq (1), And (2) or Nor (3)",
-        )
+        raise invalid(f"flags are {flags:#x}", "pass hipStreamWaitValueGte (0), Eq (1), And (2) or Nor (3)")
     compare = _COMPARES[flags]
 
     def wait(stream: AnyStream) -> None:
@@ -156,7 +149,7 @@ def _waiting(ptr: int, value: int, flags: int, mask: int, width: int) -> _Operat
 def _writing(ptr: int, value: int, flags: int, width: int) -> _Operation:
     registered = _check_word(ptr, width)
     if flags:
-        raise refusal("hipErrorInvalidValue", f"flags are {flags:#x}; they are reserved", "pass 0")
+        raise invalid(f"flags are {flags:#x}; they are reserved", "pass 0")
     return lambda stream: raw.write_value(ptr, value, stream=_submits(stream, registered), width=width)
 
 
@@ -171,15 +164,14 @@ def _operation(array: Any, at: int) -> _Operation:
     try:
         element = array._read(at, 0, _ELEMENT)
     except IndexError as error:
-        raise refusal("hipErrorInvalidValue", str(error), "pass as many elements as count says") from None
+        raise invalid(str(error), "pass as many elements as count says") from None
     number, address, flags = (
         int.from_bytes(element[start : start + nbytes], "little")
         for start, nbytes in ((0, _HALF), (_ADDRESS, _WORD), (_FLAGS, _HALF))
     )
     kind = next((each for each in (*_WAITS, *_WRITES) if each == number), None)
     if kind is None:
-        raise refusal(
-            "hipErrorInvalidValue",
+        raise invalid(
             f"the operation of element {at} is {number}, which is no wait and no write",
             f"choose among {', '.join(each.name for each in (*_WAITS, *_WRITES))}",
         )
@@ -209,6 +201,4 @@ def _check_word(ptr: int, width: int) -> HostMemory | None:
 
 
 def _no_word(cause: str) -> Refusal:
-    return refusal(
-        "hipErrorInvalidValue", cause, "pass an aligned word of hipMalloc, hipHostMalloc or hipHostRegister"
-    )
+    return invalid(cause, "pass an aligned word of hipMalloc, hipHostMalloc or hipHostRegister")

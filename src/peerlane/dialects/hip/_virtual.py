@@ -8,19 +8,11 @@ from typing import Any
 
 from peerlane import AddressRange, Device
 from peerlane.dialects._shared.machine import Context, Thing
-from peerlane.dialects._shared.reservations import Reservation, Reservations
-from peerlane.dialects.hip._convention import refusal
-from peerlane.dialects.hip._physical import (
-    HipPhysical,
-    device_at,
-    location_of,
-    physical_of,
-    refuse_given,
-    refuse_zero,
-    retained,
-)
+from peerlane.dialects._shared.virtual_memory import Reservation, Reservations
+from peerlane.dialects.hip._checks import NotZero, Reserved
+from peerlane.dialects.hip._convention import invalid, refusal
+from peerlane.dialects.hip._physical import HipPhysical, Location, device_at, physical_of, retained
 from peerlane.dialects.hip._places import Place
-from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._results import pointer
 from peerlane.dialects.hip._state import calls, machine
 from peerlane.dialects.hip._stream import await_device
@@ -52,13 +44,9 @@ class _Addresses(Thing):
         """Give the addresses back, with what is mapped there."""
         with machine.lock:
             ranges = machine.table(Ranges)
-            if ranges.things.pop(self.reservation.start, None) is None:
-                return
-            ranges.all.remove(self.reservation)
-            for mapped in self.reservation.mapped.values():
-                mapped.unmapped()
-            self.reservation.mapped.clear()
-        self.reservation.addresses.close()
+            if ranges.things.pop(self.reservation.start, None) is not None:
+                ranges.all.remove(self.reservation)
+                self.reservation.close()
 
     end = abandon
 
@@ -81,8 +69,7 @@ class Ranges:
         """Return the reservation that an address is in: hipErrorInvalidValue for others."""
         found = self.all.around(address)
         if found is None:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{what} is no reserved address: {machine.describe(address)}",
                 "pass an address that hipMemAddressReserve gave",
             )
@@ -90,7 +77,7 @@ class Ranges:
 
 
 @calls.call("hipMemAddressReserve")
-def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Pointer | None:
+def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: Reserved) -> Pointer | None:
     """Reserve addresses, which take no memory (facts/hip 3.6, 3.8).
 
     ``addr`` is where they should begin: a wish.  They are every device's; the reset of the device that is current
@@ -98,15 +85,14 @@ def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Po
 
     Gives: Pointer
     Refuses: hipErrorInvalidValue `flags`; hipErrorOutOfMemory size 0 or no multiple of the granularity, an alignment
-        that is no power of two, no addresses left (`reserve_size=document`: hipErrorInvalidValue for the first three)
+        that is no power of two, no addresses left
     Basis: S; C for the reset
     """
-    refuse_given(flags=flags)
     context = machine.context()
     granularity = context.device.granularity
     if not size or size % granularity or alignment & (alignment - 1):
         raise refusal(
-            "hipErrorOutOfMemory" if policy.reserve_size == "code" else "hipErrorInvalidValue",
+            "hipErrorOutOfMemory",
             f"size is {size:,} and alignment {alignment:,}; a size is a multiple of {granularity:,}, an alignment 0 "
             "or a power of two",
             "round the size up to what hipMemGetAllocationGranularity gives",
@@ -124,28 +110,24 @@ def hipMemAddressReserve(size: int, alignment: int, addr: int, flags: int) -> Po
 
 
 @calls.call("hipMemAddressFree")
-def hipMemAddressFree(devPtr: int, size: int) -> None:
+def hipMemAddressFree(devPtr: NotZero, size: NotZero) -> None:
     """Give reserved addresses back; what is mapped there must be unmapped first (facts/hip 3.6).
 
     Refuses: hipErrorInvalidValue NULL, size 0 or not that of the reservation, no start of one, mappings left
     Basis: S; C for mappings left, and for unknown addresses, where the vendor's code ends the process
     """
-    refuse_zero(devPtr=devPtr, size=size)
     ranges = machine.table(Ranges)
     with machine.lock:
         found = ranges.things.get(devPtr)
         if found is None or size != found.reservation.addresses.size:
             known = f"{found.reservation.addresses.size:,} bytes" if found else "no reservation"
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{known} begin at {machine.describe(devPtr)}, and size is {size:,}",
                 "pass what hipMemAddressReserve returned and was given, once",
             )
         if found.reservation.mapped:
-            raise refusal(
-                "hipErrorInvalidValue",
-                f"{len(found.reservation.mapped):,} mappings are left in the {size:,} bytes at {devPtr:#x}, the "
-                f"first at {min(found.reservation.mapped):#x}",
+            raise invalid(
+                found.reservation.told_left(),
                 "call hipMemUnmap first",
             )
         machine.drop(found, "hipMemAddressFree")
@@ -153,7 +135,7 @@ def hipMemAddressFree(devPtr: int, size: int) -> None:
 
 
 @calls.call("hipMemMap")
-def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None:
+def hipMemMap(ptr: NotZero, size: NotZero, offset: Reserved, handle: int, flags: Reserved) -> None:
     """Map memory at reserved addresses; nobody may use it before hipMemSetAccess (facts/hip 3.6).
 
     With a ``size`` below that of the memory its first bytes are mapped.  Memory of several devices may lie side by
@@ -164,38 +146,32 @@ def hipMemMap(ptr: int, size: int, offset: int, handle: int, flags: int) -> None
         `offset` other than 0, `flags`, no handle, not reserved, no room, something mapped there
     Basis: S; D for parts; C for more than the memory has
     """
-    refuse_zero(ptr=ptr, size=size)
-    refuse_given(offset=offset, flags=flags)
     ranges = machine.table(Ranges)
     with machine.lock:
         found = physical_of(handle)
         granularity = found.neutral.device.granularity
         if size > found.neutral.size or size % granularity:
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"size is {size:,}; the memory has {found.neutral.size:,} bytes, and a part is a multiple of "
                 f"{granularity:,}",
                 "pass the size that hipMemCreate was given, or less",
             )
         place = ranges.around(ptr, "ptr")
         try:
-            place.addresses.map(found.neutral, ptr - place.start, access="none", size=size)
+            place.map(found, ptr, access="none", size=size)
         except Busy as error:
-            raise refusal("hipErrorInvalidValue", str(error), "call hipMemUnmap first") from None
+            raise invalid(str(error), "call hipMemUnmap first") from None
         except BadAddress:
             reserved = place.addresses.size
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"{size:,} bytes do not fit at byte {ptr - place.start:,} of the {reserved:,} reserved at "
                 f"{place.start:#x}: they begin at a multiple of {granularity:,} and end inside",
                 "pass an address that hipMemAddressReserve gave plus a multiple of the granularity, or reserve more",
             ) from None
-        place.mapped[ptr] = found
-        found.mappings += 1
 
 
 @calls.call("hipMemUnmap")
-def hipMemUnmap(ptr: int, size: int) -> None:
+def hipMemUnmap(ptr: NotZero, size: NotZero) -> None:
     """End the mappings in a range, which must cover them whole (facts/hip 3.6).
 
     It waits for all streams of the devices that the memory is on or that may use it [D: the code].
@@ -203,16 +179,12 @@ def hipMemUnmap(ptr: int, size: int) -> None:
     Refuses: hipErrorInvalidValue NULL, size 0 or not that of whole mappings, nothing mapped there
     Basis: S, D for the waiting
     """
-    refuse_zero(ptr=ptr, size=size)
     ranges = machine.table(Ranges)
     # Not under the lock: host functions that are waited for may want it.
     for device in _users(ranges, ptr, size):
         await_device(machine.context_of(device.ordinal))
     with machine.lock:
-        place = ranges.around(ptr, "ptr")
-        place.addresses.unmap(ptr - place.start, size)
-        for start in [each for each in place.mapped if ptr <= each < ptr + size]:
-            place.mapped.pop(start).unmapped()
+        ranges.around(ptr, "ptr").unmap(ptr, size)
 
 
 def _users(ranges: Ranges, first: int, size: int) -> list[Device]:
@@ -231,7 +203,7 @@ def _users(ranges: Ranges, first: int, size: int) -> list[Device]:
 
 
 @calls.call("hipMemSetAccess")
-def hipMemSetAccess(ptr: int, size: int, desc: Any, count: int) -> None:
+def hipMemSetAccess(ptr: NotZero, size: NotZero, desc: Any, count: NotZero) -> None:
     """Say which devices may do what with mapped memory; the others keep their rights (facts/hip 3.6).
 
     A copy may do what one of the devices that take part in it may.  A description of the host is taken and says
@@ -241,7 +213,6 @@ def hipMemSetAccess(ptr: int, size: int, desc: Any, count: int) -> None:
         are not, a device that cannot reach the memory, nothing mapped there
     Basis: S; C for the host and for reach
     """
-    refuse_zero(ptr=ptr, size=size, count=count)
     ranges = machine.table(Ranges)
     wanted = {device: name for device, name in descriptions(desc, count) if device is not None}
     with machine.lock:
@@ -257,8 +228,7 @@ def _refuse_out_of_reach(wanted: Mapping[Device, str], home: Device) -> None:
         why = "" if rights == "none" or device is home else device.why_not(home)
         if why:
             its, own = machine.ids(device, home)
-            raise refusal(
-                "hipErrorInvalidValue",
+            raise invalid(
                 f"device {its} cannot have {rights!r} of memory of device {own}: {why}",
                 "name devices for which hipDeviceCanAccessPeer gives 1",
             )
@@ -274,14 +244,14 @@ def descriptions(
         try:
             kind, number, flags = _DESC.unpack(desc._read(index, 0, _DESC.size))
         except IndexError as error:
-            raise refusal("hipErrorInvalidValue", f"count is {count:,}, and {error}", remedy) from None
+            raise invalid(f"count is {count:,}, and {error}", remedy) from None
         if flags not in _RIGHTS:
-            raise refusal("hipErrorInvalidValue", f"flags of description {index} are {flags}", remedy)
+            raise invalid(f"flags of description {index} are {flags}", remedy)
         is_host = host and kind == _ON_HOST
         device = None if is_host else device_at(kind, number, f"description {index}", code)
         found.append((device, _RIGHTS[flags]))
     if desc is None:
-        raise refusal("hipErrorInvalidValue", "desc is NULL", remedy)
+        raise invalid("desc is NULL", remedy)
     if len(found) != count:
         raise refusal(code, f"count is {count:,}, more than there are devices", remedy)
     return found
@@ -293,24 +263,22 @@ def _mapped(device: Device, address: int, place: Place) -> str:
     return "none" if reserved is None else reserved.addresses.access(device, address - reserved.start)
 
 
-@calls.call("hipMemGetAccess")
-def hipMemGetAccess(location: Any, ptr: int) -> int:
+@calls.call("hipMemGetAccess", first=("ptr",))
+def hipMemGetAccess(location: Location, ptr: NotZero) -> int:
     """Return what a device may do at an address: 0 nothing, 1 read, 3 read and write (facts/hip 3.6).
 
     Gives: flags
     Refuses: hipErrorInvalidValue NULL, no device, nothing mapped there
     Basis: S
     """
-    refuse_zero(ptr=ptr)
-    device = device_at(*location_of(location, "location"), "location")
     ranges = machine.table(Ranges)
     with machine.lock:
         place = ranges.around(ptr, "ptr")
-        return _NUMBERS[place.addresses.access(device, ptr - place.start)]
+        return _NUMBERS[place.addresses.access(location, ptr - place.start)]
 
 
 @calls.call("hipMemRetainAllocationHandle")
-def hipMemRetainAllocationHandle(addr: int) -> Any:
+def hipMemRetainAllocationHandle(addr: NotZero) -> Any:
     """Return the handle of the memory that is mapped around an address, to be released once more (facts/hip 3.6).
 
     If it was released meanwhile it is a new one.
@@ -319,7 +287,6 @@ def hipMemRetainAllocationHandle(addr: int) -> Any:
     Refuses: hipErrorInvalidValue NULL, nothing mapped there
     Basis: S; C for a released one
     """
-    refuse_zero(addr=addr)
     ranges = machine.table(Ranges)
     with machine.lock:
         place = ranges.around(addr, "addr")
@@ -327,4 +294,4 @@ def hipMemRetainAllocationHandle(addr: int) -> Any:
         if start is not None:
             mapped: HipPhysical = place.mapped[start]
             return retained(mapped)
-    raise refusal("hipErrorInvalidValue", f"nothing is mapped at {addr:#x}", "call hipMemMap before")
+    raise invalid(f"nothing is mapped at {addr:#x}", "call hipMemMap before")

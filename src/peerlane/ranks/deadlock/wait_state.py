@@ -92,7 +92,7 @@ class Waits:
         Until then it was so, at least.
     """
 
-    def __init__(self, before: int, found: progress.Standstill) -> None:
+    def __init__(self, before: int, found: progress.NoProgress) -> None:
         self._found = found
         self._coming = dict(coming)
         numbers = tuple(each.number for each in self._coming.values())
@@ -105,7 +105,7 @@ class Waits:
         before, now = time.monotonic_ns(), time.monotonic()
         if any(each.deadline < now + SOON_SECONDS for each in coming.values()):
             return None
-        found = progress.Standstill.now(coming)
+        found = progress.NoProgress.now(coming)
         return cls(before, found) if found is not None else None
 
     def peers(self, group: Group) -> list[int] | None:
@@ -134,7 +134,7 @@ class Waits:
 
     def end(self, number: int) -> None:
         """Let all of them end, with the text of this number."""
-        if _core.end_standstill(self._found.native, number, bool(self._coming)):
+        if _core.end_waits(self._found.native, number, bool(self._coming)):
             for each in self._coming.values():
                 each.verdict = progress.deadlocks[number]
 

@@ -1,4 +1,4 @@
-"""Who allocated what and where, and the texts of every native refusal.
+"""The texts of every native refusal.
 
 Native code refuses with numbers; here they become an exception of :mod:`peerlane.errors` that says what
 was asked, what is valid and what to do.
@@ -6,20 +6,15 @@ was asked, what is valid and what to do.
 
 from __future__ import annotations
 
-import enum
 import heapq
-import itertools
 import os
 import resource
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from errno import EACCES, EIO
 from typing import Any
 
 from peerlane import _core
 from peerlane.backend import registry
-from peerlane.diagnostics.call_site import Site, call_site
-from peerlane.diagnostics.freed import Graves
+from peerlane.diagnostics import allocations
 from peerlane.errors import (
     AccessDenied,
     BadAddress,
@@ -34,135 +29,7 @@ from peerlane.errors import (
     Unsupported,
 )
 
-_REMEMBERED = 4096
 _LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # live allocations, when there is no memory
-_LEAVING = "leaving the node"
-
-
-class Sort(enum.Enum):
-    """What addresses are, and the words for it."""
-
-    ALLOCATION = ("allocation", "allocated", "freed", "the buffer of {} was {}")
-    RANGE = ("address range", "reserved", "closed", "the buffer is a part of {}, which was {}")
-    IMPORTED = ("imported buffer", "opened", "closed", "{} was {}")
-
-    def __init__(self, noun: str, made: str, ended: str, closed: str) -> None:
-        self.noun, self.made, self.ended, self.closed = noun, made, ended, closed
-
-
-@dataclass(slots=True, eq=False)
-class Record:
-    """What is known of one allocation, live or dead."""
-
-    id: int
-    address: int
-    offset: int
-    size: int
-    device: str
-    made_at: Site | None
-    freed_at: Site | None = None
-    freed_by: str = field(default="")
-    sort: Sort = Sort.ALLOCATION
-    before: int = 0  # bytes reserved around it, where nothing of it is
-    behind: int = 0
-    ended: int = 0  # the how-many-eth that ended
-
-    def __str__(self) -> str:
-        made = f", {self.sort.made} at {self.made_at}" if self.made_at else ""
-        return f"{self.sort.noun} {self.id} ({self.size:,} bytes at {self.address:#x} on {self.device}{made})"
-
-    @property
-    def end(self) -> str:
-        """How it ended, in words."""
-        where = f" at {self.freed_at}" if self.freed_at else ""
-        return f"{self.sort.ended} by {self.freed_by}{where}" if self.freed_by else self.sort.ended
-
-
-_live: dict[int, Record] = {}
-_spread: dict[int, Record] = {}  # those of the live that have holes
-_dead: Graves[Record] = Graves(_REMEMBERED)
-
-
-def remember(memory: _core.Memory, device: str) -> None:
-    """Note a new allocation and the caller's place."""
-    _remember(memory.id, memory.last_address, memory.size, device, Sort.ALLOCATION)
-
-
-def given_again(allocation: int, address: int, size: int, device: str) -> None:
-    """Note that a dialect gives an allocation again that :func:`forget` was told of, and the caller's place."""
-    _remember(allocation, address, size, device, Sort.ALLOCATION)
-
-
-def remember_range(place: _core.Place, device: str) -> None:
-    """Note new reserved addresses and the caller's place."""
-    _remember(place.id, place.address, place.size, device, Sort.RANGE)
-
-
-def remember_import(memory: _core.Memory, place: _core.Place, device: str) -> None:
-    """Note that all of a range is an imported buffer, and the caller's place."""
-    record = _remember(place.id, memory.last_address, memory.size, device, Sort.IMPORTED)
-    record.before = record.address - place.address
-    record.behind = place.size - record.before - record.size
-
-
-def _remember(identity: int, address: int, size: int, device: str, sort: Sort) -> Record:
-    offset = _core.window_offset(address) or 0
-    record = _live[identity] = Record(identity, address, offset, size, device, call_site(), sort=sort)
-    if sort is not Sort.ALLOCATION:
-        _spread[identity] = record
-    return record
-
-
-def grown(place: _core.Place) -> None:
-    """Note that reserved addresses have become more; who holds the old record has what was true before."""
-    _live[place.id] = _spread[place.id] = replace(_live[place.id], size=place.size)
-
-
-def forget(allocation: int, freed_by: str) -> None:
-    """Note that an allocation ended, by whom and where."""
-    record = _live.pop(allocation, None)
-    _spread.pop(allocation, None)
-    if record is not None:
-        record.freed_at = call_site()
-        record.freed_by = freed_by
-        _dead.add(record)
-
-
-def forget_node(allocations: Iterable[int]) -> None:
-    """Note that a node was left while these allocations lived."""
-    for allocation in allocations:
-        forget(allocation, _LEAVING)
-
-
-def live_records() -> tuple[Record, ...]:
-    """Return what is known of every live allocation, oldest first."""
-    return tuple(sorted(_live.copy().values(), key=lambda record: record.id))
-
-
-def record_of(allocation: int) -> Record | None:
-    """Return the record of a live or lately freed allocation."""
-    found = _live.get(allocation)
-    if found is not None:
-        return found
-    return _dead.get(allocation)
-
-
-def record_at(address: int, allocation: int) -> Record | None:
-    """Return the record of an allocation, or of the reserved addresses that it is mapped in."""
-    found = record_of(allocation)
-    if found is not None:
-        return found
-    reserved = [each for each in _spread.copy().values() if each.sort is Sort.RANGE]
-    return next((each for each in reserved if each.address <= address < each.address + each.size), None)
-
-
-def _freed_at_address(address: int) -> Record | None:
-    # By offset: the address of a host view lies in the other window.
-    offset = _core.window_offset(address)
-    if offset is None:
-        return None
-    window = address - offset
-    return _dead.at(offset, lambda dead: dead.device != "host" or dead.address - dead.offset == window)
 
 
 def _nearest_text(address: int) -> str:
@@ -170,7 +37,7 @@ def _nearest_text(address: int) -> str:
     if found is None:
         return "there is no live allocation"
     _, base, size, allocation = found
-    name = _live.get(allocation) or f"an allocation of {size:,} bytes at {base:#x}"
+    name = allocations.live_record(allocation) or f"an allocation of {size:,} bytes at {base:#x}"
     above = (_core.window_offset(base) or 0) - (_core.window_offset(address) or 0)
     if above > 0:
         return f"the nearest is {name}, {above:,} bytes above"
@@ -184,13 +51,13 @@ def _role(role: str) -> str:
 def explain_address(role: str, address: int, size: int) -> BadAddress:
     """Return the exception for a device-window address where nothing lives."""
     offset = _core.window_offset(address) or 0
-    freed = _freed_at_address(address)
-    for record in _spread.copy().values():
+    freed = allocations.freed_at(address)
+    for record in allocations.spread_records():
         if not record.offset - record.before <= offset < record.offset + record.size + record.behind:
             continue
-        if record.sort is Sort.RANGE:
+        if record.sort is allocations.Sort.RANGE:
             return not_mapped(address, record.device, role)
-        if record.sort is Sort.IMPORTED:
+        if record.sort is allocations.Sort.IMPORTED:
             freed = None  # what was there before has nothing to do with it
     if freed is not None:
         return BadAddress(
@@ -220,7 +87,7 @@ def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
 
 def label(number: int) -> str:
     """Name the device that native code knows as ``number``."""
-    node = registry.current() if registry.is_entered() else None
+    node = registry.entered_as("virtual")
     return (node.label(number) if node else None) or f"device number {number} of a node that was left"
 
 
@@ -231,7 +98,9 @@ def explain(why: str, of: Any) -> BaseException:
         case "unknown_address":
             return explain_address(role, address, size)
         case "out_of_bounds":
-            name = _live.get(of.allocation) or f"the range of {of.extent:,} bytes at {of.start:#x}"
+            name = (
+                allocations.live_record(of.allocation) or f"the range of {of.extent:,} bytes at {of.start:#x}"
+            )
             left = of.start + of.extent - address
             beyond = BadAddress(
                 f"{_role(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
@@ -337,7 +206,7 @@ def _out_of_memory(device: int, asked: int, free: int, capacity: int) -> Error:
 def _held_by_others(device: int) -> str:
     """Say which other processes hold memory of a device; nothing if that cannot be told."""
     try:
-        node = registry.current() if registry.is_entered() else None
+        node = registry.entered_as("virtual")
         told = node.told_others(device) if node else ""
     except Exception:  # noqa: BLE001 - the refusal itself must come, whatever the node's file and /proc hold
         return ""
@@ -347,13 +216,8 @@ def _held_by_others(device: int) -> str:
 def _held(device: int, where: str) -> str:
     """Say what this process holds on a device, and the largest of it."""
     count = _core.live_allocations(device)
-    while True:
-        try:
-            looked_at = list(itertools.islice(_live.values(), _LOOKED_AT))
-        except RuntimeError:  # another thread, or the garbage collector, changed it meanwhile
-            continue
-        break
-    here = [each for each in looked_at if each.device == where and each.sort is Sort.ALLOCATION]
+    looked_at = allocations.oldest_live(_LOOKED_AT)
+    here = [each for each in looked_at if each.device == where and each.sort is allocations.Sort.ALLOCATION]
     largest = heapq.nlargest(_LARGEST_SHOWN, here, key=lambda each: each.size)
     if not largest:
         return f"this process holds {count:,}"
@@ -369,15 +233,15 @@ def _left(device: int) -> Error:
 
 
 def _closed(allocation: int) -> Error:
-    record = record_of(allocation)
+    record = allocations.record_of(allocation)
     if not allocation:
         return Closed("a buffer on a host object was used after its close(); take it again with as_buffer")
-    if allocation in _live:
+    if allocations.live_record(allocation) is not None:
         return Closed(f"a part of {record} was used after its own close(); take it again from that")
     if record is None:
         return Closed(f"the buffer of allocation {allocation} was closed (too many frees ago to say where)")
     remedy = "you may have left its `with` block too early"
-    if record.freed_by == _LEAVING:
+    if record.freed_by == allocations.LEAVING:
         remedy = "nothing of a node outlives that: ask for devices again with devices(), and allocate anew"
     return Closed(f"{record.sort.closed.format(record, record.end)}; {remedy}", device=record.device)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.node.handles import maker_lost
-from peerlane.diagnostics import losses
+from peerlane.diagnostics import allocations, losses
 from peerlane.errors import (
     AccessDenied,
     BadHandle,
@@ -220,7 +220,7 @@ def explain(why: str, of: Any) -> Error:
                 device=where,
             )
         case "in_use":
-            name = memory_messages.record_of(of.allocation) or f"the buffer of {size:,} bytes at {address:#x}"
+            name = allocations.record_of(of.allocation) or f"the buffer of {size:,} bytes at {address:#x}"
             return Busy(
                 f"{name} must move into memory of its own before other processes may have it, and a host view or a "
                 "queued operation uses it; delete the view or synchronize first, or allocate 2 MiB or more",

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from peerlane import _core
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.messages import sharing as sharing_messages
-from peerlane.diagnostics import call_site, progress, wait_state, wait_texts
+from peerlane.diagnostics import allocations, call_site, progress, wait_state, wait_texts
 from peerlane.errors import (
     Busy,
     Cancelled,
@@ -33,6 +33,9 @@ from peerlane.support import reductions
 
 _REFUSALS = frozenset(
     (
+        "misaligned",
+        "partly_overlapping",
+        "no_whole_elements",
         "stream_closed",
         "cancelled",
         "wait_timeout",
@@ -43,7 +46,7 @@ _REFUSALS = frozenset(
         "notify_order",
         "own_callback",
         "deadlock",
-        "standstill",
+        "no_progress",
     )
 )
 
@@ -180,7 +183,7 @@ def _notify(number: int) -> str:
 def _end(address: int, allocation: int) -> str:
     if not allocation:
         return f"{address:#x} in host memory"
-    record = memory_messages.record_at(address, allocation)
+    record = allocations.record_at(address, allocation)
     if record is None:
         return f"{address:#x}"
     offset = address - record.address
@@ -235,12 +238,16 @@ def _detail(why: str, of: Any) -> Any:
 def _explained(why: str, of: Any) -> BaseException:
     if why in sharing_messages.REFUSALS:
         return sharing_messages.explain(why, of)
-    if why in reductions.REFUSALS:
-        return reductions.explain(why, of)
     if why not in _REFUSALS:
         return memory_messages.explain(why, of)
     where = memory_messages.label(of.device)
     match why:
+        case "misaligned":
+            return reductions.misaligned(of.role, of.address, of.width)
+        case "partly_overlapping":
+            return reductions.partly_overlapping(of.address, of.source, of.size)
+        case "no_whole_elements":
+            return reductions.no_whole_elements(of.size, of.width)
         case "stream_closed":
             made, ended = (
                 f"{word} at {call_site.at(place)}" if place else ""
@@ -290,8 +297,8 @@ def _explained(why: str, of: Any) -> BaseException:
         case "deadlock":
             state = replace(wait_state.of_stream("circle", of.stream), failed=progress.failed_before())
             return Deadlock(wait_texts.told("", state), device=where, detail=state)
-        case _:  # standstill
-            text, found = progress.deadlocks.get(of.number, (_NO_WORDS, None))
+        case _:  # no_progress
+            text, found = progress.deadlocks.get(of.occasion, (_NO_WORDS, None))
             return Deadlock(text, device=where, detail=found)
 
 

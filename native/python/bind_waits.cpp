@@ -67,7 +67,7 @@ Poll poll_waiting() {
     return {ask, poll_here().ask ? &yes : nullptr};
 }
 
-void bind_standstill(nb::module_& m) {
+void bind_waits(nb::module_& m) {
     m.def(
         "set_wait_hook",
         [](nb::object called) {
@@ -78,12 +78,12 @@ void bind_standstill(nb::module_& m) {
         "called"_a.none(), nb::sig("def set_wait_hook(called: typing.Callable[[], None] | None) -> None"),
         "Call it about ten times a second while threads of the program wait for long.");
     m.def(
-        "standstill",
+        "no_progress",
         [](bool others_wait) -> nb::object {
-            Standstill found;
+            NoProgress found;
             {
                 const GilReleased gil;
-                found = Scheduler::get().standstill(others_wait);
+                found = Scheduler::get().no_progress(others_wait);
             }
             if (found.token == 0) return nb::none();
             nb::list hosts, parked;
@@ -93,17 +93,17 @@ void bind_standstill(nb::module_& m) {
                                              each.is_local));
             return nb::make_tuple(found.token, found.is_timed, hosts, parked);
         },
-        "others_wait"_a, nb::sig("def standstill(others_wait: bool) -> tuple[int, bool, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
+        "others_wait"_a, nb::sig("def no_progress(others_wait: bool) -> tuple[int, bool, list[tuple[int, int]], list[tuple[int, int, tuple[types.CodeType, int] | None, bool, "
                 "int, bool]]] | None"),
         "None if something can run, else (token, whether a wait ends by itself some time, waiting threads and their streams, (stream, operation, site, whether for a notify, "
         "the notify or stream that it waits for, whether only this process can record it) of parked streams).");
     m.def("put_off_losses", [] { Scheduler::get().put_off_losses(); }, nb::call_guard<GilReleased>(),
           "For a second no wait fails because a peer is lost: what has been found out is told first.");
     m.def(
-        "end_standstill",
+        "end_waits",
         [](uint64_t token, uint64_t number, bool others_wait) {
             const GilReleased gil;
-            return Scheduler::get().end_standstill(token, number, others_wait);
+            return Scheduler::get().end_waits(token, number, others_wait);
         },
         "token"_a, "number"_a, "others_wait"_a, "Let the waits for notifies fail; False if something has happened since the token was given.");
 

@@ -1,18 +1,14 @@
-"""What is made from a dialect's table of calls: the tables of its reference page, and its type stubs.
-
-``python -m peerlane.dialects._reference`` writes both into a source checkout; a test compares them.
-"""
+"""What is made from a dialect's table of calls: the tables of its reference page, and its type stubs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
-from pathlib import Path
 from typing import Protocol
 
 from peerlane.dialects._shared.call import Convention, Declared
 
-BEGIN, END = "<!-- calls: made by `make reference` -->", "<!-- end of calls -->"
+_MARKS = "<!-- {}: made by `make reference` -->", "<!-- end of {} -->"
 _HEAD = "| call | outputs | return codes besides 0 | basis |\n|---|---|---|---|\n"
 _STUB_HEAD = "from collections.abc import Callable\nfrom typing import Any\n"
 
@@ -35,10 +31,22 @@ def tables(convention: Table) -> str:
 
 
 def page(text: str, convention: Table) -> str:
-    """Return a page with its tables made anew, between ``BEGIN`` and ``END``."""
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n\n{tables(convention)}\n{END}{tail}"
+    """Return a page with its tables made anew."""
+    return with_part(text, "calls", tables(convention))
+
+
+def with_part(text: str, name: str, body: str) -> str:
+    """Return a page with what stands between the marks of a part made anew."""
+    begin, end = (mark.format(name) for mark in _MARKS)
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    return f"{head}{begin}\n\n{body}\n{end}{tail}"
+
+
+def part_of(text: str, name: str) -> str:
+    """Return what stands between the marks of a part of a page."""
+    begin, end = (mark.format(name) for mark in _MARKS)
+    return text.partition(begin)[2].partition(end)[0]
 
 
 def stubs(convention: Convention, refusing: Iterable[str]) -> Mapping[str, str]:
@@ -83,33 +91,3 @@ def _row(call: Declared) -> str:
 def _parameters(call: Declared) -> str:
     given = [f"{name}: {kind}" + ("" if needed else " = ...") for name, kind, needed in call.parameters]
     return ", ".join([*given, "/"]) if given else "*args: Any"
-
-
-def main() -> None:
-    """Write the pages and stubs of every dialect."""
-    import peerlane.dialects.acl
-    import peerlane.dialects.hcomm
-    import peerlane.dialects.hip  # noqa: F401
-    from peerlane.dialects.acl._elsewhere import MODULES
-    from peerlane.dialects.acl._state import acl
-    from peerlane.dialects.hcomm import _page as hcomm_page
-    from peerlane.dialects.hcomm._state import hcomm
-    from peerlane.dialects.hip import _page, _stubs
-    from peerlane.dialects.hip._state import calls
-
-    root = Path(__file__).resolve().parents[3]
-    pages = root / "docs" / "reference"
-    (pages / "acl.md").write_text(page((pages / "acl.md").read_text(), acl))
-    (pages / "hip.md").write_text(_page.refused(page((pages / "hip.md").read_text(), calls)))
-    (pages / "hcomm.md").write_text(hcomm_page.refused(page((pages / "hcomm.md").read_text(), hcomm)))
-    made = {
-        f"{module.partition('.')[0]}-stubs/{module.rpartition('.')[2] if '.' in module else '__init__'}.pyi": text
-        for module, text in stubs(acl, MODULES).items()
-    }
-    for path, text in {**made, **_stubs.stubs(), **hcomm_page.stubs()}.items():
-        (root / "src" / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / "src" / path).write_text(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -21,7 +21,7 @@ bool is_between_ranks(const Notify& notify) {
 
 }  // namespace
 
-uint64_t Scheduler::standstill_token(bool others_wait) const {
+uint64_t Scheduler::progress_token(bool others_wait) const {
     if ((hosts_.empty() || demanding_ == 0) && !others_wait) return 0;
     const auto soon = Clock::now() + kSoon;
     const auto soon_ns = static_cast<uint64_t>(soon.time_since_epoch().count());
@@ -42,9 +42,9 @@ uint64_t Scheduler::standstill_token(bool others_wait) const {
     return token | 1;
 }
 
-Standstill Scheduler::standstill(bool others_wait) {
+NoProgress Scheduler::no_progress(bool others_wait) {
     Lock lock(mutex_);
-    Standstill found{.token = standstill_token(others_wait)};
+    NoProgress found{.token = progress_token(others_wait)};
     if (found.token == 0) return found;
     for (const HostWaiter* host : hosts_) {
         found.hosts.push_back({host->thread, host->stream});
@@ -66,20 +66,20 @@ void Scheduler::put_off_losses() {
     next_pulse_ = now_ns() + kPutOff;
 }
 
-bool Scheduler::end_standstill(uint64_t token, uint64_t id, bool others_wait) {
+bool Scheduler::end_waits(uint64_t token, uint64_t id, bool others_wait) {
     Lock lock(mutex_);
-    if (token == 0 || token != standstill_token(others_wait)) return false;
+    if (token == 0 || token != progress_token(others_wait)) return false;
     std::vector<StreamPtr> parked;
     for (const auto& [number, stream] : streams_)
         if (stream->park == Park::notify) parked.push_back(stream);
     for (const StreamPtr& stream : parked)   // one may end another's wait
-        if (stream->park == Park::notify) fail_parked(lock, *stream, {.why = Why::standstill, .standstill = id, .device = stream->device});
+        if (stream->park == Park::notify) fail_parked(lock, *stream, {.why = Why::no_progress, .occasion = id, .device = stream->device});
     return true;
 }
 
 bool Scheduler::refuse_waits(uint64_t token, uint64_t id) {
     Lock lock(mutex_);
-    if (token == 0 || token != standstill_token(false)) return false;
+    if (token == 0 || token != progress_token(false)) return false;
     for (HostWaiter* host : hosts_) {
         host->refused = id;
         host->woken.store(true, std::memory_order_release);

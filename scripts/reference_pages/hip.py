@@ -1,7 +1,9 @@
-"""The type stubs of the vendor's modules, made from the table of facts."""
+"""HIP: the type stubs of the vendor's modules, made from the table of facts, and the list of calls that refuse."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +12,9 @@ from peerlane.dialects.hip._convention import answers
 from peerlane.dialects.hip._facts import facts, real_name
 from peerlane.dialects.hip._names import names_of_hip, names_of_hiprtc
 from peerlane.dialects.hip._state import calls
+from reference_pages.tables import with_part
 
+_FAMILY = re.compile(r"(?:hiprtc|hip(?:Drv|Ext)?[A-Z][a-z0-9]+)")
 _HEAD = "import builtins\nimport enum\nfrom typing import Any, overload\n\n"
 _TYPES = "peerlane.dialects.hip._types"
 _INTS = frozenset(
@@ -21,6 +25,25 @@ _REEXPORTED = "from peerlane.dialects.hip.hiprtc_pyext import *\n"
 _SHARED = ("hipJitInputType", "hipJitOption")
 _LISTS = ("ListOf", "PointerTo")
 _ADAPTERS = ("Pointer", "NDBuffer", "DeviceArray", "CStr")
+
+
+def names_refused() -> list[str]:
+    """Return the functions of the vendor's table that answer hipErrorNotSupported."""
+    functions = facts()["functions"]
+    names = [
+        name for name in (*names_of_hip(), *names_of_hiprtc()) if name in functions and name != "has_symbol"
+    ]
+    return sorted(set(names) - set(calls.table))
+
+
+def refused(text: str) -> str:
+    """Return a page with its list of functions that refuse made anew."""
+    families: dict[str, list[str]] = {}
+    for name in names_refused():
+        found = _FAMILY.match(name)
+        families.setdefault(found[0] if found else name, []).append(f"`{name}`")
+    lines = [textwrap.fill(", ".join(names), 118, break_long_words=False) for names in families.values()]
+    return with_part(text, "refused", "\n\n".join(lines) + "\n")
 
 
 def _is_class(kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""What is made from the tables of this dialect: the list of calls that refuse, and the type stubs."""
+"""HCOMM: the type stub, made from the tables of the dialect, and the list of calls that refuse."""
 
 from __future__ import annotations
 
@@ -8,34 +8,31 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, get_type_hints
 
-from peerlane.dialects import _reference
 from peerlane.dialects.hcomm import _refused
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._enums import CONSTANTS, ENUMS
 from peerlane.dialects.hcomm._state import hcomm
+from reference_pages import tables
 
-BEGIN, END = "<!-- refused: made by `make reference` -->", "<!-- end of refused -->"
 _HEAD = "import enum\nfrom collections.abc import Callable\nfrom typing import Any\n\n"
 _OURS = re.compile(r"peerlane\.dialects\.hcomm\._\w+\.|\bstructs\.")
 
 
 def refused(text: str) -> str:
-    """Return a page with its list of calls that refuse made anew, between ``BEGIN`` and ``END``."""
+    """Return a page with its list of calls that refuse made anew."""
     reasons: dict[str, list[str]] = {}
     for name in _refused.names():
         reasons.setdefault(_refused.REFUSED[name], []).append(f"`{name}`")
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
     rows = [
         textwrap.fill(f"{reason[:1].upper()}{reason[1:]}: {', '.join(names)}.", 118, break_long_words=False)
         for reason, names in reasons.items()
     ]
-    return f"{head}{BEGIN}\n\n" + "\n\n".join(rows) + f"\n\n{END}{tail}"
+    return tables.with_part(text, "refused", "\n\n".join(rows) + "\n")
 
 
 def stubs() -> Mapping[str, str]:
     """Return the type stub of the module, by its path."""
-    made = _reference.stubs(hcomm, ())["hcomm"]
+    made = tables.stubs(hcomm, ())["hcomm"]
     functions = "".join(line + "\n" for line in made.splitlines() if line.startswith("def "))
     parts = [
         _HEAD,

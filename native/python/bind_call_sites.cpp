@@ -18,7 +18,7 @@ constexpr char kPackage[] = "peerlane";
 constexpr size_t kPackageLength = sizeof kPackage - 1;
 constexpr uint64_t kSites = 4096;
 
-struct Site {
+struct CallSite {
     PyObject* code = nullptr;   // strong
     int offset = 0;             // of the instruction, in bytes
     uint64_t round = 0;         // how often this place of the table changed hands
@@ -26,8 +26,8 @@ struct Site {
 
 // A program submits at few places.  With more than there is room for, the older ones are not known any more: a code
 // object is not kept for ever because it submitted something once.
-std::array<Site, kSites>& table() {
-    static auto& made = *new std::array<Site, kSites>{};
+std::array<CallSite, kSites>& table() {
+    static auto& made = *new std::array<CallSite, kSites>{};
     return made;
 }
 
@@ -75,7 +75,7 @@ uint64_t call_site() {
     nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(raw)));
     const int offset = offset_of(raw);
     const uint64_t slot = (reinterpret_cast<uintptr_t>(code.ptr()) / 64 * 31 + static_cast<unsigned>(offset)) % kSites;
-    Site& site = table()[slot];
+    CallSite& site = table()[slot];
     if (site.code != code.ptr() || site.offset != offset) {
         // The old one goes last: what its end runs may come here again.
         const nb::object old = nb::steal(std::exchange(site.code, code.release().ptr()));
@@ -87,12 +87,12 @@ uint64_t call_site() {
 }
 
 nb::object site_of(uint64_t number) {
-    const Site& site = table()[number % kSites];
+    const CallSite& site = table()[number % kSites];
     if (number == 0 || !site.code || site.round != number / kSites) return nb::none();
     return nb::make_tuple(nb::borrow(site.code), site.offset);
 }
 
-void bind_sites(nb::module_& m) {
+void bind_call_sites(nb::module_& m) {
     m.def("site", &site_of, "number"_a, nb::sig("def site(number: int) -> tuple[types.CodeType, int] | None"),
           "The place that has a number, if it is known still.");
     m.def(

@@ -6,7 +6,7 @@
 
 namespace peerlane {
 
-class Tickets {
+class ExportTable {
   public:
     using Gone = std::function<void()>;
     using Listed = std::vector<std::pair<int32_t, uint64_t>>;   // pid, start time
@@ -19,7 +19,7 @@ class Tickets {
         Listed listed;
     };
 
-    Ticket add(Export what);   // throws Refusal
+    ExportKey add(Export what);   // throws Refusal
     // Null: not there, or `bits` of the nonce differ.
     Entry* find(uint32_t index, uint64_t nonce, unsigned bits = 64);
     Entry& at(uint32_t index) { return entries_[index]; }
@@ -40,7 +40,7 @@ class Tickets {
 
     std::deque<Entry> entries_;           // places stay where they are
     std::deque<uint32_t> free_;           // the longest unused first
-    std::deque<Ticket> dead_;             // the oldest first
+    std::deque<ExportKey> dead_;          // the oldest first
 };
 
 }  // namespace peerlane

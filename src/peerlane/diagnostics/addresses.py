@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from peerlane import _core
-from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.diagnostics import allocations
 from peerlane.errors import Error, Fault
 
 
@@ -18,7 +18,7 @@ class Pointee(NamedTuple):
     """
 
     address: int
-    what: str | memory_messages.Record
+    what: str | allocations.Record
     offset: int | None = None
     ended: str = ""
 
@@ -45,7 +45,7 @@ def look(address: int) -> Pointee:
     if found is None:
         return Pointee(address, "pageable host memory" if is_mapped(address) else "nothing is mapped there")
     _, base, size, allocation = found
-    record = memory_messages.record_at(address, allocation)
+    record = allocations.record_at(address, allocation)
     if record is None:
         return Pointee(address, f"the {size:,} bytes at {base:#x}", address - base)
     return Pointee(address, record, address - record.address, record.end if record.freed_by else "")

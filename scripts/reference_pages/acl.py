@@ -1,0 +1,17 @@
+"""pyACL: the type stubs, made from the table of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from peerlane.dialects.acl._elsewhere import MODULES
+from peerlane.dialects.acl._state import acl
+from reference_pages import tables
+
+
+def stubs() -> Mapping[str, str]:
+    """Return the text of each stub by its path below ``src``."""
+    return {
+        f"acl-stubs/{module.partition('.')[2] or '__init__'}.pyi": text
+        for module, text in tables.stubs(acl, MODULES).items()
+    }

@@ -1,0 +1,84 @@
+"""Facts that a back-end tells the neutral API: plain values, which mean the same for every back-end."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Caps(enum.Flag):
+    """What a back-end can do; each flag names the verbs it obliges the back-end to implement."""
+
+    NONE = 0
+    PEER = enum.auto()  #: ``set_peer``: ``Peers`` beyond the defaults
+    COPY_2D = enum.auto()  #: ``copy_2d`` of its own; else rectangles are copied row by row
+    FILL = enum.auto()  #: ``fill``
+    PINNED_HOST = enum.auto()  #: ``allocate_host``
+    PHYSICAL = enum.auto()  #: ``VirtualMemory``
+    SHARE = enum.auto()  #: ``Share``
+    HOST_VIEW = enum.auto()  #: ``Memory.host_view``: the host may read and write device memory through it
+    QUEUE = enum.auto()  #: ``Queue`` and ``Signal`` of its own; else its devices have streams of the host
+    DESCRIPTOR = enum.auto()  #: copy lists in device memory, read when they are launched
+
+
+class HandleKind(enum.IntEnum):
+    """What a handle stands for."""
+
+    PHYSICAL = 1
+    BUFFER = 2
+    EVENT = 3
+    NOTIFY = 4
+    NOTIFIES = 5
+
+
+class Kind(enum.Enum):
+    """What an address points at."""
+
+    DEVICE = "device"
+    PINNED = "pinned host"
+    PAGEABLE = "pageable host"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """Facts of one device that do not change while its node lives.
+
+    ``total_bytes`` is its capacity; ``max_peers`` how many peers it may have at a time;
+    ``routes_peer_memory_only`` whether memory must be allocated with ``peer=True`` to be copied directly;
+    ``is_host_mapped`` whether the host may touch its addresses;
+    ``max_streams`` and ``max_notifies`` how many of them a dialect that has such limits gives out.
+    """
+
+    ordinal: int
+    name: str
+    uuid: bytes
+    total_bytes: int
+    switch: int
+    granularity: int
+    max_peers: int
+    routes_peer_memory_only: bool
+    is_host_mapped: bool
+    max_streams: int
+    max_notifies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where an address lies: ``base`` and ``size`` are those of the allocation (0 for pageable memory).
+
+    ``allocation`` is a number unique in the process; ``ordinal`` is the device, or -1 for host memory.
+    """
+
+    kind: Kind
+    ordinal: int
+    base: int
+    size: int
+    allocation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a copy between two buffers goes: ``kind`` is local, peer, staged or host; ``reason`` is in words."""
+
+    kind: str
+    reason: str

@@ -1,0 +1,265 @@
+"""Address ranges: native reservations, and the record of what is mapped where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from peerlane import _core
+from peerlane.backends.virtual.buffer import VirtualBuffer
+from peerlane.backends.virtual.messages import memory as memory_messages
+from peerlane.backends.virtual.numbers import number_of
+from peerlane.backends.virtual.physical import VirtualPhysical
+from peerlane.backends.virtual.shown import show_as
+from peerlane.devices.base import checked_size
+from peerlane.diagnostics import allocations, live_objects
+from peerlane.errors import AccessDenied, BadAddress, Closed, Fault, InvalidValue, OutOfMemory
+from peerlane.memory.address_range import Access, AddressRange
+from peerlane.memory.buffer import checked_part
+from peerlane.memory.physical import Physical
+
+_RIGHTS = {"none": 0, "r": 1, "rw": 3}
+_NAMES = {number: name for name, number in _RIGHTS.items()}
+
+
+class VirtualAddressRange(AddressRange):
+    __slots__ = ("__weakref__", "_mapped", "_place", "_read_only", "device")
+    _mapped: dict[int, int]
+    _place: _core.Place
+    _read_only: set[int]
+    device: Any
+
+    @classmethod
+    def _make(cls, place: _core.Place, device: Any) -> VirtualAddressRange:
+        made = object.__new__(cls)
+        made.device, made._mapped, made._read_only, made._place = device, {}, set(), place
+        allocations.remember_range(place, device.name)
+        return made
+
+    @property
+    def address(self) -> int:
+        return self._open("AddressRange.address").address
+
+    @property
+    def size(self) -> int:
+        return self._place.size
+
+    @property
+    def is_closed(self) -> bool:
+        return self._place.is_closed or self.device.is_closed
+
+    @property
+    def mappings(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted(self._mapped.items()))
+
+    def map(
+        self, physical: Physical, at: int = 0, *, access: Access | None = None, size: int | None = None
+    ) -> None:
+        if not isinstance(physical, VirtualPhysical):
+            raise TypeError(
+                f"AddressRange.map: what is mapped must be a Physical, not {type(physical).__name__}"
+            )
+        self._map(physical, at, access, physical.size if size is None else self._checked_part(physical, size))
+
+    def _checked_part(self, physical: VirtualPhysical, size: int) -> int:
+        call = "AddressRange.map"
+        size = checked_size(size, call)
+        if not 0 < size <= physical.size or size % self.device.granularity:
+            raise InvalidValue(
+                f"{call}: size is {size:,}; a part of {physical!r} is a multiple of {self.device.granularity:,} and "
+                f"at most {physical.size:,} bytes",
+                fault=Fault.OUT_OF_BOUNDS,
+                call=call,
+            )
+        return size
+
+    def _map(self, physical: VirtualPhysical, at: int, access: Access | None, limit: int) -> None:
+        # Addresses from `limit` bytes on are out of bounds; what is mapped ends with their granule.
+        call = "AddressRange.map"
+        block = physical._open(call)
+        place = self._open(call)
+        self.device._checked(physical.device, call)
+        at = self._checked_offset(call, at)
+        granularity = self.device.granularity
+        span = min(-(-limit // granularity) * granularity, physical.size)
+        if at % granularity or at + span > self.size:
+            part = "" if span == physical.size else f"{span:,} bytes of "
+            raise BadAddress(
+                f"{call}: {part}{physical!r} does not fit at offset {at:,} of {self!r}; an offset is a multiple of "
+                f"{granularity:,}, and what is mapped must lie inside",
+                fault=Fault.OUT_OF_BOUNDS,
+                call=call,
+                device=self.device.name,
+            )
+        others = _rights(call, access) if isinstance(access, str) else 0
+        if access is None:
+            own = {block.device, number_of(physical._user), number_of(self.device)}
+            named = [(number, 1 if block.is_read_only else 3) for number in sorted(own)]
+        else:
+            named = [] if isinstance(access, str) else self._named(call, access)
+        if block.is_read_only and any(rights & 2 for rights in (others, *(rights for _, rights in named))):
+            raise self._only_read(call, at)
+        place.map(at, block, others, named, limit)
+        if block.is_read_only:
+            self._read_only.add(at)
+        self._mapped[at] = span
+        if live_objects.active:
+            live_objects.mapped(place.id, at, physical, span)
+
+    def unmap(self, at: int = 0, size: int | None = None) -> None:
+        call = "AddressRange.unmap"
+        place = self._open(call)
+        for start in self._whole(call, at, size):
+            # Taken out first: what another thread maps here as soon as it is free must not be forgotten.
+            if self._mapped.pop(start, None) is None:
+                raise memory_messages.not_mapped(place.address + start, self.device.name)
+            self._read_only.discard(start)
+            place.unmap(start)
+            if live_objects.active:
+                live_objects.unmapped(place.id, start)
+
+    def set_access(self, access: Access, *, at: int = 0, size: int | None = None) -> None:
+        call = "AddressRange.set_access"
+        place = self._open(call)
+        starts = sorted(self._mapped) if size is None and at == 0 else self._whole(call, at, size)
+        named = (
+            [(_core.ALL_DEVICES, _rights(call, access))]
+            if isinstance(access, str)
+            else self._named(call, access)
+        )
+        if any(wanted & 2 for _, wanted in named):
+            for start in self._read_only.intersection(starts):
+                raise self._only_read(call, start)
+        for start in starts:
+            for number, wanted in named:
+                # Another thread may have unmapped it: then nothing begins there.
+                place.set_access(start, self._mapped.get(start, 1), number, wanted)
+
+    def access(self, device: Any, at: int = 0) -> str:
+        call = "AddressRange.access"
+        place = self._open(call)
+        self.device._checked(device, call)
+        return _NAMES[place.rights(self._checked_offset(call, at), number_of(device))]
+
+    def grow(self, nbytes: int) -> None:
+        call = "AddressRange.grow"
+        nbytes = checked_size(nbytes, call)
+        place = self._open(call)
+        if not place.grow(nbytes):
+            why = "the addresses behind it are in use"
+            if nbytes > place.most:
+                why = (
+                    f"that is beyond what can be reserved, {place.most:,} bytes from where it begins (window_bytes "
+                    "in the node configuration)"
+                )
+            raise OutOfMemory(
+                f"{call}: {self!r} cannot grow to {nbytes:,} bytes where it is: {why}; reserve as many as will ever "
+                "be needed to begin with, they cost nothing until something is mapped",
+                fault=Fault.OUT_OF_RESOURCES,
+                call=call,
+                device=self.device.name,
+            )
+        allocations.grown(place)
+
+    def close(self) -> None:
+        if not self._place.is_closed:
+            self._mapped.clear()
+            self._read_only.clear()
+            allocations.forget(self._place.id, "AddressRange.close()")
+        self._place.close()
+
+    def _lend(self, start: int, nbytes: int) -> VirtualBuffer:
+        # All of it becomes an imported buffer: texts tell of that, not of a range that nobody asked for.
+        made = self[start : start + nbytes]
+        made._imported = self
+        allocations.remember_import(made, self._place, self.device.name)
+        return made
+
+    def __getitem__(self, index: slice) -> VirtualBuffer:
+        place = self._open("AddressRange[]")
+        first, last = checked_part("AddressRange", index, self.size, self.device)
+        return VirtualBuffer._make(self, self.device, place, first, last - first)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __enter__(self) -> AddressRange:
+        self._open("AddressRange")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        place = getattr(self, "_place", None)
+        if place is not None and allocations is not None and not place.is_closed:
+            allocations.forget(place.id, "garbage collection")
+
+    def _open(self, call: str) -> _core.Place:
+        if self.is_closed:
+            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+        return self._place
+
+    def _only_read(self, call: str, at: int) -> AccessDenied:
+        return AccessDenied(
+            f'{call}: the block at offset {at:,} of {self!r} was shared to be read; give "r" or "none"',
+            fault=Fault.READ_ONLY,
+            call=call,
+            device=self.device.name,
+        )
+
+    def _checked_offset(self, call: str, at: int) -> int:
+        if isinstance(at, bool) or not isinstance(at, int):
+            raise TypeError(f"{call}: the offset must be an int, not {type(at).__name__}")
+        if not 0 <= at < 1 << 63:
+            raise InvalidValue(
+                f"{call}: offset {at:,} is outside the range's {self.size:,} bytes",
+                fault=Fault.OUT_OF_BOUNDS,
+                call=call,
+            )
+        return at
+
+    def _whole(self, call: str, at: int, size: int | None) -> list[int]:
+        at = self._checked_offset(call, at)
+        end = at + (self._mapped.get(at, 1) if size is None else checked_size(size, call))
+        found, reached = [], at
+        while reached < end and reached in self._mapped:
+            found.append(reached)
+            reached += self._mapped[reached]
+        if reached != end:
+            raise memory_messages.not_mapped(
+                self._place.address + (at if not found else reached), self.device.name
+            )
+        return found
+
+    def _named(self, call: str, access: Mapping[Any, str]) -> list[tuple[int, int]]:
+        if not isinstance(access, Mapping):
+            raise TypeError(f"{call}: access must be a mapping of Device to str, or a str")
+        found = []
+        for device, rights in access.items():
+            self.device._checked(device, call)
+            found.append((number_of(device), _rights(call, rights)))
+        return found
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else f"{len(self._mapped)} mapped"
+        return (
+            f"<AddressRange {self.size:,} bytes at {self._place.address:#x} on {self.device.name}, {state}>"
+        )
+
+
+def _rights(call: str, name: object) -> int:
+    if not isinstance(name, str) or name not in _RIGHTS:
+        raise InvalidValue(
+            f"{call}: access is {name!r}; valid are {', '.join(map(repr, _RIGHTS))}", call=call
+        )
+    return _RIGHTS[name]
+
+
+show_as(AddressRange, VirtualAddressRange)

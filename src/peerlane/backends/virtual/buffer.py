@@ -1,0 +1,153 @@
+"""Buffers of virtual devices and of the host: native memory, which native code copies at once."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from peerlane import _core
+from peerlane.backend.facts import HandleKind, Route
+from peerlane.backend.interface import Memory
+from peerlane.backends.virtual.handle import VirtualHandle
+from peerlane.backends.virtual.numbers import number_of
+from peerlane.backends.virtual.shown import show_as
+from peerlane.devices.base import DeviceBase, devices_of
+from peerlane.devices.device import Host
+from peerlane.diagnostics import allocations, live_objects, observers
+from peerlane.errors import Busy, Closed, Unsupported
+from peerlane.memory import buffer as neutral
+from peerlane.memory.buffer import Buffer, route_between
+from peerlane.sharing.handle import Allow, Handle, checked_rights
+from peerlane.streams.stream import Stream, checked_stream
+
+_HOST = Host()
+_SLOWER = ("local", "peer", "staged")
+
+
+class VirtualBuffer(_core.Memory, Buffer):
+    __slots__ = ("_imported", "_owner", "_owns", "_stream", "device", "__weakref__")
+
+    _imported: Any  # the address range that it is all of
+    _owner: object
+    _owns: bool
+    _stream: Stream | None
+    device: Any
+
+    def __init__(self, *args: object) -> None:
+        Buffer.__init__(self, *args)
+
+    @classmethod
+    def _make(cls, owner: object, device: Any, *memory: Any, owns: bool = False) -> VirtualBuffer:
+        made = cls.__new__(cls)
+        _core.Memory.__init__(made, *memory)
+        made._owner, made._owns, made.device, made._stream, made._imported = owner, owns, device, None, None
+        return made
+
+    @staticmethod
+    def _own(block: Memory, device: Any, stream: Stream | None = None) -> VirtualBuffer:
+        made = _Owner._make(block, device, block, 0, block.size, owns=True)
+        made._stream = stream
+        if observers.active:
+            observers.tell("create", made)
+        allocations.remember(made, device.name)
+        if live_objects.active:
+            live_objects.buffer_made(made)
+        return made
+
+    def close(self, *, stream: Stream | None = None) -> None:
+        owner, owns = self._owner, self._owns
+        if stream is not None:
+            self._stream = checked_stream("Buffer.close", stream)
+        if owns and observers.active:
+            observers.tell("destroy", self)
+        _core.Memory.close(self)
+        if self._imported is not None:
+            allocations.forget(self.id, "Buffer.close()")
+            self._imported.close()
+        self._owns = False
+        if owns:
+            assert isinstance(owner, _core.Memory)
+            allocations.forget(self.id, "Buffer.close()")
+            self._free(owner)
+
+    def _free(self, owner: _core.Memory) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None and not stream.is_closed:
+            with contextlib.suppress(Closed):  # closed by another thread meanwhile
+                stream._free(owner)
+        owner.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return not self.is_live
+
+    @property
+    def is_imported(self) -> bool:
+        return self._imported is not None
+
+    def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
+        call = "Buffer.export"
+        if isinstance(self.device, Host):
+            raise Unsupported(
+                f"{call}: {self!r} is host memory, and only device memory is shared; copy it to a device",
+                call=call,
+            )
+        wanted = checked_rights(call, rights)
+        try:
+            block, start = _core.share(self)
+        except Busy:
+            _core.drain()  # what is queued may use it
+            block, start = _core.share(self)
+        with contextlib.closing(block):
+            backend, part = self.device.backend, (start, self.size)
+            return VirtualHandle._make(
+                self, allow, lambda all_: backend.offer(HandleKind.BUFFER, block, part, wanted, all_)
+            )
+
+    def _route_within(self, dst: Buffer) -> Route:
+        assert isinstance(dst, VirtualBuffer)
+        routes = {
+            route_between(device, other, is_peer and other_is_peer)
+            for device, is_peer in self._homes()
+            for other, other_is_peer in dst._homes()
+        }
+        return max(routes, key=lambda route: (_SLOWER.index(route.kind), route.reason))
+
+    def _homes(self) -> list[tuple[DeviceBase, bool]]:
+        """Return the device of each block that the bytes lie in, and whether it is for access from other devices."""
+        if not self.size:
+            return [(self.device, True)]
+        numbered = {number_of(device): device for device in devices_of(self.device.backend)}
+        return [(numbered[number], is_peer) for number, is_peer in self.homes]
+
+    def _bytes(self) -> memoryview:
+        return memoryview(self)
+
+    def _part(self, first: int, nbytes: int) -> VirtualBuffer:
+        return VirtualBuffer._make(self, self.device, self, first, nbytes)
+
+
+class _Owner(VirtualBuffer):
+    """A buffer that frees its memory.  Others have no ``__del__``: Python loses a Ctrl-C that comes in one."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        # The native owner frees the memory; this only keeps the list of the living true.
+        if getattr(self, "_owns", False) and allocations is not None:
+            if observers.active:
+                observers.tell("destroy", self)
+            allocations.forget(self.id, "garbage collection")
+            if self._stream is not None and isinstance(self._owner, _core.Memory):
+                self._free(self._owner)
+
+
+def wrap(kept: object, address: int, size: int, read_only: bool) -> VirtualBuffer:
+    """Return a buffer on a host object."""
+    return VirtualBuffer._make(kept, _HOST, address, size, read_only, True)
+
+
+neutral.wrap = wrap
+
+
+show_as(Buffer, VirtualBuffer, _Owner)

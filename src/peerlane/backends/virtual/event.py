@@ -1,0 +1,279 @@
+"""Events: native marks, and the pages by which other processes see them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from peerlane import _core
+from peerlane.backend.facts import HandleKind
+from peerlane.backends.virtual.handle import VirtualHandle
+from peerlane.backends.virtual.messages import streams as stream_messages
+from peerlane.backends.virtual.numbers import number_of
+from peerlane.backends.virtual.shown import show_as
+from peerlane.diagnostics import live_objects, losses, observers, wait_state, wait_texts
+from peerlane.errors import Busy, Cancelled, Closed, Fault, InvalidValue, Unsupported, WaitTimeout
+from peerlane.sharing.handle import Allow, Handle
+from peerlane.streams.event import Event
+from peerlane.support.timeouts import checked_timeout
+
+_numbers = itertools.count(1)
+
+
+class VirtualEvent(Event):
+    __slots__ = (
+        "__weakref__",
+        "_is_closed",
+        "_mark",
+        "_mine",
+        "_places",
+        "_relays",
+        "_signal",
+        "device",
+        "id",
+    )
+    _mark: _core.Mark | None
+    _mine: int  # the number of this object's own record among those of all processes
+    _places: dict[int, tuple[int, int]]  # by place in the page: the own record that has it, and its stream
+    _relays: list[Any]
+    _signal: _core.Signal | None
+    device: Any
+    id: int
+
+    @classmethod
+    def _make(cls, device: Any, mark: _core.Mark | None) -> VirtualEvent:
+        made = cls.__new__(cls)
+        made.device, made._mark, made._is_closed, made.id = device, mark, False, next(_numbers)
+        made._mine, made._places, made._relays, made._signal = 0, {}, [], None
+        if observers.active:
+            observers.created(made)
+        if live_objects.active:
+            live_objects.made(made)
+        return made
+
+    @classmethod
+    def _adopt(cls, offer: _core.Offer, device: Any) -> VirtualEvent:
+        made = cls._make(device, None)
+        made._signal = offer.signal(device.backend.ledger)
+        if observers.active:
+            observers.tell("import", made)
+        return made
+
+    def export(self, *, allow: Allow = ()) -> Handle:
+        self._check_open("Event.export")
+        backend, ordinal = self.device.backend, self.device.ordinal
+        signal = self._signal
+        if signal is None:
+            signal = _core.Signal(backend.ledger)
+            if self._mark is not None:
+                self._mine = signal.issue()
+                self._relayed(self._mark)._record_notify(self._record(signal, self._mine))
+            self._signal = signal
+        return VirtualHandle._make(
+            self, allow, lambda all_: backend.offer_signal(HandleKind.EVENT, signal, ordinal, 0, all_)
+        )
+
+    @property
+    def is_recorded(self) -> bool:
+        return self._mark is not None or (self._signal is not None and self._signal.issued > 0)
+
+    def _publish(self, stream: Any) -> None:
+        """Let other processes know of a record that was just submitted."""
+        signal, mark = self._signal, self._mark
+        if signal is None or mark is None:
+            return
+        self._mine = number = signal.issue()
+        place, before = number % _core.SHARED_RECORDS, number - _core.SHARED_RECORDS
+        is_ordered = self._places.get(place) == (before, stream.id)
+        if before > 0 and not is_ordered and not signal.is_done(before):
+            # The place in the page is still that of an earlier record, which this one must not end.
+            stream = self._relayed(mark)
+            stream._wait_notify(self._record(signal, before), 0)
+        self._places[place] = number, stream.id
+        stream._record_notify(self._record(signal, number))
+
+    def _relayed(self, mark: _core.Mark) -> Any:
+        """Return a new stream that waits for a record."""
+        self._relays = [relay for relay in self._relays if not relay.is_done]
+        relay: Any = self.device.create_stream(on_error="continue")
+        if live_objects.active:
+            live_objects.disown(relay)
+        relay._wait_mark(mark, 0)
+        self._relays.append(relay)
+        return relay
+
+    def _record(self, signal: _core.Signal, number: int) -> _core.Notify:
+        return signal.record_of(number, number_of(self.device))
+
+    @property
+    def _foreign(self) -> int:
+        """The number of the newest record if another process made it, else 0."""
+        if self._signal is None:
+            return 0
+        newest = self._signal.issued
+        return newest if newest != self._mine else 0
+
+    def _foreign_record(self, number: int) -> _core.Notify:
+        assert self._signal is not None
+        return self._record(self._signal, number)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def is_done(self) -> bool:
+        foreign = self._foreign
+        if foreign:
+            self._check_open("Event.is_done")
+            return self._foreign_end(foreign)[0]
+        mark = self._recorded("Event.is_done")
+        done = mark.query()
+        if done and observers.active:
+            observers.tell("query", self, stream=mark.stream_id, sequence=mark.sequence)
+        return done
+
+    @property
+    def time_ns(self) -> int:
+        foreign = self._foreign
+        if foreign:
+            return self._foreign_time(foreign)
+        mark = self._recorded("Event.time_ns")
+        _core.check_usable()
+        found = mark.time_ns
+        if found is None:
+            raise self._not_ready()
+        self._raise_failure(mark)
+        return found
+
+    def sync(self, timeout: float | None = None) -> None:
+        foreign = self._foreign
+        if foreign:
+            self._sync_foreign(foreign, timeout)
+            return
+        mark = self._recorded("Event.sync")
+        if not mark.synchronize(checked_timeout("Event.sync", timeout)):
+            state = wait_state.of_stream("timeout", mark.stream_id, mark.sequence, timeout)
+            raise WaitTimeout(
+                wait_texts.told(repr(self), state),
+                call="Event.sync",
+                device=self.device.name,
+                detail=state,
+            )
+        if observers.active:
+            observers.tell("sync", self, stream=mark.stream_id, sequence=mark.sequence)
+        self._raise_failure(mark)
+
+    def fileno(self) -> int:
+        if self._foreign:
+            raise Unsupported(
+                f"Event.fileno: another process recorded {self!r}; let a stream wait for it, and record an event "
+                "behind the wait",
+                call="Event.fileno",
+                device=self.device.name,
+            )
+        return self._recorded("Event.fileno").fileno()
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._signal is not None:
+            self._signal.let_go()
+        if observers.active:
+            observers.closed(self)
+
+    def __sub__(self, earlier: Event) -> float:
+        if not isinstance(earlier, VirtualEvent):
+            return NotImplemented
+        return (self.time_ns - earlier.time_ns) / 1e9
+
+    def __enter__(self) -> Event:
+        self._check_open("Event")
+        _core.check_usable()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _foreign_time(self, number: int) -> int:
+        call = "Event.time_ns"
+        self._check_open(call)
+        assert self._signal is not None
+        is_over, lost = self._foreign_end(number)
+        if lost:
+            raise losses.recorder_lost(lost, self.device.name, call)
+        if not is_over:
+            raise self._not_ready()
+        if self._signal.has_failed(number):
+            raise Cancelled(f"{self!r}: the record of another process was cancelled", call=call)
+        return self._signal.time_ns(number)
+
+    def _foreign_end(self, number: int) -> tuple[bool, int]:
+        """Return whether a record of another process is over, and the process by whose end it is, or 0."""
+        assert self._signal is not None
+        signal = self._signal
+        if signal.is_done(number):
+            return True, 0
+        lost = signal.lost_to
+        # Again: it may have been recorded between the two looks.
+        return (True, 0) if signal.is_done(number) else (lost != 0, lost)
+
+    def _sync_foreign(self, number: int, timeout: float | None) -> None:
+        self._check_open("Event.sync")
+        seconds = checked_timeout("Event.sync", timeout)
+        stream: Any = self.device.create_stream()
+        stream._wait_notify(self._foreign_record(number), 0)
+        try:
+            stream.sync(None if seconds < 0 else seconds)
+        except WaitTimeout:
+            stream.abort(close=True)
+            raise WaitTimeout(
+                f"{self!r} was not done after {timeout:g} s: another process recorded it, and has not got there",
+                call="Event.sync",
+                device=self.device.name,
+            ) from None
+        finally:
+            stream.close(wait=False)
+
+    def _not_ready(self) -> Busy:
+        return Busy(
+            f"{self!r} is not done, so it has no time yet; wait with sync()",
+            fault=Fault.NOT_READY,
+            call="Event.time_ns",
+            device=self.device.name,
+        )
+
+    def _check_open(self, call: str) -> None:
+        if self._is_closed:
+            raise Closed(f"{call}: {self!r} was closed; record another", call=call, device=self.device.name)
+
+    def _recorded(self, call: str) -> _core.Mark:
+        self._check_open(call)
+        if self._mark is None:
+            raise InvalidValue(
+                f"{call}: the event was never recorded, so nothing would ever end the wait; record it with "
+                "stream.record(event) first",
+                fault=Fault.NOT_RECORDED,
+                call=call,
+                device=self.device.name,
+            )
+        return self._mark
+
+    def _raise_failure(self, mark: _core.Mark) -> None:
+        failure = mark.failure()
+        if failure is not None:
+            raise stream_messages.as_error(failure)
+
+    def __repr__(self) -> str:
+        if self._is_closed:
+            state = "closed"
+        elif self._foreign:
+            state = f"record {self._foreign}, of another process"
+        elif self._mark is None:
+            state = "not recorded"
+        else:
+            done = "done" if self._mark.time_ns is not None else "pending"
+            state = f"operation {self._mark.sequence} of stream {self._mark.stream_id}, {done}"
+        return f"<Event on {self.device.name}: {state}>"
+
+
+show_as(Event, VirtualEvent)

@@ -1,0 +1,173 @@
+"""Handles: what the native broker serves, and the list of who may have it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+
+from peerlane import _core
+from peerlane.backends.virtual.node import handles
+from peerlane.backends.virtual.shown import show_as
+from peerlane.diagnostics import live_objects, observers
+from peerlane.errors import Closed, InvalidValue
+from peerlane.sharing.handle import EVERYONE, Allow, AllowList, Handle, checked_pid
+
+
+class VirtualAllowList(AllowList):
+    __slots__ = ("_handle",)
+
+    _handle: VirtualHandle
+
+    def __init__(self, handle: VirtualHandle) -> None:
+        self._handle = handle
+
+    @property
+    def is_everyone(self) -> bool:
+        return self._handle._everyone
+
+    def add(self, value: int) -> None:
+        pid = checked_pid("Handle.allow.add", value)
+        self._handle._check_offered("Handle.allow.add")
+        if self.is_everyone:
+            raise InvalidValue(
+                f"Handle.allow.add: the handle was exported with allow={EVERYONE!r}, so every process of this user "
+                "may open it; export with a list of pids to choose them",
+                call="Handle.allow.add",
+            )
+        if not _core.allow(*self._handle._ticket, pid, _core.start_time(pid)):
+            raise self._handle._over("Handle.allow.add")
+
+    def discard(self, value: int) -> None:
+        pid = checked_pid("Handle.allow.discard", value)
+        self._handle._check_usable("Handle.allow.discard")
+        _core.disallow(*self._handle._ticket, pid)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._pids()
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._pids())
+
+    def __len__(self) -> int:
+        return len(self._pids())
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[int]) -> set[int]:  # type: ignore[override]
+        return set(it)  # set operations give plain sets: an AllowList is one handle's state
+
+    def _pids(self) -> list[int]:
+        return [pid for pid, _ in _core.allowed(*self._handle._ticket)] if self._handle._is_mine else []
+
+    def __repr__(self) -> str:
+        return (
+            f"AllowList({EVERYONE!r})" if self.is_everyone else f"AllowList({{{', '.join(map(str, self))}}})"
+        )
+
+
+class VirtualHandle(Handle):
+    __slots__ = ("_everyone", "_fields", "_is_closed", "_pid", "_source", "_ticket")
+    _everyone: bool
+    _fields: handles.HandleFields
+    _is_closed: bool
+    _pid: int
+    _source: object
+    _ticket: tuple[int, int]
+
+    @classmethod
+    def _make(
+        cls,
+        source: object,
+        allow: Allow,
+        offer: Callable[[bool], handles.HandleFields],
+        *,
+        told: Iterable[object] | None = None,
+    ) -> VirtualHandle:
+        """Make a handle of a source; ``told``: what an observer knows that by, if not as the source itself."""
+        everyone = isinstance(allow, str) and allow == EVERYONE
+        if not isinstance(allow, Iterable):
+            raise TypeError(f"export: allow must be pids or {EVERYONE!r}, not {type(allow).__name__}")
+        if not everyone and isinstance(allow, (str, bytes)):
+            raise InvalidValue(
+                f"export: allow is {allow!r}; valid are a list of pids and {EVERYONE!r}", call="export"
+            )
+        pids = [] if everyone else [checked_pid("export", pid) for pid in allow]
+        made = cls.__new__(cls)
+        made._source = source
+        made._fields = offer(everyone)
+        made._ticket = made._fields.index, made._fields.nonce
+        made._everyone, made._is_closed, made._pid = everyone, False, os.getpid()
+        try:
+            for pid in pids:
+                made.allow.add(pid)
+        except BaseException:
+            made.close()
+            raise
+        if observers.active:
+            for each in (source,) if told is None else told:
+                observers.tell("export", each)
+        if live_objects.active:
+            live_objects.exported(made, source)
+        return made
+
+    @property
+    def allow(self) -> AllowList:
+        return VirtualAllowList(self)
+
+    @allow.setter
+    def allow(self, value: AllowList) -> None:
+        # For ``handle.allow |= ...``, which assigns the set to itself.
+        if not isinstance(value, VirtualAllowList) or value._handle is not self:
+            raise AttributeError("a handle's allow is a live set: change it with add, discard, |= or clear")
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    @property
+    def importers(self) -> int:
+        return _core.importers(*self._ticket) if self._is_mine else 0
+
+    def close(self) -> None:
+        if not self._is_closed and self._is_mine:
+            _core.withdraw(*self._ticket)
+            if live_objects.active:
+                live_objects.withdrawn(self)
+        self._is_closed = True
+
+    @property
+    def _is_mine(self) -> bool:
+        return self._pid == os.getpid()
+
+    def _check_usable(self, call: str) -> None:
+        _core.check_usable()
+        if self._is_closed:
+            raise self._over(call)
+
+    def _check_offered(self, call: str) -> None:
+        self._check_usable(call)
+        if not (self._is_mine and _core.is_offered(*self._ticket)):
+            raise self._over(call)
+
+    def _over(self, call: str) -> Closed:
+        return Closed(f"{call}: {self!r} is over: it was closed, or what it stood for was freed", call=call)
+
+    def __int__(self) -> int:
+        return handles.encode_int(self._fields)
+
+    def __bytes__(self) -> bytes:
+        return handles.encode_text(self._fields)
+
+    def __enter__(self) -> Handle:
+        self._check_usable("Handle")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = " closed" if self._is_closed else ""
+        return f"<Handle {int(self):#x}{state}>"
+
+
+show_as(AllowList, VirtualAllowList)
+show_as(Handle, VirtualHandle)

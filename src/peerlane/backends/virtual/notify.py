@@ -1,0 +1,120 @@
+"""Notifies: native signal lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane import _core
+from peerlane.backend.facts import HandleKind
+from peerlane.backends.virtual.handle import VirtualHandle
+from peerlane.backends.virtual.numbers import number_of
+from peerlane.backends.virtual.shown import show_as
+from peerlane.diagnostics import live_objects, observers
+from peerlane.errors import Closed
+from peerlane.sharing.handle import Allow, Handle
+from peerlane.streams.notify import Notify, NotifyKind
+
+
+class VirtualNotify(_core.Notify, Notify):
+    __slots__ = ("__weakref__", "_is_closed", "_opened", "device", "kind")
+    _opened: _core.Signal | None  # of another process
+    device: Any
+    kind: NotifyKind
+
+    def __init__(self, *args: object) -> None:
+        Notify.__init__(self, *args)
+
+    @classmethod
+    def _make(cls, device: Any, kind: NotifyKind, opened: _core.Signal | None = None) -> VirtualNotify:
+        made = cls.__new__(cls)
+        made._begin(device, kind, *(() if opened is None else (opened,)))
+        made._opened = opened
+        if opened is not None and observers.active:
+            observers.tell("import", made)
+        return made
+
+    @classmethod
+    def _adopt(cls, offer: _core.Offer, device: Any) -> VirtualNotify:
+        kind = NotifyKind(min(offer.detail, len(NotifyKind) - 1))
+        return cls._make(device, kind, offer.signal(device.backend.ledger))
+
+    @classmethod
+    def _line(cls, device: Any, kind: NotifyKind, bank: _core.Signal, index: int) -> VirtualNotify:
+        """Return one of the notifies of a channel's end, whose bank is the channel's to let go of."""
+        made = cls.__new__(cls)
+        made._begin(device, kind, bank, index)
+        return made
+
+    @classmethod
+    def _queued(cls, device: Any, queue: _core.Completions, number: int) -> VirtualNotify:
+        """Return one of the notifies of a channel's end that are waited for in the order of their records."""
+        made = cls.__new__(cls)
+        _core.Notify.__init__(made, queue, number, number_of(device))
+        made._begun(device, NotifyKind.FIFO)
+        return made
+
+    def _begin(self, device: Any, kind: NotifyKind, *where: Any) -> None:
+        _core.Notify.__init__(self, int(kind), number_of(device), *where)
+        self._begun(device, kind)
+
+    def _begun(self, device: Any, kind: NotifyKind) -> None:
+        self.device, self.kind, self._is_closed, self._opened = device, kind, False, None
+        if observers.active:
+            observers.created(self)
+        if live_objects.active:
+            live_objects.made(self)
+
+    def export(self, *, allow: Allow = ()) -> Handle:
+        self._check_open("Notify.export")
+        backend, ordinal = self.device.backend, self.device.ordinal
+        signal = self._share(backend.ledger)
+        return VirtualHandle._make(
+            self,
+            allow,
+            lambda all_: backend.offer_signal(HandleKind.NOTIFY, signal, ordinal, int(self.kind), all_),
+        )
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed or self.device.is_closed
+
+    def reset(self) -> None:
+        self._check_open("Notify.reset")
+        self._reset()
+        if observers.active:
+            observers.tell("reset", self, sequence=self.consumed)
+
+    def record(self) -> None:
+        self._check_open("Notify.record")
+        self._record()
+
+    def promise(self) -> None:
+        self._check_open("Notify.promise")
+        self._promise()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._withdraw()
+        if self._opened is not None:
+            self._opened.let_go()
+        if observers.active:
+            observers.closed(self)
+
+    def __enter__(self) -> Notify:
+        self._check_open("Notify")
+        _core.check_usable()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_open(self, call: str) -> None:
+        if self.is_closed:
+            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else f"{self.recorded:,} recorded, {self.consumed:,} consumed"
+        return f"<Notify {self.id} ({self.kind.name.lower()}) on {self.device.name}: {state}>"
+
+
+show_as(Notify, VirtualNotify)

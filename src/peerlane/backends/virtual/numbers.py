@@ -1,0 +1,23 @@
+"""Which device native code means by which number."""
+
+from __future__ import annotations
+
+from peerlane.devices.base import DeviceBase
+from peerlane.errors import Closed
+
+#: The host; streams of devices whose back-end has no queues run there.
+HOST = 0
+
+
+def number_of(device: DeviceBase) -> int:
+    """Return what native code calls a device; ``Closed`` when its node was left."""
+    backend = device.backend
+    if backend.name == "virtual":
+        return int(backend.number(device.ordinal))
+    backend.ready()
+    if backend.is_closed:
+        raise Closed(
+            f"{device.name} is closed: its node was left; ask for its devices again with devices()",
+            device=device.name,
+        )
+    return HOST

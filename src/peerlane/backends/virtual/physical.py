@@ -1,0 +1,112 @@
+"""Physical memory: native blocks."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from peerlane import _core
+from peerlane.backend.facts import HandleKind
+from peerlane.backends.virtual.handle import VirtualHandle
+from peerlane.backends.virtual.shown import show_as
+from peerlane.diagnostics import live_objects, observers
+from peerlane.errors import AccessDenied, Closed, Fault, Unsupported
+from peerlane.memory.physical import Physical
+from peerlane.sharing.handle import Allow, Handle, checked_rights
+
+
+class VirtualPhysical(Physical):
+    __slots__ = ("__weakref__", "_block", "_user", "device", "id", "size")
+    _block: _core.Block
+    _user: Any  # what it was opened for
+    device: Any
+    id: int
+    size: int
+
+    def _hold(self, block: _core.Block, device: Any, user: Any) -> None:
+        self._block, self.device, self._user, self.id, self.size = block, device, user, block.id, block.size
+        if live_objects.active:
+            live_objects.made(self)
+
+    @classmethod
+    def _make(cls, block: _core.Block, device: Any) -> VirtualPhysical:
+        made = object.__new__(cls)
+        made._hold(block, device, device)
+        return made
+
+    @classmethod
+    def _adopt(cls, offer: _core.Offer, home: Any, device: Any) -> VirtualPhysical:
+        made = object.__new__(cls)
+        made._hold(home.backend.adopt(offer), home, device or home)
+        if observers.active:
+            observers.tell("import", made)
+        return made
+
+    def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
+        block = self._open("Physical.export")
+        wanted, backend = checked_rights("Physical.export", rights), self.device.backend
+        _core.check_usable()
+        if block.is_imported:
+            raise Unsupported(
+                f"Physical.export: {self!r} was made by another process, and only that one gives it to others; "
+                "ask it for a handle",
+                call="Physical.export",
+                device=self.device.name,
+            )
+        part = (0, self.size)
+        return VirtualHandle._make(
+            self, allow, lambda all_: backend.offer(HandleKind.PHYSICAL, block, part, wanted, all_)
+        )
+
+    def export_fd(self, *, rights: str = "rw") -> int:
+        call = "Physical.export_fd"
+        block = self._open(call)
+        read_only = checked_rights(call, rights) == 1
+        _core.check_usable()
+        if block.is_read_only and not read_only:
+            raise AccessDenied(
+                f'{call}: {self!r} was shared with this process to be read; pass rights="r"',
+                fault=Fault.READ_ONLY,
+                call=call,
+                device=self.device.name,
+            )
+        made = block.export_file(read_only)
+        if observers.active:
+            observers.tell("export", self)
+        return made
+
+    @property
+    def is_closed(self) -> bool:
+        return self._block.is_closed or self.device.is_closed
+
+    @property
+    def is_imported(self) -> bool:
+        return self._open("Physical.is_imported").is_imported
+
+    @property
+    def is_read_only(self) -> bool:
+        return self._open("Physical.is_read_only").is_read_only
+
+    def close(self) -> None:
+        self._block.close()
+
+    def _open(self, call: str) -> _core.Block:
+        if self.is_closed:
+            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+        return self._block
+
+    def __enter__(self) -> Physical:
+        self._open("Physical")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = " closed" if self.is_closed else " imported" if self._block.is_imported else ""
+        return f"<Physical {self.size:,} bytes on {self.device.name}{state}>"
+
+
+show_as(Physical, VirtualPhysical)

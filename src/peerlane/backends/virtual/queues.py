@@ -1,0 +1,57 @@
+"""Who makes streams and what they wait for: of virtual devices, and of those whose back-end has none."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from peerlane.backend import registry
+from peerlane.backend.interface import Backend
+from peerlane.backends.virtual.event import VirtualEvent
+from peerlane.backends.virtual.notify import VirtualNotify
+from peerlane.backends.virtual.numbers import number_of
+from peerlane.backends.virtual.stream import VirtualStream, VirtualStreamGroup
+from peerlane.streams import stream as neutral
+from peerlane.streams.notify import NotifyKind
+
+#: Those of devices whose back-end has no queues: they end with it.
+_guests: weakref.WeakSet[VirtualStream | VirtualStreamGroup] = weakref.WeakSet()
+
+
+class Queues:
+    """See :class:`~peerlane.backend.interface.Queue` and :class:`~peerlane.backend.interface.Signal`."""
+
+    def create_stream(self, device: Any, on_error: str) -> VirtualStream:
+        made = VirtualStream._make(device, on_error)
+        if self is HOST_QUEUES:
+            _guests.add(made)
+        return made
+
+    def create_stream_group(self, device: Any, on_error: str) -> VirtualStreamGroup:
+        made = VirtualStreamGroup._make(device, on_error)
+        if self is HOST_QUEUES:
+            _guests.add(made)
+        return made
+
+    def create_event(self, device: Any) -> VirtualEvent:
+        number_of(device)  # raises when its node was left
+        return VirtualEvent._make(device, None)
+
+    def create_notify(self, device: Any, kind: int) -> VirtualNotify:
+        return VirtualNotify._make(device, NotifyKind(kind))
+
+
+HOST_QUEUES = Queues()
+
+
+def _end_guests(backend: Backend) -> None:
+    for guest in list(_guests):
+        if guest.device.backend is backend:
+            if isinstance(guest, VirtualStream):
+                guest.abort(close=True)
+            else:
+                guest._abort()
+
+
+neutral.host_queues = HOST_QUEUES
+registry.before_closing.append(_end_guests)

@@ -1,0 +1,285 @@
+"""Streams: native queues, and who wakes what."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from operator import attrgetter
+from types import TracebackType
+from typing import Any
+
+from peerlane import _core
+from peerlane.backends.virtual.event import VirtualEvent
+from peerlane.backends.virtual.messages import streams as stream_messages
+from peerlane.backends.virtual.notify import VirtualNotify
+from peerlane.backends.virtual.numbers import number_of
+from peerlane.backends.virtual.shown import show_as
+from peerlane.diagnostics import live_objects, observers, trace, wait_state, wait_texts
+from peerlane.errors import Closed, Error, Fault, InvalidValue, WaitTimeout
+from peerlane.streams import callbacks
+from peerlane.streams.event import Event
+from peerlane.streams.notify import Notify
+from peerlane.streams.stream import Stream, StreamGroup
+from peerlane.support.timeouts import checked_timeout, in_nanoseconds
+
+_ON_ERROR = {"stop": True, "continue": False}
+
+
+class VirtualStream(_core.Stream, Stream):
+    __slots__ = ("__weakref__", "_on_error", "device")
+    device: Any
+    _on_error: str
+
+    def __init__(self, *args: object) -> None:
+        Stream.__init__(self, *args)
+
+    @classmethod
+    def _make(
+        cls, device: Any, on_error: str, group: _core.Group | None = None, *, legacy: bool = False
+    ) -> VirtualStream:
+        if not isinstance(on_error, str) or on_error not in _ON_ERROR:
+            raise InvalidValue(
+                f"create_stream: on_error is {on_error!r}; valid are 'stop' and 'continue'",
+                call="create_stream",
+            )
+        made = cls.__new__(cls)
+        _core.Stream.__init__(made, number_of(device), _ON_ERROR[on_error], group, legacy)
+        made.device, made._on_error = device, on_error
+        trace.created(made)
+        if observers.active:
+            observers.created(made)
+        if live_objects.active:
+            live_objects.made(made)
+        return made
+
+    @property
+    def on_error(self) -> str:
+        return self._on_error
+
+    @on_error.setter
+    def on_error(self, value: str) -> None:
+        if not isinstance(value, str) or value not in _ON_ERROR:
+            raise InvalidValue(
+                f"Stream.on_error: {value!r}; valid are 'stop' and 'continue'", call="Stream.on_error"
+            )
+        self._set_stops(_ON_ERROR[value])
+        self._on_error = value
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._is_live
+
+    @property
+    def is_done(self) -> bool:
+        sequence = self.submitted
+        done = self._query()
+        if done and observers.active:
+            observers.tell("query", self, stream=self.id, sequence=sequence)
+        return done
+
+    def record(self, event: Event | None = None) -> Event:
+        if event is None:
+            return VirtualEvent._make(self.device, self._record_mark())
+        if not isinstance(event, VirtualEvent):
+            raise TypeError(f"Stream.record: the event must be an Event, not {type(event).__name__}")
+        event._check_open("Stream.record")
+        if event.device is not self.device:
+            where = self.device.name
+            if event.device.is_closed:
+                where += " of the node that was entered since"
+            raise InvalidValue(
+                f"Stream.record: the event belongs to {event.device.name}, the stream to {where}",
+                fault=Fault.WRONG_DEVICE,
+                call="Stream.record",
+                device=self.device.name,
+            )
+        event._mark = self._record_mark()
+        event._publish(self)
+        return event
+
+    def wait(self, other: Event | Stream | Notify, *, timeout: float | None = None) -> None:
+        deadline = in_nanoseconds("Stream.wait", timeout)
+        if isinstance(other, VirtualNotify):
+            other._check_open("Stream.wait")
+            self._wait_notify(other, deadline)
+            return
+        if isinstance(other, VirtualStream):
+            other = other.record()
+        if not isinstance(other, VirtualEvent):
+            raise TypeError(
+                f"Stream.wait: wait for an Event, a Stream or a Notify, not {type(other).__name__}"
+            )
+        foreign = other._foreign
+        if foreign:
+            other._check_open("Stream.wait")
+            self._wait_notify(other._foreign_record(foreign), deadline)
+            return
+        mark = other._recorded("Stream.wait")
+        number = self._wait_mark(mark, deadline)
+        if trace.active is not None:
+            trace.waited(self.id, number, mark.stream_id, mark.sequence)
+
+    def notify(self, notify: Notify) -> None:
+        if not isinstance(notify, VirtualNotify):
+            raise TypeError(f"Stream.notify: needs a Notify, not {type(notify).__name__}")
+        notify._check_open("Stream.notify")
+        self._record_notify(notify)
+
+    def launch_callback(self, function: Callable[..., object], /, *args: object) -> None:
+        if not callable(function):
+            raise TypeError(f"Stream.launch_callback: {type(function).__name__} cannot be called")
+        token = callbacks.keep(function, args)
+        try:
+            self._callback(callbacks.runner.queue(), token)
+        except BaseException:
+            callbacks.forget(token)
+            raise
+
+    def sync(self, timeout: float | None = None) -> None:
+        sequence = self.submitted
+        if not self._synchronize(checked_timeout("Stream.sync", timeout)):
+            state = wait_state.of_stream("timeout", self.id, seconds=timeout)
+            raise WaitTimeout(
+                wait_texts.told(f"stream {self.id} on {self.device.name}", state),
+                call="Stream.sync",
+                device=self.device.name,
+                detail=state,
+            )
+        if observers.active:
+            observers.tell("sync", self, stream=self.id, sequence=sequence)
+        self._report()
+
+    def abort(self, *, close: bool = False) -> None:
+        sequence = self.submitted
+        self._cancel(bool(close))
+        if observers.active:
+            observers.tell("abort", self, stream=self.id, sequence=sequence)
+            if close:
+                observers.closed(self)
+
+    def close(self, *, wait: bool = True) -> None:
+        sequence = self.submitted
+        self._close(wait=bool(wait))
+        if observers.active:
+            if wait and self.completed >= sequence:  # not so when its own callback closes it
+                observers.tell("sync", self, stream=self.id, sequence=sequence)
+            observers.closed(self)
+        if wait:
+            self._report()
+
+    def __enter__(self) -> Stream:
+        if self.is_closed:
+            raise Closed(f"stream {self.id} on {self.device.name} was closed", device=self.device.name)
+        _core.check_usable()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.abort(close=True)
+
+    def _report(self) -> None:
+        failure = self._take_failure()
+        if failure is not None:
+            raise stream_messages.as_error(failure)
+
+    def __repr__(self) -> str:
+        queued = self.submitted - self.completed
+        state = "closed" if self.is_closed else f"{queued:,} queued" if queued else "idle"
+        return f"<Stream {self.id} on {self.device.name}: {state}>"
+
+
+class VirtualStreamGroup(StreamGroup):
+    __slots__ = ("__weakref__", "_group", "_is_closed", "_streams", "default", "device")
+    device: Any
+    default: VirtualStream
+    _group: _core.Group
+    _is_closed: bool
+    _streams: weakref.WeakValueDictionary[int, VirtualStream]
+
+    @classmethod
+    def _make(cls, device: Any, on_error: str) -> VirtualStreamGroup:
+        made = object.__new__(cls)
+        made.device = device
+        made._group = _core.Group()
+        made._is_closed = False
+        made.default = VirtualStream._make(device, on_error, made._group, legacy=True)
+        made._streams = weakref.WeakValueDictionary({made.default.id: made.default})
+        return made
+
+    def create_stream(self, *, on_error: str = "stop") -> VirtualStream:
+        self._check_open("StreamGroup.create_stream")
+        made = VirtualStream._make(self.device, on_error, self._group)
+        self._streams[made.id] = made
+        if self._is_closed:  # by another thread, which may have missed this one
+            made.close(wait=False)
+            self._check_open("StreamGroup.create_stream")
+        return made
+
+    @property
+    def is_idle(self) -> bool:
+        return self._group.is_idle
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed or self.device.is_closed
+
+    def close(self, *, wait: bool = True) -> None:
+        self._is_closed = True
+        streams = self._living()
+        for stream in streams:
+            stream._close(wait=False)
+        first: Error | None = None
+        for stream in streams if wait else ():
+            try:
+                stream._close(wait=True)
+            except Error as error:  # it waits for itself, say
+                first = first or error
+        if first is not None:
+            raise first
+        for stream in streams if wait else ():
+            stream._report()
+
+    def __enter__(self) -> StreamGroup:
+        self._check_open("StreamGroup")
+        _core.check_usable()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        self._abort()
+
+    def _abort(self) -> None:
+        """Take no more operations, and cancel what is queued."""
+        self._is_closed = True
+        for stream in self._living():
+            stream.abort(close=True)
+
+    def _living(self) -> list[VirtualStream]:
+        """Return the streams that somebody holds, oldest first."""
+        found = [stream for each in self._streams.valuerefs() if (stream := each()) is not None]
+        return sorted(found, key=attrgetter("id"))
+
+    def _check_open(self, call: str) -> None:
+        if self._is_closed:
+            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+        number_of(self.device)  # raises when the node was left
+
+    def __repr__(self) -> str:
+        streams = self._living()
+        queued = sum(stream.submitted - stream.completed for stream in streams)
+        state = f"{len(streams):,} stream{'s' * (len(streams) != 1)}, {queued:,} queued"
+        if self.is_closed:
+            state = "closed"
+        return f"<StreamGroup on {self.device.name}: {state}>"
+
+
+show_as(Stream, VirtualStream)
+show_as(StreamGroup, VirtualStreamGroup)

@@ -1,0 +1,150 @@
+"""What a device is, without what it makes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+from peerlane.backend.facts import Caps, DeviceInfo
+from peerlane.backend.interface import Backend
+from peerlane.errors import Fault, InvalidValue
+
+
+def checked_size(nbytes: int, what: str) -> int:
+    """Return ``nbytes`` if it is a positive integer that an address can span."""
+    if isinstance(nbytes, bool) or not hasattr(type(nbytes), "__index__"):
+        raise TypeError(f"{what}: nbytes must be an int, not {type(nbytes).__name__}")
+    value = nbytes.__index__()
+    if not 1 <= value < 1 << 63:
+        raise InvalidValue(f"{what}: nbytes is {value:,}; valid are 1 to {(1 << 63) - 1:,}", call=what)
+    return value
+
+
+class DeviceBase:
+    """One device of a back-end that this process is in."""
+
+    __slots__ = ("_backend", "_info")
+
+    _backend: Backend
+    _info: DeviceInfo
+
+    @property
+    def name(self) -> str:
+        """The name of its back-end and its number there: ``"virtual:0"``."""
+        return f"{self._backend.name}:{self._info.ordinal}"
+
+    @property
+    def ordinal(self) -> int:
+        """The device's number in its node, from 0."""
+        return self._info.ordinal
+
+    @property
+    def info(self) -> DeviceInfo:
+        """Facts that do not change while the node lives."""
+        return self._info
+
+    @property
+    def backend(self) -> Any:  # a Backend, and what its caps oblige it to
+        """What executes for this device: one object for all devices of a node, closed when it is left."""
+        return self._backend
+
+    @property
+    def caps(self) -> Caps:
+        """What the device's back-end can do."""
+        return self._backend.caps
+
+    @property
+    def uuid(self) -> bytes:
+        """16 bytes; the same in every process of the node."""
+        return self._info.uuid
+
+    @property
+    def total_bytes(self) -> int:
+        """The device's capacity."""
+        return self._info.total_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """Capacity not held by any process of the node; counted in blocks of 2 MiB."""
+        return self._backend.free_bytes(self._info.ordinal)
+
+    @property
+    def granularity(self) -> int:
+        """Bytes of which physical blocks are multiples, and address ranges and their mappings begin at."""
+        return self._info.granularity
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the node was left."""
+        return self._backend.is_closed
+
+    def can_access(self, peer: DeviceBase) -> bool:
+        """Tell whether ``peers.add(peer)`` is possible; False for the device itself."""
+        other = self._checked(peer, "Device.can_access")
+        return other != self._info.ordinal and self._backend.can_access(self._info.ordinal, other)
+
+    def why_not(self, peer: DeviceBase) -> str:
+        """Return in words why ``peer`` cannot be reached, or ``""`` if it can."""
+        other = self._checked(peer, "Device.why_not")
+        return self._backend.why_not(self._info.ordinal, other)
+
+    def link(self, peer: DeviceBase) -> str:
+        """Return what joins the two devices, as ``peerlane topo`` names it: ``"PIX"``, ``"HCCS"``, ``"SYS"``, ...
+
+        ``"X"`` for the device itself.
+        """
+        return self._backend.link(self._info.ordinal, self._checked(peer, "Device.link"))
+
+    def _checked(self, peer: object, call: str) -> int:
+        if not isinstance(peer, DeviceBase):
+            raise TypeError(f"{call}: the peer must be a Device, not {type(peer).__name__}")
+        if peer._backend is not self._backend:
+            raise InvalidValue(
+                f"{call}: {peer.name} belongs to another node than {self.name}; take both from one devices() call",
+                fault=Fault.WRONG_DEVICE,
+                call=call,
+                device=self.name,
+            )
+        return peer._info.ordinal
+
+    def __repr__(self) -> str:
+        state = " closed" if self.is_closed else ""
+        return f"<Device {self.name} {self._info.name}{state}>"
+
+
+class HostBase:
+    """The host, without what it makes: the device of host buffers."""
+
+    __slots__ = ()
+
+    name = "host"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HostBase)
+
+    def __hash__(self) -> int:
+        return hash(HostBase)
+
+    def __repr__(self) -> str:
+        return "<Host>"
+
+
+_devices: dict[Backend, tuple[Any, ...]] = {}
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=lambda: globals().update(_lock=threading.Lock()))
+
+#: Makes the devices of a back-end, which the module above this one does.
+maker: Any = None
+
+
+def devices_of(backend: Backend) -> tuple[Any, ...]:
+    """Return the devices of a back-end, always the same objects, in order."""
+    known = _devices.get(backend)
+    if known is not None:
+        return known
+    with _lock:
+        for left in [each for each in _devices if each.is_closed]:
+            del _devices[left]
+        made: tuple[Any, ...] = _devices.setdefault(backend, maker(backend))
+        return made

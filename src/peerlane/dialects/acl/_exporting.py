@@ -1,0 +1,88 @@
+"""What memory, handles and notifies have in common that other processes import: keys, and lists of processes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from peerlane import Handle
+from peerlane.dialects._shared.call import Refusal, int_list
+from peerlane.dialects.acl._checks import one_of
+from peerlane.dialects.acl._codes import REMEDIES, Code
+from peerlane.errors import BadHandle, Fault
+
+_LARGEST = (1 << 31) - 1
+_SHORTEST, _TOO_LONG = 65, 1024
+_NO_KEY = frozenset(
+    {Fault.BAD_HANDLE, Fault.STALE_HANDLE, Fault.WRONG_KIND, Fault.HANDLE_VERSION, Fault.NODE_MISMATCH}
+)
+
+
+def refuse_long(call: str, length: int) -> None:
+    """Raise ValueError for room that the binding does not take."""
+    if length >= _TOO_LONG:
+        raise ValueError(f"{call}: len is {length}; valid are {_SHORTEST} to {_TOO_LONG - 1}")
+
+
+def refuse_short(length: int) -> None:
+    """Refuse room that a key has not enough of: 107000."""
+    if length < _SHORTEST:
+        raise Refusal(
+            Code.RT_PARAM_INVALID,
+            f"len is {length}, and a key with its end has {_SHORTEST} bytes",
+            f"pass {_SHORTEST}",
+        )
+
+
+def text_of(given: Handle) -> str:
+    """Return the key of what was exported."""
+    return bytes(given).decode()
+
+
+@contextlib.contextmanager
+def as_no_key() -> Iterator[None]:
+    """Answer what is no key with 507899 (facts/acl 3)."""
+    try:
+        yield
+    except BadHandle as error:
+        if error.fault not in _NO_KEY:
+            raise
+        raise Refusal(Code.RT_DRV_INTERNAL_ERROR, str(error), REMEDIES[error.fault]) from None
+
+
+def let_in(handle: Handle, pids: Iterable[int]) -> None:
+    """List every process, or none if one number is no pid: 107000.
+
+    207006 if the handle was exported without a list.  Raises Closed if it is over.
+    """
+    handle._check_offered("Handle.allow.add")
+    if handle.allow.is_everyone:
+        raise Refusal(
+            Code.RT_NO_PERMISSION,
+            "it was exported without a list of processes: any may import it",
+            "export with flags 0 to choose who may",
+        )
+    wanted = list(pids)
+    for pid in wanted:
+        if not 0 < pid <= _LARGEST:
+            raise Refusal(
+                Code.RT_PARAM_INVALID,
+                f"{pid} is no process",
+                "pass what acl.rt.device_get_bare_tgid gives in the processes that shall import",
+            )
+    for pid in wanted:
+        handle.allow.add(pid)
+
+
+def pids_of(call: str, given: object) -> list[int]:
+    """Return a list of processes: ValueError for what is no list of ints, 107000 for an empty one."""
+    pids = int_list(call, given)
+    if not pids:
+        raise Refusal(Code.RT_PARAM_INVALID, "the list of processes is empty", "pass at least one")
+    return pids
+
+
+def refuse_export_flags(flags: int, for_all: int) -> bool:
+    """Return whether any process may import; refuse flags other than 0 and ``for_all``: 107000."""
+    one_of("flags", (0, for_all), f"pass 0, or {for_all} to let any process of this user import")(flags)
+    return flags == for_all

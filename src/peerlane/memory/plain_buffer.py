@@ -1,0 +1,176 @@
+"""Buffers of back-ends that only have what the interface asks for: an address, a size and ``close``."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from typing import Any
+
+from peerlane.backend.facts import Caps
+from peerlane.backend.interface import Memory, VisibleMemory
+from peerlane.diagnostics import allocations, live_objects
+from peerlane.errors import Closed, Unsupported
+from peerlane.memory.buffer import Buffer
+from peerlane.sharing.handle import Allow, Handle
+from peerlane.streams.stream import Stream, checked_stream
+
+_numbers = itertools.count(1 << 48)  # native code counts its allocations from 1
+
+
+class _Allocation:
+    """Memory that a buffer, its parts and queued operations share; it is freed once, after the last use."""
+
+    __slots__ = ("_lock", "_uses", "id", "is_closed", "memory")
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self.id, self.is_closed = memory, next(_numbers), False
+        self._uses = 1  # that of the buffer itself
+        self._lock = threading.Lock()
+
+    def hold(self) -> None:
+        with self._lock:
+            self._uses += 1
+
+    def let_go(self) -> None:
+        with self._lock:
+            self._uses -= 1
+            is_last = self._uses == 0
+        if is_last:
+            self.memory.close()
+
+    def close(self) -> bool:
+        """Close it for the program; False if that was done before."""
+        with self._lock:
+            was_closed, self.is_closed = self.is_closed, True
+        return not was_closed
+
+
+class PlainBuffer(Buffer):
+    """Memory that only its back-end's verbs can reach."""
+
+    __slots__ = ("__weakref__", "_allocation", "_first", "_is_closed", "_owns", "_size", "_stream", "device")
+
+    _allocation: _Allocation
+    _first: int
+    _is_closed: bool
+    _owns: bool
+    _size: int
+    _stream: Stream | None
+    device: Any
+
+    @classmethod
+    def _make(cls, allocation: _Allocation, device: Any, first: int, size: int, *, owns: bool) -> PlainBuffer:
+        made = cls.__new__(cls)
+        made._allocation, made.device, made._first, made._size = allocation, device, first, size
+        made._owns, made._is_closed, made._stream = owns, False, None
+        return made
+
+    @property
+    def address(self) -> int:
+        if self.is_closed:
+            raise self._closed()
+        return self.last_address
+
+    @property
+    def writable_address(self) -> int:
+        return self.address
+
+    @property
+    def last_address(self) -> int:
+        return self._allocation.memory.address + self._first
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def id(self) -> int:
+        return self._allocation.id
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed or self._allocation.is_closed or self.device.is_closed
+
+    @property
+    def is_imported(self) -> bool:
+        return False
+
+    def close(self, *, stream: Stream | None = None) -> None:
+        if stream is not None:
+            self._stream = checked_stream("Buffer.close", stream)
+        self._is_closed = True
+        self._free("Buffer.close()")
+
+    def _free(self, freed_by: str) -> None:
+        if not (self._owns and self._allocation.close()):
+            return
+        allocations.forget(self.id, freed_by)
+        stream, self._stream = self._stream, None
+        if stream is not None and not stream.is_closed:
+            with contextlib.suppress(Closed):  # closed by another thread meanwhile
+                stream.launch_callback(self._allocation.let_go)
+                return
+        self._allocation.let_go()
+
+    def hold(self) -> _Allocation:
+        """Keep the bytes until ``let_go`` of what is returned; ``Closed`` if they are gone."""
+        self._allocation.hold()
+        if self.is_closed:
+            self._allocation.let_go()
+            raise self._closed()
+        return self._allocation
+
+    def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
+        raise Unsupported(
+            f"Buffer.export: {self!r} cannot be shared: back-end {self.device.backend.name} has no handles "
+            f"({Caps.SHARE.name})",
+            call="Buffer.export",
+            device=self.device.name,
+        )
+
+    def _bytes(self) -> memoryview:
+        self.address  # noqa: B018 - raises the text that names who closed it
+        memory = self._allocation.memory
+        if Caps.HOST_VIEW not in self.device.caps or not isinstance(memory, VisibleMemory):
+            raise Unsupported(
+                f"Buffer.view: the host cannot look at {self!r}: back-end {self.device.backend.name} has no views "
+                f"({Caps.HOST_VIEW.name}); copy it to the host",
+                call="Buffer.view",
+                device=self.device.name,
+            )
+        return memory.host_view()[self._first : self._first + self._size]
+
+    def _part(self, first: int, nbytes: int) -> PlainBuffer:
+        return PlainBuffer._make(self._allocation, self.device, self._first + first, nbytes, owns=False)
+
+    def _closed(self) -> Closed:
+        if self.device.is_closed:
+            return Closed(
+                f"{self.device.name} is closed: its node was left; ask for its devices again with devices()",
+                device=self.device.name,
+            )
+        record = allocations.record_of(self.id)
+        if record is None or not record.freed_by:
+            return Closed(f"a part of {record} was used after its own close(); take it again from that")
+        return Closed(
+            f"the buffer of {record} was {record.end}; you may have left its `with` block too early",
+            device=record.device,
+        )
+
+    def __del__(self) -> None:
+        if getattr(self, "_owns", False) and allocations is not None:
+            self._free("garbage collection")
+
+
+PlainBuffer.__name__ = PlainBuffer.__qualname__ = Buffer.__name__  # as texts say it
+
+
+def plain_buffer(memory: Memory, device: Any, stream: Stream | None) -> PlainBuffer:
+    """Return the buffer that owns what a back-end allocated."""
+    made = PlainBuffer._make(_Allocation(memory), device, 0, memory.size, owns=True)
+    made._stream = stream
+    allocations.remember(made, device.name)
+    if live_objects.active:
+        live_objects.buffer_made(made)
+    return made

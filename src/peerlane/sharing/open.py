@@ -1,0 +1,98 @@
+"""Opening: from the bytes of a handle, or a descriptor, to what the back-end has for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peerlane.backend import registry
+from peerlane.backend.facts import Caps, HandleKind
+from peerlane.devices.base import DeviceBase, devices_of
+from peerlane.errors import AccessDenied, BadHandle, Fault, Unsupported
+from peerlane.sharing.handle import Handle
+from peerlane.support.timeouts import checked_timeout
+
+
+def open_offer(
+    call: str,
+    handle: object,
+    kind: HandleKind,
+    device: DeviceBase | None,
+    timeout: float | None,
+    *,
+    reaches: bool = True,
+) -> tuple[Any, Any]:
+    """Ask the process that made a handle for what it stands for; return that, and whose memory it is.
+
+    ``reaches``: the device has to reach that memory.
+    """
+    if device is not None and not isinstance(device, DeviceBase):
+        raise TypeError(f"{call}: the device must be a Device, not {type(device).__name__}")
+    if isinstance(handle, Handle):
+        handle = bytes(handle)
+    if isinstance(handle, bool) or not isinstance(handle, (int, bytes, str)):
+        raise TypeError(f"{call}: a handle is a Handle, bytes, str or int, not {type(handle).__name__}")
+    seconds = checked_timeout(call, timeout)
+    present = _sharing(call)
+    offer = present[0].backend.open_handle(kind, handle, seconds)
+    return _checked_offer(call, offer, device if reaches else None, present)
+
+
+def open_file(call: str, fd: object, device: DeviceBase | None) -> tuple[Any, Any]:
+    """Look at a descriptor of a block's file; return what it stands for, and whose memory it is."""
+    if device is not None and not isinstance(device, DeviceBase):
+        raise TypeError(f"{call}: the device must be a Device, not {type(device).__name__}")
+    if isinstance(fd, bool) or not isinstance(fd, int):
+        raise TypeError(f"{call}: a descriptor is an int, not {type(fd).__name__}")
+    if not 0 <= fd < 1 << 31:
+        raise BadHandle(f"{call}: {fd} is no descriptor; valid are 0 to {(1 << 31) - 1:,}", call=call)
+    present = _sharing(call)
+    return _checked_offer(call, present[0].backend.open_file(fd), device, present)
+
+
+def _sharing(call: str) -> tuple[Any, ...]:
+    """Return the devices of the process's node, which must be one that shares."""
+    backend = registry.current()
+    if Caps.SHARE not in backend.caps:
+        raise Unsupported(f"{call}: needs {Caps.SHARE.name}, which back-end {backend.name} lacks", call=call)
+    return devices_of(backend)
+
+
+def _checked_offer(
+    call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, ...]
+) -> tuple[Any, Any]:
+    try:
+        return offer, _home(call, offer, device, present)
+    except BaseException:
+        offer.close()
+        raise
+
+
+def _home(call: str, offer: Any, device: DeviceBase | None, present: tuple[Any, ...]) -> Any:
+    if offer.device >= len(present):
+        raise BadHandle(
+            f"{call}: the process that made the handle claims device {offer.device}, which this node lacks",
+            fault=Fault.FALSE_CLAIM,
+            call=call,
+        )
+    home = present[offer.device]
+    if not offer.size:
+        raise BadHandle(
+            f"{call}: the process that made the handle claims memory of 0 bytes",
+            fault=Fault.FALSE_CLAIM,
+            call=call,
+        )
+    if offer.size > home.total_bytes:  # it would count, and leave nothing for anybody
+        raise BadHandle(
+            f"{call}: the process that made the handle claims {offer.size:,} bytes on {home.name}, which has "
+            f"{home.total_bytes:,}",
+            fault=Fault.FALSE_CLAIM,
+            call=call,
+        )
+    if device is not None and device is not home and not device.can_access(home):
+        raise AccessDenied(
+            f"{call}: the memory is on {home.name}, which {device.name} cannot reach: {device.why_not(home)}",
+            fault=Fault.PEER_UNREACHABLE,
+            call=call,
+            device=device.name,
+        )
+    return home

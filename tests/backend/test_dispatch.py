@@ -1,0 +1,317 @@
+"""Neutral calls on memory of a back-end that is plain Python, and between it and virtual devices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import peerlane as pl
+from helpers.promises import Node
+from peerlane.backend import registry
+from peerlane.backend.base import BackendBase
+from peerlane.backend.facts import Caps, DeviceInfo, Kind, Location
+from peerlane.memory.dispatch import PIECE
+
+BASE = 1 << 62  # no address of a process
+
+
+class Block:
+    """An allocation of the plain back-end."""
+
+    def __init__(self, backend: Plain, ordinal: int, address: int, size: int) -> None:
+        self.backend, self.ordinal, self.address, self.size = backend, ordinal, address, size
+        self.data = bytearray(size)
+
+    def host_view(self) -> memoryview:
+        return memoryview(self.data)
+
+    def close(self) -> None:
+        self.backend.blocks.pop(self.address, None)
+
+
+class Plain(BackendBase):
+    """Two devices whose memory is bytearrays at made-up addresses."""
+
+    name = "plain"
+    caps = Caps.FILL | Caps.HOST_VIEW
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, Block] = {}
+        self.calls: list[str] = []
+        self.is_closed = False
+        self._next = itertools.count(BASE, 1 << 32)
+
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        facts = {"switch": 0, "granularity": 256, "max_peers": 1, "max_streams": 8, "max_notifies": 8}
+        flags = {"routes_peer_memory_only": False, "is_host_mapped": False}
+        return tuple(
+            DeviceInfo(ordinal=n, name="Plain", uuid=bytes([n] * 16), total_bytes=1 << 30, **facts, **flags)
+            for n in range(2)
+        )
+
+    def free_bytes(self, ordinal: int) -> int:
+        return (1 << 30) - sum(block.size for block in self.blocks.values() if block.ordinal == ordinal)
+
+    def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Block:
+        made = Block(self, ordinal, next(self._next), nbytes)
+        self.blocks[made.address] = made
+        return made
+
+    def locate(self, address: int) -> Location:
+        if address < BASE:
+            return Location(Kind.PAGEABLE, -1, address, 0, 0)
+        block, _ = self._at(address, 1)
+        return Location(Kind.DEVICE, block.ordinal, block.address, block.size, block.address)
+
+    def _at(self, address: int, nbytes: int) -> tuple[Block, int]:
+        for block in self.blocks.values():
+            if block.address <= address and address + nbytes <= block.address + block.size:
+                return block, address - block.address
+        raise pl.BadAddress(f"nothing at {address:#x}", fault=pl.Fault.UNKNOWN_ADDRESS)
+
+    def read(self, address: int, into: memoryview) -> None:
+        self.calls.append("read")
+        block, at = self._at(address, into.nbytes)
+        into[:] = block.data[at : at + into.nbytes]
+
+    def write(self, address: int, data: memoryview) -> None:
+        self.calls.append("write")
+        block, at = self._at(address, data.nbytes)
+        block.data[at : at + data.nbytes] = data
+
+    def copy(self, dst: int, src: int, nbytes: int) -> None:
+        self.calls.append("copy")
+        origin, at = self._at(src, nbytes)
+        piece = bytes(origin.data[at : at + nbytes])
+        target, to = self._at(dst, nbytes)
+        target.data[to : to + nbytes] = piece
+
+    def fill(self, address: int, value: int, width: int, count: int) -> None:
+        self.calls.append("fill")
+        block, at = self._at(address, width * count)
+        block.data[at : at + width * count] = value.to_bytes(width, "little") * count
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.blocks.clear()
+
+
+class Factory:
+    def configure(self, settings: str, source: str) -> object:
+        return settings
+
+    def enter(self, config: object, present: Plain | None) -> Plain:
+        return present or Plain()
+
+
+@pytest.fixture
+def plain(node: Node) -> Iterator[tuple[pl.Device, pl.Device]]:
+    """A device of the plain back-end, and a virtual one."""
+    registry.register("plain", Factory())
+    (virtual, _) = node()
+    yield pl.Device("plain:1"), virtual
+    pl.leave_node()
+
+
+def noise(nbytes: int) -> bytes:
+    return np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8).tobytes()
+
+
+def test_device_of_another_backend_is_entered_and_named(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, virtual = plain
+    assert device.name == "plain:1" and pl.Device("plain:1") is device
+    assert [each.name for each in pl.devices()] == ["virtual:0", "virtual:1"]
+    assert pl.Device(virtual.name) is virtual
+    with pytest.raises(pl.InvalidValue, match="plain:0 to plain:1"):
+        pl.Device("plain:2")
+
+
+def test_backend_of_the_node_is_chosen_by_its_name(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.register("plain", Factory())
+    pl.leave_node()
+    monkeypatch.setenv("PEERLANE_NODE", "backend=plain,devices=2")
+    assert [each.name for each in pl.devices()] == ["plain:0", "plain:1"]
+    with pytest.raises(pl.InvalidValue, match=r"backend is 'plane'; valid are virtual, reference, plain"):
+        pl.enter_node("backend=plane")
+    pl.leave_node()
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+@pytest.mark.parametrize("size", [1, 4097, 2 * PIECE + 5])
+def test_copy_between_host_and_backends_moves_the_bytes(
+    plain: tuple[pl.Device, pl.Device], size: int, is_queued: bool
+) -> None:
+    device, virtual = plain
+    data = noise(size)
+    a, b, c = device.allocate(size), virtual.allocate(size), device.allocate(size)
+    result = bytearray(size)
+    stream = device.create_stream() if is_queued else None
+    for dst, src in ((a, data), (b, a), (c, b), (a, c), (result, a)):
+        pl.copy(dst, src, stream=stream)
+    if stream is not None:
+        stream.close()
+    assert result == data
+    assert bytes(b.view()) == data == bytes(c.view())
+
+
+def test_copy_within_a_backend_is_its_own_verb(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, _ = plain
+    a = device.allocate(1000)
+    b = pl.Device("plain:0").allocate(1000)
+    device.backend.calls.clear()
+    b[100:200].copy_from(a[5:105])
+    assert device.backend.calls == ["copy"]
+
+
+def test_route_between_backends_is_staged_through_the_host(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, virtual = plain
+    a, b = device.allocate(8), virtual.allocate(8)
+    text = "between back-ends plain and virtual bytes go through the host"
+    assert a.route_to(b) == pl.Route("staged", text)
+    assert a.route_to(a).kind == "local" and b.route_to(b).kind == "local"
+    assert a.route_to(pl.Device("plain:0").allocate(8)).kind == "staged"
+    assert a.route_to(pl.as_buffer(bytearray(8))).kind == "host"
+
+
+def test_refused_copy_moves_nothing_and_says_so(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, virtual = plain
+    a, b = device.allocate(8), virtual.allocate(9)
+    with pytest.raises(pl.InvalidValue, match="the source has 9 bytes, the destination 8"):
+        pl.copy(a, b)
+    with pytest.raises(pl.AccessDenied):
+        pl.copy(b"12345678", a)
+    a.close()
+    with pytest.raises(pl.Closed, match=r"freed by Buffer.close\(\) at test_dispatch.py"):
+        pl.copy(a, bytes(8))
+
+
+def test_closed_buffer_stays_until_a_queued_copy_is_over(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, virtual = plain
+    a, result, notify = device.allocate(8), bytearray(8), virtual.create_notify()
+    a.copy_from(b"12345678")
+    with device.create_stream() as stream:
+        stream.wait(notify)
+        pl.copy(result, a, stream=stream)
+        a.close()
+        assert device.backend.blocks
+        notify.record()
+    assert result == b"12345678"
+    assert not device.backend.blocks
+
+
+def test_fill_rectangles_and_batches_reach_the_backend(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, virtual = plain
+    a, b = device.allocate(64), virtual.allocate(64)
+    a.fill(b"\x01\x02")
+    assert bytes(a.view()) == b"\x01\x02" * 32
+    b.fill(0)
+    pl.copy_2d(b, 16, a, 8, 4, 4)
+    expected = np.zeros(64, np.uint8)
+    expected.reshape(4, 16)[:, :4] = a.view().reshape(8, 8)[:4, :4]
+    assert np.array_equal(b.view(), expected)
+    result = bytearray(4)
+    with device.create_stream() as stream:
+        pl.copy_batch([a[:4], b[:4], result], [b"abcd", b"efgh", a[8:12]], stream=stream)
+    assert (bytes(a.view()[:4]), bytes(b.view()[:4]), result) == (b"abcd", b"efgh", b"\x01\x02\x01\x02")
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint64", "float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min"])
+def test_reduce_of_a_backend_has_the_bits_of_native_code(
+    plain: tuple[pl.Device, pl.Device], dtype: str, op: str
+) -> None:
+    device, virtual = plain
+    left, right = noise(4096), noise(4097)[1:]
+    ends = [(where.allocate(4096), where.allocate(4096)) for where in (device, virtual)]
+    mixed = device.allocate(4096)
+    for dst, src in (*ends, (mixed, ends[1][1])):
+        dst.copy_from(left)
+        src.copy_from(right)
+        pl.reduce(dst, src, dtype=dtype, op=op)
+    expected = bytes(ends[1][0].view())
+    same = _without_nan(expected, dtype)
+    assert np.array_equal(_without_nan(bytes(ends[0][0].view()), dtype), same)
+    assert np.array_equal(_without_nan(bytes(mixed.view()), dtype), same)
+
+
+def _without_nan(data: bytes, dtype: str) -> np.ndarray:
+    if dtype == "bfloat16":
+        values = (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
+    else:
+        values = np.frombuffer(data, dtype)
+    return np.where(np.isnan(values), 0, values)
+
+
+def test_addresses_are_located_in_every_backend(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, virtual = plain
+    a, b = device.allocate(64), virtual.allocate(64)
+    assert pl.raw.locate(a.address + 3).base == a.address
+    assert pl.raw.locate(b.address).ordinal == 0
+    pl.raw.fill(a.address, 7, count=64)
+    pl.raw.copy(b.address, a.address, 64)
+    with device.create_stream() as stream:
+        pl.raw.copy(a.address, b.address + 32, 32, stream=stream)
+        pl.raw.copy_2d(a.address + 32, 8, b.address, 8, 4, 2, stream=stream)
+    pl.raw.reduce(a.address, b.address, 8, dtype="uint64", op="max")
+    assert bytes(b.view()) == b"\x07" * 64 == bytes(a.view())
+    for wrong in (
+        lambda: pl.raw.copy(a.address, b.address, 65),
+        lambda: pl.raw.fill(a.address + 1, 0, count=64),
+    ):
+        with pytest.raises(pl.BadAddress):
+            wrong()
+    a.close()
+    with pytest.raises(pl.BadAddress):
+        pl.raw.copy(b.address, a.last_address, 1)
+
+
+def test_what_a_backend_lacks_is_unsupported_by_name(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, _ = plain
+    a = device.allocate(64)
+    with pytest.raises(pl.Unsupported, match=r"needs PHYSICAL; back-end plain has FILL|HOST_VIEW"):
+        pl.Physical(device, 256)
+    with pytest.raises(pl.Unsupported, match="PHYSICAL"):
+        pl.AddressRange(device, 256)
+    with pytest.raises(pl.Unsupported, match="DESCRIPTOR"):
+        pl.CopyDescriptor(a)
+    with pytest.raises(pl.Unsupported, match="SHARE"):
+        a.export()
+    with device.create_stream() as stream, pytest.raises(pl.Unsupported):
+        pl.raw.write_value(a.address, 1, stream=stream)
+
+
+def test_leaving_the_node_closes_what_was_entered_beside_it(plain: tuple[pl.Device, pl.Device]) -> None:
+    device, _ = plain
+    a, stream = device.allocate(64), device.create_stream()
+    pl.leave_node()
+    assert device.is_closed and a.is_closed and stream.is_closed
+    with pytest.raises(pl.Closed):
+        pl.copy(a, bytes(64))
+    with pytest.raises(pl.Closed):
+        device.create_stream()
+
+
+def test_neutral_classes_have_no_instances_and_shadow_no_native_name() -> None:
+    from peerlane import _core
+    from peerlane.backends.virtual.buffer import VirtualBuffer
+    from peerlane.backends.virtual.notify import VirtualNotify
+    from peerlane.backends.virtual.stream import VirtualStream
+
+    natives = ((VirtualBuffer, pl.Buffer, _core.Memory), (VirtualStream, pl.Stream, _core.Stream))
+    for kind, neutral, native in (*natives, (VirtualNotify, pl.Notify, _core.Notify)):
+        for name in (set(vars(neutral)) & set(vars(native))) - set(vars(kind)) - {"__doc__", "__module__"}:
+            assert getattr(kind, name) is getattr(native, name), f"{neutral.__name__}.{name}"
+    for neutral in (
+        pl.Buffer,
+        pl.Stream,
+        pl.StreamGroup,
+        pl.Event,
+        pl.Notify,
+        pl.Physical,
+        pl.AddressRange,
+        pl.Handle,
+    ):
+        assert neutral.__slots__ == () and neutral.__mro__ == (neutral, object)
