@@ -101,7 +101,7 @@ nb::dict facts_of(const Refusal& refusal) {
             add("most", refusal.list.most);
             break;
         case Why::no_progress:
-            add("number", refusal.no_progress);
+            add("occasion", refusal.occasion);
             break;
         case Why::waits_for_lost:
         case Why::peer_lost:

@@ -12,8 +12,8 @@ const std::string kName = "node.0.sock";
 std::vector<std::string> here(const SocketPlace& place, uint64_t node = kNode) { return importer_words(place, kName, node, getpid()); }
 
 std::string refusal(Why why, Status status, uint64_t first, uint64_t second, pid_t asker, uint64_t start, uint64_t listed) {
-    return describe({.why = why, .size = first, .base = static_cast<uint64_t>(asker), .extent_size = second,
-                     .id = static_cast<uint64_t>(getpid()), .fault_address = listed, .error = static_cast<int>(status), .entry = start});
+    const Asked asked{.exporter = getpid(), .asker = asker, .asker_start = start, .listed_start = listed, .first = first, .second = second};
+    return describe({.why = why, .handle = {.status = static_cast<int>(status), .asked = asked}});
 }
 
 void numbers(const SocketPlace& place) {

@@ -494,9 +494,6 @@ def test_test_that_cannot_go_on_fails_with_who_waits_for_what(
         *words,
     )
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(
-        [
-            "*Deadlock: a deadlock: every thread of this process waits*",
-            f"*at {here(pytester)}) waits for notify *",
-        ]
-    )
+    text = done.stdout.str()
+    assert "Deadlock: a deadlock: every thread of this process waits" in text
+    assert f"queued, submitted at {here(pytester)})" in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -51,9 +50,9 @@ def check_reduction(dst: int, src: int, nbytes: int, width: int) -> None:
     """Refuse ends that are misaligned or overlap in part."""
     for role, address in (("dst", dst), ("src", src)):
         if address % width:
-            raise reductions.explain("misaligned", SimpleNamespace(role=role, address=address, width=width))
+            raise reductions.misaligned(role, address, width)
     if dst != src and nbytes and max(dst, src) < min(dst, src) + nbytes:
-        raise reductions.explain("partly_overlapping", SimpleNamespace(size=nbytes, address=src, source=dst))
+        raise reductions.partly_overlapping(src, dst, nbytes)
 
 
 def combined(

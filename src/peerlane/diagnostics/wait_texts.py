@@ -16,8 +16,12 @@ class Words:
 
     def waiter(self, wait: StreamWait) -> str:
         """Name a stream that waits, and where it is."""
-        at = f" (submitted at {wait.submitted_at})" if wait.submitted_at else ""
-        return f"stream {wait.stream} at operation {wait.operation}{at}"
+        return f"stream {wait.stream} at operation {wait.operation}"
+
+    def queued(self, wait: StreamWait) -> str:
+        """Say how much is queued, and which line let the stream wait."""
+        at = f", submitted at {wait.submitted_at}" if wait.submitted_at and wait.what else ""
+        return f"{wait.queued:,} queued{at}"
 
     def notify(self, number: int, name: str = "") -> str:
         """Name a notify."""
@@ -50,7 +54,7 @@ def _wait(wait: StreamWait, words: Words) -> str:
             reason = "waits for the other streams of its group"
         case _:
             reason = "is running or can run"
-    return f"{words.waiter(wait)} {reason} ({wait.queued:,} queued)"
+    return f"{words.waiter(wait)} {reason} ({words.queued(wait)})"
 
 
 def told(subject: str, state: WaitState, words: Words = NEUTRAL) -> str:

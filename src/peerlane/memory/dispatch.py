@@ -7,7 +7,6 @@ pieces.  On a stream such an operation is a host function: it runs in order, on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -224,7 +223,7 @@ def reduce(dst: Buffer, src: Buffer, number: int, stream: Stream | None = None) 
     _check_sizes("reduce", dst, src)
     width, size = reductions.width_of(number), src.size
     if size % width:
-        raise reductions.explain("no_whole_elements", SimpleNamespace(size=size, width=width))
+        raise reductions.no_whole_elements(size, width)
     check_reduction(dst.address, src.address, size, width)
     to, origin = _ends(dst, src)
     _run(stream, (to, origin), lambda: _combine(to, origin, size // width, number))

@@ -79,21 +79,26 @@ def _no_type(call: str, dtype: str) -> InvalidValue:
     )
 
 
-REFUSALS = frozenset(("misaligned", "partly_overlapping", "no_whole_elements"))
+def misaligned(role: str, address: int, width: int) -> InvalidValue:
+    """Return the exception for an end that is at no multiple of an element's bytes."""
+    end = "destination" if role == "dst" else "source"
+    return _refused(f"the {end} address {address:#x} is no multiple of {width}, the bytes of an element")
 
 
-def explain(why: str, of: Any) -> InvalidValue:
-    """Return the exception of a native refusal of a reduction; ``of`` has its facts by name."""
-    match why:
-        case "misaligned":
-            end = "destination" if of.role == "dst" else "source"
-            text = f"the {end} address {of.address:#x} is no multiple of {of.width}, the bytes of an element"
-        case "partly_overlapping":
-            text = (
-                f"{of.size:,} bytes at {of.address:#x} and as many at {of.source:#x} overlap and are not the same; "
-                "take the very same place twice, or copy one of them away first"
-            )
-        case _:
-            left = of.size % of.width
-            text = f"{of.size:,} bytes are no whole number of elements of {of.width}; {left} are left over"
+def partly_overlapping(address: int, other: int, size: int) -> InvalidValue:
+    """Return the exception for ends that share bytes and are not the same place."""
+    return _refused(
+        f"{size:,} bytes at {address:#x} and as many at {other:#x} overlap and are not the same; take the very same "
+        "place twice, or copy one of them away first"
+    )
+
+
+def no_whole_elements(size: int, width: int) -> InvalidValue:
+    """Return the exception for bytes that are no whole number of elements."""
+    return _refused(
+        f"{size:,} bytes are no whole number of elements of {width}; {size % width} are left over"
+    )
+
+
+def _refused(text: str) -> InvalidValue:
     return InvalidValue(f"reduce: {text}", call="reduce")

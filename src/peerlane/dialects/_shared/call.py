@@ -201,9 +201,10 @@ class _Parameters:
     def parse(self, args: Sequence[object]) -> list[Any]:
         """Return the values, or raise the vendor's TypeError, whose cause says which argument it is."""
         reads = self.reads
+        if not self.required <= len(args) <= len(reads):
+            count = TypeError(f"takes ({', '.join(self.names)}), {len(args)} were given")
+            raise TypeError(f"{self.call} args parse failed") from count
         try:
-            if not self.required <= len(args) <= len(reads):
-                raise TypeError(f"takes ({', '.join(self.names)}), {len(args)} were given")
             return [read(value) for read, value in zip(reads, args, strict=False)]
         except TypeError as error:
             raise TypeError(f"{self.call} args parse failed") from self._named(args, error)
@@ -214,7 +215,7 @@ class _Parameters:
             try:
                 read(value)
             except TypeError as own:
-                return TypeError(f"argument {name}: {own}") if str(own) == str(error) else error
+                return TypeError(f"argument {name}: {own}")
         return error
 
     def refuse_wrong(self, values: Sequence[Any]) -> None:

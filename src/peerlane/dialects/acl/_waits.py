@@ -159,6 +159,10 @@ class _Names(wait_texts.Words):
         at = f" (submitted at {site})" if site else ""
         return f"{self.stream(wait.stream)}{made} at operation {wait.operation}{at}"
 
+    def queued(self, wait: StreamWait) -> str:
+        """Say how much is queued; which line let the stream wait is said with the stream."""
+        return f"{wait.queued:,} queued"
+
     def notify(self, number: int, name: str = "") -> str:
         """Name a notify, or what it stands for."""
         callback: Callback | None = blocking.get(number)

@@ -33,6 +33,9 @@ from peerlane.support import reductions
 
 _REFUSALS = frozenset(
     (
+        "misaligned",
+        "partly_overlapping",
+        "no_whole_elements",
         "stream_closed",
         "cancelled",
         "wait_timeout",
@@ -235,12 +238,16 @@ def _detail(why: str, of: Any) -> Any:
 def _explained(why: str, of: Any) -> BaseException:
     if why in sharing_messages.REFUSALS:
         return sharing_messages.explain(why, of)
-    if why in reductions.REFUSALS:
-        return reductions.explain(why, of)
     if why not in _REFUSALS:
         return memory_messages.explain(why, of)
     where = memory_messages.label(of.device)
     match why:
+        case "misaligned":
+            return reductions.misaligned(of.role, of.address, of.width)
+        case "partly_overlapping":
+            return reductions.partly_overlapping(of.address, of.source, of.size)
+        case "no_whole_elements":
+            return reductions.no_whole_elements(of.size, of.width)
         case "stream_closed":
             made, ended = (
                 f"{word} at {call_site.at(place)}" if place else ""
@@ -291,7 +298,7 @@ def _explained(why: str, of: Any) -> BaseException:
             state = replace(wait_state.of_stream("circle", of.stream), failed=progress.failed_before())
             return Deadlock(wait_texts.told("", state), device=where, detail=state)
         case _:  # no_progress
-            text, found = progress.deadlocks.get(of.number, (_NO_WORDS, None))
+            text, found = progress.deadlocks.get(of.occasion, (_NO_WORDS, None))
             return Deadlock(text, device=where, detail=found)
 
 
