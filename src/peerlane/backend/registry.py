@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
 from typing import Any
 
 from peerlane.backend.interface import Backend, Factory
@@ -76,6 +76,8 @@ def register(name: str, factory: Factory) -> None:
 
 def known() -> tuple[str, ...]:
     """Return the names of the back-ends, peerlane's own first."""
+    from importlib.metadata import entry_points
+
     found = dict.fromkeys((*_OWN, *_factories, *(each.name for each in entry_points(group=GROUP))))
     return tuple(found)
 
@@ -86,17 +88,27 @@ def factory_of(name: str, source: str) -> Factory:
         found = _factories.get(name)
         if found is not None:
             return found
-        points = (
-            [EntryPoint(name, _OWN[name], GROUP)] if name in _OWN else entry_points(group=GROUP, name=name)
-        )
-        for point in points:
-            made: Factory = point.load()
+        made = _loaded(name)
+        if made is not None:
             return _factories.setdefault(name, made)
     raise InvalidValue(
         f"{source}: backend is {name!r}; valid are {', '.join(known())}, and what an installed package gives by an "
         f"entry point of the group {GROUP!r}",
         fault=Fault.BAD_CONFIG,
     )
+
+
+def _loaded(name: str) -> Factory | None:
+    if name in _OWN:
+        module, _, attribute = _OWN[name].partition(":")
+        own: Factory = getattr(import_module(module), attribute)
+        return own
+    from importlib.metadata import entry_points  # it takes as long as all of the rest
+
+    for point in entry_points(group=GROUP, name=name):
+        made: Factory = point.load()
+        return made
+    return None
 
 
 def current() -> Backend:

@@ -12,7 +12,7 @@ from peerlane.errors import InvalidValue
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.dispatch import lacks
 from peerlane.memory.physical import Physical
-from peerlane.support.declared import declared
+from peerlane.support.declared import declared, owed
 
 Access: TypeAlias = "Mapping[Any, str] | str"
 
@@ -92,6 +92,7 @@ class AddressRange:
         """What is mapped: (offset, bytes) of each block, lowest first."""
         raise NotImplementedError
 
+    @owed
     def map(
         self, physical: Physical, at: int = 0, *, access: Access | None = None, size: int | None = None
     ) -> None:
@@ -124,6 +125,7 @@ class AddressRange:
         """
         raise NotImplementedError
 
+    @owed
     def unmap(self, at: int = 0, size: int | None = None) -> None:
         """End mappings; what runs or is queued, and live views, keep the bytes until they end.
 
@@ -142,6 +144,7 @@ class AddressRange:
         """
         raise NotImplementedError
 
+    @owed
     def set_access(self, access: Access, *, at: int = 0, size: int | None = None) -> None:
         """Change who may do what; queued operations were checked when they were submitted.
 
@@ -159,6 +162,7 @@ class AddressRange:
         """
         raise NotImplementedError
 
+    @owed
     def access(self, device: DeviceBase, at: int = 0) -> str:
         """Return what a device may do at an offset: ``"none"``, ``"r"`` or ``"rw"``.
 
@@ -170,6 +174,7 @@ class AddressRange:
         """
         raise NotImplementedError
 
+    @owed
     def grow(self, nbytes: int) -> None:
         """Reserve more addresses behind the present ones, to ``nbytes`` in all; nothing moves.
 
@@ -182,6 +187,7 @@ class AddressRange:
         """
         raise NotImplementedError
 
+    @owed
     def close(self) -> None:
         """Unmap everything and give the addresses back; idempotent.
 
@@ -189,16 +195,20 @@ class AddressRange:
         """
         raise NotImplementedError
 
+    @owed
     def __getitem__(self, index: slice) -> Buffer:
         """Return a part, ``rng[start:stop]``, without a copy.  Unlike a list it is not clipped."""
         raise NotImplementedError
 
+    @owed
     def __len__(self) -> int:
         raise NotImplementedError
 
+    @owed
     def __enter__(self) -> AddressRange:
         raise NotImplementedError
 
+    @owed
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -17,7 +17,7 @@ from peerlane.memory import host_objects
 from peerlane.sharing.open import open_offer
 from peerlane.streams.stream import Stream
 from peerlane.support import dtypes
-from peerlane.support.declared import declared
+from peerlane.support.declared import declared, owed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -92,6 +92,7 @@ class Buffer:
         """The allocation's number, unique in the process; 0 for memory of a host object."""
         raise NotImplementedError
 
+    @owed
     def close(self, *, stream: Stream | None = None) -> None:
         """Free the memory; idempotent.  Copies that run or are queued and live views keep the bytes until they end.
 
@@ -130,6 +131,7 @@ class Buffer:
         made: Buffer = home.backend.open_buffer(offer, home, device)
         return made
 
+    @owed
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
         """Return a handle by which other processes can have exactly these bytes.
 
@@ -260,10 +262,12 @@ class Buffer:
         self.address, dst.address  # noqa: B018 - as above
         return route_between(self.device, dst.device)
 
+    @owed
     def _bytes(self) -> memoryview:
         """Return the bytes as the host sees them; the view keeps them."""
         raise NotImplementedError
 
+    @owed
     def _part(self, first: int, nbytes: int) -> Buffer:
         """Return the buffer of some of the bytes."""
         raise NotImplementedError

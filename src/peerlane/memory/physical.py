@@ -10,7 +10,7 @@ from peerlane.devices.base import DeviceBase, checked_size
 from peerlane.errors import InvalidValue
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.open import open_file, open_offer
-from peerlane.support.declared import declared
+from peerlane.support.declared import declared, owed
 
 if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
@@ -113,6 +113,7 @@ class Physical:
         made: Physical = home.backend.open_physical(offer, home, device)
         return made
 
+    @owed
     def export(self, *, allow: Allow = (), rights: str = "rw") -> Handle:
         """Return a handle by which other processes can have this memory.
 
@@ -135,6 +136,7 @@ class Physical:
         """
         raise NotImplementedError
 
+    @owed
     def export_fd(self, *, rights: str = "rw") -> int:
         """Return a new file descriptor of this memory, which the caller closes; the system's rights are the list.
 
@@ -197,13 +199,16 @@ class Physical:
         """Whether the process that made it lets this one only read it."""
         raise NotImplementedError
 
+    @owed
     def close(self) -> None:
         """Let go; idempotent.  The bytes live while they are mapped, or held by another process."""
         raise NotImplementedError
 
+    @owed
     def __enter__(self) -> Physical:
         raise NotImplementedError
 
+    @owed
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, MutableSet
 from typing import TypeAlias
 
 from peerlane.errors import InvalidValue
+from peerlane.support.declared import owed
 
 Allow: TypeAlias = "Iterable[int] | str"
 
@@ -26,6 +27,7 @@ class AllowList(MutableSet[int]):
         """Whether any process of this user may open the handle: it was exported with ``allow="user"``."""
         raise NotImplementedError
 
+    @owed
     def add(self, value: int) -> None:
         """Let the process with this pid open the handle, from now on.
 
@@ -37,16 +39,20 @@ class AllowList(MutableSet[int]):
         """
         raise NotImplementedError
 
+    @owed
     def discard(self, value: int) -> None:
         """Take a pid off the list; what it has opened it keeps."""
         raise NotImplementedError
 
+    @owed
     def __contains__(self, value: object) -> bool:
         raise NotImplementedError
 
+    @owed
     def __iter__(self) -> Iterator[int]:
         raise NotImplementedError
 
+    @owed
     def __len__(self) -> int:
         raise NotImplementedError
 
@@ -83,28 +89,33 @@ class Handle:
         """How many processes have it open now."""
         raise NotImplementedError
 
+    @owed
     def close(self) -> None:
         """Let nobody open it any more; idempotent.  Who has opened it keeps the memory."""
         raise NotImplementedError
 
+    @owed
     def __int__(self) -> int:
         raise NotImplementedError
 
     def __index__(self) -> int:
         return int(self)
 
+    @owed
     def __bytes__(self) -> bytes:
         raise NotImplementedError
 
     def __reduce__(self) -> tuple[type[bytes], tuple[bytes]]:
         return bytes, (bytes(self),)
 
+    @owed
     def __enter__(self) -> Handle:
         raise NotImplementedError
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @owed
     def _check_offered(self, call: str) -> None:
         """Raise ``Closed`` when nobody can open it any more."""
         raise NotImplementedError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from peerlane.backend.facts import HandleKind
 from peerlane.devices.base import DeviceBase
 from peerlane.sharing.open import open_offer
-from peerlane.support.declared import declared
+from peerlane.support.declared import declared, owed
 
 if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
@@ -59,6 +59,7 @@ class Event:
         made: Event = home.backend.open_event(offer, device or home)
         return made
 
+    @owed
     def export(self, *, allow: Allow = ()) -> Handle:
         """Return a handle by which other processes can wait for its records, and record it themselves.
 
@@ -112,6 +113,7 @@ class Event:
         """
         raise NotImplementedError
 
+    @owed
     def sync(self, timeout: float | None = None) -> None:
         """Wait until the record is over, running its stream if nobody else does.
 
@@ -133,6 +135,7 @@ class Event:
         """
         raise NotImplementedError
 
+    @owed
     def fileno(self) -> int:
         """Return a descriptor that is readable once the record is over: for ``select`` and asyncio's ``add_reader``.
 
@@ -149,6 +152,7 @@ class Event:
         """
         raise NotImplementedError
 
+    @owed
     def close(self) -> None:
         """End it and its handles, or let go of what was opened; idempotent.  Waits for its record go on.
 
@@ -156,13 +160,16 @@ class Event:
         """
         raise NotImplementedError
 
+    @owed
     def __sub__(self, earlier: Event) -> float:
         """Return the seconds from another event to this one; errors as :attr:`time_ns`."""
         raise NotImplementedError
 
+    @owed
     def __enter__(self) -> Event:
         raise NotImplementedError
 
+    @owed
     def __exit__(self, *_: object) -> None:
         raise NotImplementedError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from peerlane.backend.facts import HandleKind
 from peerlane.devices.base import DeviceBase
 from peerlane.sharing.open import open_offer
-from peerlane.support.declared import declared
+from peerlane.support.declared import declared, owed
 
 if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
@@ -85,6 +85,7 @@ class Notify:
         made: Notify = home.backend.open_notify(offer, device or home)
         return made
 
+    @owed
     def export(self, *, allow: Allow = ()) -> Handle:
         """Return a handle by which other processes can record it and wait for it, as this one can.
 
@@ -108,6 +109,7 @@ class Notify:
         """Whether :meth:`close` was called, or the node was left."""
         raise NotImplementedError
 
+    @owed
     def reset(self) -> None:
         """Take all records back that were not consumed; complete on return.
 
@@ -117,6 +119,7 @@ class Notify:
         """
         raise NotImplementedError
 
+    @owed
     def record(self) -> None:
         """Record now, outside of any stream.
 
@@ -127,6 +130,7 @@ class Notify:
         """
         raise NotImplementedError
 
+    @owed
     def promise(self) -> None:
         """Say that the program will record it, whatever is cancelled: closing a stream that waits for it waits too.
 
@@ -136,6 +140,7 @@ class Notify:
         """
         raise NotImplementedError
 
+    @owed
     def close(self) -> None:
         """End it and its handles, or let go of what was opened; idempotent.  What is queued already goes on.
 
@@ -143,9 +148,11 @@ class Notify:
         """
         raise NotImplementedError
 
+    @owed
     def __enter__(self) -> Notify:
         raise NotImplementedError
 
+    @owed
     def __exit__(self, *_: object) -> None:
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from peerlane.backend.facts import Caps
 from peerlane.devices.base import DeviceBase
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify
-from peerlane.support.declared import declared
+from peerlane.support.declared import declared, owed
 
 
 class Stream:
@@ -77,6 +77,7 @@ class Stream:
         """Whether everything submitted is over; does not block and reports no failure."""
         raise NotImplementedError
 
+    @owed
     def record(self, event: Event | None = None) -> Event:
         """Record an event: it is done when everything submitted so far is.
 
@@ -92,6 +93,7 @@ class Stream:
         """
         raise NotImplementedError
 
+    @owed
     def wait(self, other: Event | Stream | Notify, *, timeout: float | None = None) -> None:
         """Let what is submitted from now on wait, on the device; the program does not.
 
@@ -113,6 +115,7 @@ class Stream:
         """
         raise NotImplementedError
 
+    @owed
     def notify(self, notify: Notify) -> None:
         """Record a notify when everything submitted so far is done; cancelled operations do not notify.
 
@@ -123,6 +126,7 @@ class Stream:
         """
         raise NotImplementedError
 
+    @owed
     def launch_callback(self, function: Callable[..., object], /, *args: object) -> None:
         """Call ``function(*args)`` when everything submitted so far is done; what follows waits for its return.
 
@@ -139,6 +143,7 @@ class Stream:
         """
         raise NotImplementedError
 
+    @owed
     def sync(self, timeout: float | None = None) -> None:
         """Wait until everything submitted so far is over, running it if nobody else does; report a failure.
 
@@ -161,6 +166,7 @@ class Stream:
         """
         raise NotImplementedError
 
+    @owed
     def abort(self, *, close: bool = False) -> None:
         """Cancel what is queued; a running copy ends at its next MiB.  Does not block; the next sync reports it.
 
@@ -173,6 +179,7 @@ class Stream:
         """
         raise NotImplementedError
 
+    @owed
     def close(self, *, wait: bool = True) -> None:
         """Take no more operations and wait for what is queued; then report the first failure.  Idempotent.
 
@@ -192,9 +199,11 @@ class Stream:
         """
         raise NotImplementedError
 
+    @owed
     def __enter__(self) -> Stream:
         raise NotImplementedError
 
+    @owed
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -244,6 +253,7 @@ class StreamGroup:
         made: StreamGroup = queues_of(device).create_stream_group(device, on_error)
         return made
 
+    @owed
     def create_stream(self, *, on_error: str = "stop") -> Stream:
         """Return a new stream of the group.
 
@@ -264,6 +274,7 @@ class StreamGroup:
         """Whether :meth:`close` was called, or the node was left."""
         raise NotImplementedError
 
+    @owed
     def close(self, *, wait: bool = True) -> None:
         """Close the default stream and all that were created, as :meth:`Stream.close` does.  Idempotent.
 
@@ -282,9 +293,11 @@ class StreamGroup:
         """
         raise NotImplementedError
 
+    @owed
     def __enter__(self) -> StreamGroup:
         raise NotImplementedError
 
+    @owed
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
