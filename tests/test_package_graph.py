@@ -154,7 +154,6 @@ def circles() -> list[list[str]]:
     return found
 
 
-@pytest.mark.xfail(reason="not there yet: run this file as a program to see what is left")
 def test_no_package_imports_one_below_it() -> None:
     assert sorted(imports_against_the_list()) == []
 

@@ -198,6 +198,7 @@ class Heap {
     uint64_t cached_bytes();
     Neighbour nearest(uint64_t address);
     uint64_t live_allocations(uint32_t device);
+    uint64_t next_id() { return next_id_.fetch_add(1, std::memory_order_relaxed); }   // unique among allocations
 
     const AddressSpace& space() const { return space_; }
 

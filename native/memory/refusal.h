@@ -51,7 +51,7 @@ enum class Why : int {
     peer_lost,         // process `pid` ended, or no longer serves its handles (`error`: errno, 0 when it ended)
     no_block,          // what must lie in one block has no bytes, or is not a device's
     lease_ended,       // its owner took lent memory back
-    no_progress,       // all that this process, or a group of ranks, can do is wait
+    no_progress,       // all that could go on waits, and nothing can run
 };
 
 // What an error text can name of a handle that was asked for.  What `first` and `second` count is the status's: see Status.
@@ -98,7 +98,7 @@ struct Refusal {
             int field;
         } list;                                       // bad_descriptor
         uint64_t token;                               // callback_failed
-        uint64_t occasion;                            // no_progress: by which number a text finds it
+        uint64_t no_progress;                          // by which number a text finds it
         uint64_t pid;                                 // waits_for_lost, peer_lost, handle_timeout
         struct {
             uint64_t id;

@@ -101,7 +101,7 @@ nb::dict facts_of(const Refusal& refusal) {
             add("most", refusal.list.most);
             break;
         case Why::no_progress:
-            add("occasion", refusal.occasion);
+            add("number", refusal.no_progress);
             break;
         case Why::waits_for_lost:
         case Why::peer_lost:
@@ -260,6 +260,8 @@ void bind_memory(nb::module_& m) {
         "close_device", [](uint32_t number) { Heap::get().close_device(number); }, "number"_a,
         nb::call_guard<GilReleased>(), "Let every allocation of a device die.");
     m.def("free_bytes", [](uint32_t number) { return Heap::get().free_bytes(number); }, "number"_a);
+    m.def("next_allocation", [] { return Heap::get().next_id(); },
+          "Return a number that no allocation of this process has.");
     m.def("live_allocations", [](uint32_t number) { return Heap::get().live_allocations(number); }, "number"_a);
     m.def(
         "set_route", [](uint32_t from, uint32_t to, bool open) { Heap::get().set_route(from, to, open); }, "origin"_a,
@@ -356,15 +358,6 @@ void bind_memory(nb::module_& m) {
             return found;
         },
         "address"_a, "Return (device, base, size, id), or None for pageable host memory.");
-    m.def(
-        "host_pointer",
-        [](uint64_t address, uint64_t size) {
-            Heap& heap = Heap::get();
-            const Range range = heap.resolve("address", address, size);
-            heap.unpin(range);
-            return reinterpret_cast<uint64_t>(range.host);
-        },
-        "address"_a, "size"_a, "Return where the host may touch the range while its allocation lives.");
     m.attr("look_up_each") = nb::capsule(reinterpret_cast<const void*>(look_up_each), "look_up_each");
     m.def(
         "nearest",

@@ -123,7 +123,7 @@ Outcome Scheduler::wait_until(Lock& lock, const std::function<bool()>& done, con
     auto next_poll = start + kPollPeriod, next_look = start + kHopePeriod;
     auto hope_period = kHopePeriod;
     while (!done()) {
-        if (waiter.refused != 0) throw Refusal{.why = Why::no_progress, .occasion = waiter.refused, .device = stream()->device};
+        if (waiter.refused != 0) throw Refusal{.why = Why::no_progress, .no_progress = waiter.refused, .device = stream()->device};
         const auto now = Clock::now();
         if (now >= deadline.at) return Outcome::timed_out;
         if (now >= next_poll) {

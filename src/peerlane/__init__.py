@@ -6,6 +6,7 @@ from peerlane import _interpreter as _interpreter  # first: it may refuse
 from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Kind, Location, Route
 from peerlane.backends.virtual import factory as _virtual  # noqa: F401 - what the neutral API finds on the host
 from peerlane.backends.virtual.messages import streams as _texts_of_refusals  # noqa: F401 - native code asks it
+from peerlane.collectives.group import Group
 from peerlane.devices.device import Device, Host, PeerSet, devices, enter_node, leave_node, trim
 from peerlane.diagnostics import trace
 from peerlane.diagnostics.observers import Observer, set_observer
@@ -33,7 +34,7 @@ from peerlane.memory.copy import copy, copy_2d, copy_batch, fill, reduce
 from peerlane.memory.descriptor import CopyDescriptor
 from peerlane.memory.physical import Physical
 from peerlane.ranks.channel import Channel
-from peerlane.ranks.group import Group, Member
+from peerlane.ranks.session import Member
 from peerlane.sharing.handle import AllowList, Handle
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify, NotifyKind

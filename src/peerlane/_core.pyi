@@ -47,6 +47,9 @@ def close_device(number: int) -> None:
 
 def free_bytes(number: int) -> int: ...
 
+def next_allocation() -> int:
+    """Return a number that no allocation of this process has."""
+
 def live_allocations(number: int) -> int: ...
 
 def set_route(origin: int, target: int, open: bool) -> None: ...
@@ -148,9 +151,6 @@ class Memory:
 
 def locate(address: int) -> tuple[int, int, int, int] | None:
     """Return (device, base, size, id), or None for pageable host memory."""
-
-def host_pointer(address: int, size: int) -> int:
-    """Return where the host may touch the range while its allocation lives."""
 
 look_up_each: object
 """A C function that `peerlane._bench` times: void (*)(const uint64_t* addresses, size_t count)."""

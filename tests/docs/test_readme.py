@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers.documented import Program, programs, says, shadowed
-from peerlane.testing.procs import run_python
+from peerlane.testing.procs import Completed, run_python
 
 pytestmark = pytest.mark.any_schedule
 
@@ -33,17 +33,32 @@ def test_every_program_has_a_name() -> None:
     assert len(PROGRAMS) == README.count("```python\n") >= 5
 
 
+def check(done: Completed, program: Program, prints: list[str], raises: str) -> None:
+    """Assert that a program printed what was promised, and ended as was promised."""
+    assert done.returncode == (1 if raises else 0), done.stderr
+    lines = re.sub(r"^\[\d+\] ", "", done.stdout, flags=re.MULTILINE).splitlines()
+    assert program.prints or program.raises
+    for number, promised in enumerate(prints):
+        rest = lines[number] if number < len(prints) - 1 else "\n".join(lines[number:])
+        assert says(rest, promised), (promised, done.stdout)
+    assert says(done.stderr, raises), (raises, done.stderr)
+
+
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "seeded:17"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_it_runs_and_prints_what_its_comments_say(program: Program, schedule: str, folder: Path) -> None:
     done = program.run(folder, {**os.environ, "PEERLANE_SCHEDULE": schedule})
-    assert done.returncode == (1 if program.raises else 0), done.stderr
-    lines = re.sub(r"^\[\d+\] ", "", done.stdout, flags=re.MULTILINE).splitlines()
-    assert program.prints or program.raises
-    for number, promised in enumerate(program.prints):
-        rest = lines[number] if number < len(program.prints) - 1 else "\n".join(lines[number:])
-        assert says(rest, promised), (promised, done.stdout)
-    assert says(done.stderr, program.raises), (program.raises, done.stderr)
+    check(done, program, program.prints, program.raises)
+
+
+@pytest.mark.parametrize("backend", ["virtual", "reference"])
+def test_the_first_program_on_each_backend_says_the_same(backend: str, folder: Path) -> None:
+    first = PROGRAMS[0]
+    assert first.name == "peers.py"
+    done = first.run(folder, {**os.environ, "PEERLANE_NODE": f"backend={backend},devices=2"})
+    prints = [each.replace("virtual:", f"{backend}:") for each in first.prints]
+    assert any(f"{backend}:0" in each for each in prints)
+    check(done, first, prints, first.raises)
 
 
 def test_no_program_has_the_name_of_a_module() -> None:

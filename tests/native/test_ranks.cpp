@@ -219,7 +219,7 @@ void no_progress_is_seen_and_ended(const std::shared_ptr<Ledger>& ledger) {
         CHECK(engine().end_waits(later.token, 17, false));
     }
     const FailurePtr failure = engine().take_failure(*waits);
-    CHECK(failure && failure->refusal.why == Why::no_progress && failure->refusal.occasion == 17);
+    CHECK(failure && failure->refusal.why == Why::no_progress && failure->refusal.no_progress == 17);
     CHECK(failed_with(*behind, Why::cancelled));
     finish(*another);
     for (const StreamPtr& on : {waits, behind, another}) close(*on);

@@ -113,12 +113,12 @@ def test_rank_0_that_is_interrupted_in_the_making_ends_at_once(tmp_path: Path) -
         """
 import os, signal, time
 import peerlane as pl
-from peerlane.ranks import group
+from peerlane.collectives import group
 
 def interrupted(*_):
     raise KeyboardInterrupt
 
-group.Group._meet_members = interrupted
+group.join = interrupted
 print(time.monotonic(), flush=True)
 pl.Group(0, 2, rendezvous=lambda mine: [mine, mine])
 """

@@ -8,7 +8,6 @@ import pytest
 
 import peerlane as pl
 from helpers.promises import Node
-from peerlane import _core
 from peerlane.ranks.late_delivery import Entry, HeldBack
 
 _NOTIFY = 3  # a kind that needs no memory of a peer's
@@ -24,8 +23,9 @@ def test_places_in_use_are_apart(node: Node, largest: int) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    area = HeldBack(_core.Signal(device.backend.ledger, _core.HELD_LINES), [])
-    bytes_of = memoryview(area._native)
+    ranks = device.backend.ranks
+    area = HeldBack(ranks, ranks.create_bank(ranks.HELD_LINES), [])
+    bytes_of = memoryview(area._held)  # type: ignore[arg-type]  # before Python 3.12 no type says so
     used: list[Entry] = []
     refused = 0
     for _ in range(3000):
@@ -49,7 +49,7 @@ def test_places_in_use_are_apart(node: Node, largest: int) -> None:
             assert other.number != made.number
         used.append(made)
     assert refused or largest <= 1 << 20
-    table = pl.as_buffer(bytes_of[: _core.HELD_ENTRIES * 64])
+    table = pl.as_buffer(bytes_of[: ranks.HELD_ENTRIES * 64])
     for each in used:
         assert _span(each)[0] >= table.address + table.size
         assert _span(each)[1] <= table.address + len(bytes_of)
@@ -61,7 +61,8 @@ def test_places_in_use_are_apart(node: Node, largest: int) -> None:
 def test_memory_that_the_peer_did_not_offer_has_no_place(node: Node) -> None:
     device, _ = node()
     offered, other = device.allocate(4096), device.allocate(4096)
-    area = HeldBack(_core.Signal(device.backend.ledger, _core.HELD_LINES), [offered])
+    ranks = device.backend.ranks
+    area = HeldBack(ranks, ranks.create_bank(ranks.HELD_LINES), [offered])
     assert area.take(0, other, 0, 16) is None
     for target, at in ((offered, 8), (offered[8:], 0)):
         entry = area.take(0, target, at, 16)

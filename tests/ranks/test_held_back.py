@@ -251,7 +251,7 @@ def test_entries_of_somebody_hostile_change_nothing_else(monkeypatch: pytest.Mon
             for entry in table:
                 entry[3] = dice.choice((0, 0, 0, 1, 2, 1 << 40, (1 << 64) - 1))
             hostile.send(
-                f"import os\nwords = ch[1]._ends.held._words\nfor n, entry in enumerate({table}):\n"
+                f"import os\nwords = ch[1]._end.held._words\nfor n, entry in enumerate({table}):\n"
                 "    words[8 * n : 8 * n + 8] = memoryview(np.array(entry, np.uint64)).cast('B').cast('Q')\n"
                 "os._exit(0)"
             )

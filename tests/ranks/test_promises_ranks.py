@@ -23,6 +23,7 @@ from helpers.threads_as_ranks import Exchange, run_ranks
 from peerlane.errors import Fault
 from peerlane.ranks import wire
 from peerlane.ranks.channel_setup import Begun
+from peerlane.ranks.invite import Invitations
 from peerlane.rendezvous import Rendezvous, RendezvousServer, meet
 
 DEADLOCK_SECONDS = 2.0
@@ -365,7 +366,7 @@ def test_a_group_that_is_closed_while_it_waits_for_a_channel(node: Node) -> None
         lines = [Rendezvous(server.address, rank, 2) for rank in range(2)]
         first, second = pool.map(lambda line: pl.Group(rendezvous=line), lines)
         waiting = pool.submit(first.channel, 1, timeout=40)
-        until(lambda: bool(first._counts))
+        until(lambda: bool(first._invitations._counts))
         first.close()
         with pytest.raises(pl.Closed):
             waiting.result(20)
@@ -377,13 +378,13 @@ def test_a_channel_that_was_given_up_while_the_peer_accepts_it(
 ) -> None:
     node()
     accepted = threading.Event()
-    accept = pl.Group._accept
+    accept = Invitations.accept
 
-    def slowly(group: pl.Group, call: str, begun: Begun, deadline: float) -> pl.Channel:
-        if group.rank == 0:
+    def slowly(invitations: Invitations, call: str, begun: Begun, deadline: float) -> pl.Channel:
+        if invitations._session.rank == 0:
             accepted.wait(20)
             raise KeyboardInterrupt
-        made = accept(group, call, begun, deadline)
+        made = accept(invitations, call, begun, deadline)
         accepted.set()
         return made
 
@@ -391,12 +392,12 @@ def test_a_channel_that_was_given_up_while_the_peer_accepts_it(
         if group.rank == 0:
             with pytest.raises(KeyboardInterrupt):
                 group.channel(1, timeout=20)
-            monkeypatch.setattr(pl.Group, "_accept", accept)
+            monkeypatch.setattr(Invitations, "accept", accept)
         channel = group.channel(1 - group.rank, timeout=20)
         channel.notify(0)
         channel.wait(0, timeout=20)
 
-    monkeypatch.setattr(pl.Group, "_accept", slowly)
+    monkeypatch.setattr(Invitations, "accept", slowly)
     run_ranks(2, rank)
 
 

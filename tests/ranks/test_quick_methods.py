@@ -72,7 +72,7 @@ def test_the_quick_way_and_the_checked_one_do_the_same(node: Node, kind: str) ->
                 if (each := draw.choice([_LEFT_OUT] * 3 + values[:2] * 2 + values)) is not _LEFT_OUT
             }
             source = draw.choice(sources)
-            ways = (pl.Channel.write, pl.Channel.write.__wrapped__)  # type: ignore[attr-defined]
+            ways = (type(channel).write, pl.Channel.write)
             quick, checked = (
                 _outcome(channel, partial(way, channel, source, **given), stream) for way in ways
             )
@@ -96,11 +96,10 @@ def test_what_a_call_is_told_is_what_the_checked_method_tells(
         group.channel(0, notifies=2) as channel,
         group.device.create_stream() as stream,
     ):
-        method = getattr(pl.Channel, name)
+        ways = getattr(type(channel), name), getattr(pl.Channel, name)
         for positional, named in given:
             quick, checked = (
-                _outcome(channel, partial(way, channel, *positional, **named), stream)
-                for way in (method, method.__wrapped__)
+                _outcome(channel, partial(way, channel, *positional, **named), stream) for way in ways
             )
             assert quick == checked, (positional, named)
             if named.get("timeout") == 0.0:
@@ -129,9 +128,12 @@ def test_a_wait_with_a_timeout_that_is_none_consumes_no_record(node: Node) -> No
 
 
 @pytest.mark.parametrize("name", ["write", "notify", "wait"])
-def test_a_quick_method_is_shown_as_a_method(name: str) -> None:
-    method = getattr(pl.Channel, name)
-    checked = method.__wrapped__
+def test_a_quick_method_is_shown_as_a_method(node: Node, name: str) -> None:
+    node()
+    with pl.Group(0, 1, rendezvous=lambda said: [said]) as group, group.channel(0) as channel:
+        served = type(channel)
+    method, checked = getattr(served, name), getattr(pl.Channel, name)
+    assert type(method) is _core.QuickMethod
     assert inspect.signature(method) == inspect.signature(checked)
     assert (method.__name__, method.__qualname__, method.__doc__) == (
         name,
@@ -139,7 +141,7 @@ def test_a_quick_method_is_shown_as_a_method(name: str) -> None:
         checked.__doc__,
     )
     assert inspect.isroutine(method)
-    assert checked.__doc__.strip().splitlines()[0] in pydoc.plain(pydoc.render_doc(pl.Channel))
+    assert checked.__doc__.strip().splitlines()[0] in pydoc.plain(pydoc.render_doc(served))
     with pytest.raises(TypeError, match="unexpected keyword argument 'x'"):
         method(object(), x=1)
 

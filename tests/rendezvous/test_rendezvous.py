@@ -25,7 +25,7 @@ import pytest
 import peerlane as pl
 from helpers.interrupts import INTERRUPTS
 from helpers.launched import until
-from peerlane.rendezvous import Rendezvous, RendezvousServer, connection, frames
+from peerlane.rendezvous import Rendezvous, RendezvousServer, frames, loop
 from peerlane.rendezvous.frames import MAX_VALUE, Operation
 from peerlane.rendezvous.meeting import cost
 from peerlane.testing.procs import run_python
@@ -302,7 +302,7 @@ def test_bad_frames_are_refused_with_a_reason(case: str, server: RendezvousServe
 def test_half_frames_and_silence_are_dropped(
     server: RendezvousServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(loop, "STALL_SECONDS", 0.3)
     whole = request(value=b"x" * 1000)
     half = [raw(server) for _ in range(4)]
     for it, length in zip(half, (0, 5, len(whole) - 1000, len(whole) - 1), strict=True):
@@ -317,7 +317,7 @@ def test_half_frames_and_silence_are_dropped(
 def test_who_does_not_read_is_dropped_and_holds_up_nobody(
     server: RendezvousServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(loop, "STALL_SECONDS", 0.3)
     with Rendezvous(server.address, 1, 3) as r:
         r.put("large", bytes(MAX_VALUE))
         deaf = [raw(server) for _ in range(8)]

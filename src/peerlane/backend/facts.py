@@ -66,7 +66,8 @@ class DeviceInfo:
 class Location:
     """Where an address lies: ``base`` and ``size`` are those of the allocation (0 for pageable memory).
 
-    ``allocation`` is a number unique in the process; ``ordinal`` is the device, or -1 for host memory.
+    ``allocation`` is a number unique in the process, drawn from ``peerlane.backend.host.next_allocation()``;
+    ``ordinal`` is the device, or -1 for host memory.
     """
 
     kind: Kind

@@ -52,6 +52,8 @@ Exporter: Any
 take_tensor: Callable[[object], Any]
 #: give freed blocks that are kept for reuse back to the system; their bytes
 trim: Callable[[], int]
+#: a number that no allocation of the process has
+next_allocation: Callable[[], int]
 #: refuse in a forked child of a process that had used devices
 check_usable: Callable[[], None]
 #: where host functions wait for the thread that makes them

@@ -26,6 +26,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from peerlane.backend.facts import Caps, DeviceInfo, HandleKind, Location
+from peerlane.backend.ranks import Ranks
 
 
 @runtime_checkable
@@ -59,6 +60,10 @@ class Addresses(Protocol):
 
         Raises ``BadAddress`` for an address that only this back-end could have given out and where nothing lives.
         """
+        ...
+
+    def host_pointer(self, address: int, nbytes: int) -> int:
+        """Return where the host may touch ``[address, address + nbytes)`` while it lives (``Caps.HOST_VIEW``)."""
         ...
 
 
@@ -202,6 +207,11 @@ class Share(Protocol):
 
     def maker_of(self, handle: int | bytes | str) -> int | None:
         """Return the pid of the process that made a handle, None if it has ended; ``BadHandle`` for what is none."""
+        ...
+
+    @property
+    def ranks(self) -> Ranks:
+        """What ranks that write into each other's memory need besides."""
         ...
 
 

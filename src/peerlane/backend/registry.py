@@ -7,20 +7,14 @@ beside it.  Nothing is entered before the first call that needs it.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any
 
 from peerlane.backend.interface import Backend, Factory
+from peerlane.backend.settings import is_file, read_toml
 from peerlane.errors import Busy, Closed, Fault, InvalidValue
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 VARIABLE = "PEERLANE_NODE"
 DEFAULT = "virtual"
@@ -227,7 +221,7 @@ def check_time() -> None:
 
 def split(spec: str, source: str) -> tuple[str, str]:
     """Return the name of a node's back-end, and its settings without that."""
-    if _is_file(spec):
+    if is_file(spec):
         return _backend_of_file(spec), spec
     items = [item for item in spec.split(",") if item.strip()]
     named = [item for item in items if item.partition("=")[0].strip() == "backend"]
@@ -241,17 +235,9 @@ def split(spec: str, source: str) -> tuple[str, str]:
     return named[0].partition("=")[2].strip(), ",".join(items)
 
 
-def _is_file(spec: str) -> bool:
-    try:
-        return spec.endswith(".toml") or (bool(spec) and Path(spec).exists())
-    except (OSError, ValueError):  # no file can have this name
-        return False
-
-
 def _backend_of_file(path: str) -> str:
     """Return the back-end that a file names; what is wrong with the file the default back-end says."""
     try:
-        node = tomllib.loads(Path(path).read_text()).get("node", {})
-        return str(node.get("backend", DEFAULT))
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return str(read_toml(path).get("backend", DEFAULT))
+    except InvalidValue:
         return DEFAULT

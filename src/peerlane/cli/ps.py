@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from peerlane.backend.settings import is_file
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.census import ENDED, FOREIGN, Census, Holder, node_names, take_census
-from peerlane.backends.virtual.node.sources import is_file
 from peerlane.cli.outputs import printable, results_console
 from peerlane.errors import Fault, InvalidValue
 from peerlane.support.runtime_directory import existing_runtime_directory

@@ -1,5 +1,1 @@
 """What all ranks of a group do together: one algorithm a file, written with channels, copies and reductions only."""
-
-from peerlane.collectives.methods import Collectives
-
-__all__ = ["Collectives"]

@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import struct
 import zlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from peerlane.errors import Error, InvalidValue
 
 if TYPE_CHECKING:
-    from peerlane.collectives.workspace import Channels
     from peerlane.memory.buffer import Buffer
+    from peerlane.ranks.channel import Channel
 
 SAID = "said"  # the tag of what a rank says
 
@@ -48,11 +49,11 @@ class Agreement:
     rank, size : int
     memory : Buffer
         This rank's, that the others read.
-    channels : Channels
+    channels : mapping of int to Channel
         Over which theirs is found.
     """
 
-    def __init__(self, rank: int, size: int, memory: Buffer, channels: Channels) -> None:
+    def __init__(self, rank: int, size: int, memory: Buffer, channels: Mapping[int, Channel]) -> None:
         self._rank, self._size, self._channels = rank, size, channels
         self._mine = memoryview(memory).cast("B")
         self._theirs: dict[int, memoryview] = {}

@@ -11,7 +11,8 @@ from peerlane.collectives.workspace import Workspace
 from peerlane.errors import Closed
 
 if TYPE_CHECKING:
-    from peerlane.ranks.group import Group
+    from peerlane.ranks.invite import Invitations
+    from peerlane.ranks.session import Session
     from peerlane.streams.event import Event
     from peerlane.streams.stream import Stream
 
@@ -34,15 +35,20 @@ class Turns:
 
     Parameters
     ----------
-    group : Group
+    session : Session
+    invitations : Invitations
+        By which its channels are made.
     nbytes : int
         Of the workspace.
     timeout : float or None
         Seconds that a collective waits for a peer at a time.
     """
 
-    def __init__(self, group: Group, nbytes: int, timeout: float | None) -> None:
-        self._group, self._nbytes, self._timeout = group, nbytes, timeout
+    def __init__(
+        self, session: Session, invitations: Invitations, nbytes: int, timeout: float | None
+    ) -> None:
+        self._session, self._invitations = session, invitations
+        self._nbytes, self._timeout = nbytes, timeout
         self._work: Workspace | None = None
         self._lasts: dict[Lane | None, Event] = {}  # None: of the collectives
         self._own: dict[Lane | None, Stream] = {}
@@ -106,7 +112,9 @@ class Turns:
 
     def _made(self, call: str) -> Workspace:
         try:
-            self._work = self._work or Workspace(self._group, self._nbytes, self._timeout)
+            self._work = self._work or Workspace(
+                self._session, self._invitations, self._nbytes, self._timeout
+            )
         except BaseException as error:
             self._fail(call, error)
             raise
@@ -118,7 +126,7 @@ class Turns:
         Their locks are taken one by one, and not under this one's: they prepare this one.
         """
         with _here_lock:
-            others = [each for each in _here if each is not self and each._is_beside(self._group)]
+            others = [each for each in _here if each is not self and each._is_beside(self)]
         try:
             for each in others:
                 with each._lock:
@@ -129,13 +137,10 @@ class Turns:
                 self._fail(call, error)
             raise
 
-    def _is_beside(self, group: Group) -> bool:
-        mine = self._group
-        return (
-            getattr(mine, "_key", None) == group._key
-            and mine.size == group.size
-            and getattr(mine, "members", None) is not None
-        )
+    def _is_beside(self, other: Turns) -> bool:
+        """Tell whether these are the turns of another rank of the same group."""
+        mine, theirs = self._invitations, other._invitations
+        return mine.group == theirs.group and self._session.size == other._session.size
 
     @staticmethod
     def _agree(
@@ -182,7 +187,7 @@ class Turns:
 
     def _own_stream(self, lane: Lane | None) -> Stream:
         if lane not in self._own:
-            self._own[lane] = self._group.device.create_stream()
+            self._own[lane] = self._session.device.create_stream()
         return self._own[lane]
 
     def _check_sound(self, call: str) -> None:
@@ -190,7 +195,7 @@ class Turns:
             raise Closed(
                 f"{call}: the collectives of this group ended with a failure ({self._failure}); make a new group",
                 call=call,
-                device=self._group.device.name,
+                device=self._session.device.name,
             )
 
     def _fail(self, call: str, error: BaseException) -> None:

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 from peerlane.collectives.agreement import SAID, Agreement, bytes_for
 from peerlane.diagnostics import losses
 from peerlane.errors import BadHandle, Busy, Cancelled, Fault, InvalidValue
-from peerlane.ranks.channel_setup import WINDOW
-from peerlane.ranks.invite import GivenUp, accept
-from peerlane.ranks.lending import Loan
+from peerlane.ranks.invite import GivenUp
+from peerlane.ranks.lending import WINDOW, Loan
 from peerlane.streams.notify import NotifyKind
 
 if TYPE_CHECKING:
     from peerlane.memory.buffer import Buffer
     from peerlane.ranks.channel import Channel
-    from peerlane.ranks.channel_setup import Begun, Memories
-    from peerlane.ranks.group import Group
+    from peerlane.ranks.channel_setup import Begun
+    from peerlane.ranks.invite import Invitations
+    from peerlane.ranks.lending import Memories
+    from peerlane.ranks.session import Session
     from peerlane.streams.stream import Stream
 
 DEPTH = 3  # pieces under way at a time: as many as the longest pipeline has stages
@@ -41,7 +42,9 @@ class Workspace:
 
     Parameters
     ----------
-    group : Group
+    session : Session
+    invitations : Invitations
+        By which its channels are made.
     nbytes : int
         Of scratch memory, at about.
     timeout : float or None
@@ -60,22 +63,24 @@ class Workspace:
     agreement : Agreement
     """
 
-    def __init__(self, group: Group, nbytes: int, timeout: float | None) -> None:
-        self.rank, self.size, self.timeout = group.rank, group.size, timeout
+    def __init__(
+        self, session: Session, invitations: Invitations, nbytes: int, timeout: float | None
+    ) -> None:
+        self.rank, self.size, self.timeout = session.rank, session.size, timeout
         self.others = [(self.rank + step) % self.size for step in range(1, self.size)]
         share = nbytes // (2 * DEPTH * self.size)
         self.slot = max(SMALLEST_SLOT, share - share % SMALLEST_SLOT)
         area = self.size * DEPTH * self.slot
         with contextlib.ExitStack() as undo:
             for peer in self.others:  # else they wait for this rank until the time is over
-                undo.callback(group._decline, _SERIES, peer)
-            memory = group.device.allocate(2 * area, peer=True)
+                undo.callback(invitations.decline, _SERIES, peer)
+            memory = session.device.allocate(2 * area, peer=True)
             undo.callback(memory.close)
-            said = group.device.allocate(bytes_for(self.size), peer=True)
+            said = session.device.allocate(bytes_for(self.size), peer=True)
             undo.callback(said.close)
             said.fill(0)
             self._memories: Memories = {WINDOW: Loan(memory, ends=False), SAID: Loan(said, ends=False)}
-            self.channels = Channels(group, self._memories, self.others)
+            self.channels = Channels(session, invitations, self._memories, self.others)
             undo.pop_all()
         self.board, self.lanes = Board(self, memory[:area]), Lanes(self, memory[area:], area)
         self.agreement = Agreement(self.rank, self.size, said, self.channels)
@@ -107,28 +112,31 @@ class Channels(dict[int, "Channel"]):
     So two ranks can exchange something before the others come, and no order of first uses can deadlock.
     """
 
-    def __init__(self, group: Group, memories: Memories, peers: list[int]) -> None:
+    def __init__(
+        self, session: Session, invitations: Invitations, memories: Memories, peers: list[int]
+    ) -> None:
         super().__init__()
-        self._group, self._peers, self._begun = group, peers, dict[int, "Begun"]()
+        self._session, self._invitations = session, invitations
+        self._peers, self._begun = peers, dict[int, "Begun"]()
         self._making = {peer: threading.Lock() for peer in peers}
         self._nbytes = memories[WINDOW].buffer.size
         # Several things are under way at a time here, and what comes first is waited for last.
-        kind = NotifyKind.BINARY if group._kind is NotifyKind.FIFO else group._kind
+        kind = NotifyKind.BINARY if invitations.kind is NotifyKind.FIFO else invitations.kind
         try:
             for peer in peers:
-                self._begun[peer] = group._invite(_SERIES, peer, memories, _NOTIFIES, kind)
+                self._begun[peer] = invitations.invite(_SERIES, peer, memories, _NOTIFIES, kind)
         except BaseException:
             self.withdraw()
             self.close()
             raise
 
     def __missing__(self, peer: int) -> Channel:
-        deadline = time.monotonic() + self._group._patience
+        deadline = time.monotonic() + self._invitations.patience
         with self._making[peer]:  # a message to it and one from it may both come first
             made = self.get(peer)
             if made is None:
                 try:
-                    made = accept(self._group, "Group", self._begun[peer], deadline)
+                    made = self._invitations.accept("Group", self._begun[peer], deadline)
                 except GivenUp as error:  # it offers nothing more
                     raise losses.lost(self._pid(peer), str(error), call=error.call) from None
                 except BadHandle as error:
@@ -137,19 +145,19 @@ class Channels(dict[int, "Channel"]):
                     text = f"Group: rank {peer} has gone: {error}"
                     raise losses.lost(self._pid(peer), text, call="Group") from None
                 self._check_equal(peer, made)
-                self._group._conversation.forget(self._begun[peer])
+                self._invitations.forget(self._begun[peer])
                 self[peer] = made
         return made
 
     def _pid(self, peer: int) -> int:
-        return self._group.members[peer].pid
+        return self._session.members[peer].pid
 
     def _check_equal(self, peer: int, made: Channel) -> None:
         if made.window.size != self._nbytes:
             made.close()
             raise InvalidValue(
                 f"Group: the workspace of rank {peer} has {made.window.size:,} bytes, that of rank "
-                f"{self._group.rank} {self._nbytes:,}; give all ranks the same workspace=",
+                f"{self._session.rank} {self._nbytes:,}; give all ranks the same workspace=",
                 fault=Fault.BAD_CONFIG,
                 call="Group",
             )
@@ -161,13 +169,13 @@ class Channels(dict[int, "Channel"]):
     def withdraw(self) -> None:
         """Tell the peers that have not made their ends yet that there will be no channels."""
         for begun in self._begun.values():
-            self._group._conversation.withdraw(begun)
+            self._invitations.withdraw(begun)
 
     def close(self) -> None:
         """End all; what was granted and not needed any more is no mistake."""
         with contextlib.ExitStack() as ends:
             for begun in self._begun.values():
-                ends.callback(begun.ends.close)
+                ends.callback(begun.end.close)
             for channel in self.values():
                 ends.callback(_close_quietly, channel)
 

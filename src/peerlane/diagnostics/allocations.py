@@ -106,11 +106,18 @@ def remember_import(memory: Memory, place: Place, device: str) -> None:
 
 
 def _remember(identity: int, address: int, size: int, device: str, sort: Sort) -> Record:
-    offset = _core.window_offset(address) or 0
-    record = _live[identity] = Record(identity, address, offset, size, device, call_site(), sort=sort)
+    record = _live[identity] = Record(
+        identity, address, _offset(address), size, device, call_site(), sort=sort
+    )
     if sort is not Sort.ALLOCATION:
         _spread[identity] = record
     return record
+
+
+def _offset(address: int) -> int:
+    """Return the offset in its window; an address outside of the windows is its own."""
+    offset = _core.window_offset(address)
+    return address if offset is None else offset
 
 
 def grown(place: Place) -> None:
@@ -176,10 +183,8 @@ def record_at(address: int, allocation: int) -> Record | None:
 
 
 def freed_at(address: int) -> Record | None:
-    """Return what ended last of all that was at an address of a device window."""
+    """Return what ended last of all that was at a device address."""
     # By offset: the address of a host view lies in the other window.
-    offset = _core.window_offset(address)
-    if offset is None:
-        return None
+    offset = _offset(address)
     window = address - offset
     return _dead.at(offset, lambda dead: dead.device != "host" or dead.address - dead.offset == window)

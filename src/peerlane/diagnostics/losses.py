@@ -7,10 +7,11 @@ than the ranks that fail over it, so launch has to know who lost whom.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from peerlane import _core
 from peerlane.errors import PeerLost
+from peerlane.support.processes import start_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,9 @@ class Member:
     rank: int
     session: int
 
+
+#: Called with the sessions of this process and of a rank that it has lost; set by the rendezvous.
+tell_launcher: Callable[[int, int], None] | None = None
 
 _members: dict[int, Member] = {}  # by pid
 _told: set[tuple[int, int]] = set()  # by whom, of which session: a forked child is another process
@@ -62,7 +66,7 @@ def recorder_lost(pid: int, device: str, call: str | None = None) -> PeerLost:
     member = _members.get(pid)
     if member is None:
         text = f"process {pid} has ended, and no other one could still record what is waited for"
-    elif _core.start_time(pid):
+    elif start_time(pid):
         text = f"{member.name} (process {pid}) has closed its end of the channel"
     else:
         text = f"{member.name} (process {pid}) has died"
@@ -73,6 +77,5 @@ def _tell(session: int) -> None:
     who = os.getpid(), session
     if session and who not in _told:
         _told.add(who)
-        from peerlane.rendezvous import reports
-
-        reports.tell_of_loss(os.getsid(0), session)
+        if tell_launcher is not None:
+            tell_launcher(os.getsid(0), session)

@@ -12,6 +12,7 @@ from peerlane.errors import InvalidValue
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.dispatch import lacks
 from peerlane.memory.physical import Physical
+from peerlane.support.declared import declared
 
 Access: TypeAlias = "Mapping[Any, str] | str"
 
@@ -46,7 +47,7 @@ class AddressRange:
 
     __slots__ = ()
 
-    @property
+    @declared
     def device(self) -> Any:
         """In whose address space it lies."""
         raise NotImplementedError

@@ -17,6 +17,7 @@ from peerlane.memory import host_objects
 from peerlane.sharing.open import open_offer
 from peerlane.streams.stream import Stream
 from peerlane.support import dtypes
+from peerlane.support.declared import declared
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -54,7 +55,10 @@ class Buffer:
 
     __slots__ = ()
 
-    device: Any
+    @declared
+    def device(self) -> Any:
+        """Where it lives; of a part of an address range: the range's, whatever is mapped there."""
+        raise NotImplementedError
 
     def __init__(self, *_: object) -> None:
         raise TypeError("a Buffer is made by Device.allocate, Host.allocate, slicing or as_buffer")
@@ -68,22 +72,22 @@ class Buffer:
         """Where it starts.  A device address cannot be dereferenced by the host.  Raises Closed."""
         raise NotImplementedError
 
-    @property
+    @declared
     def last_address(self) -> int:
         """The address that it has, or had."""
         raise NotImplementedError
 
-    @property
+    @declared
     def writable_address(self) -> int:
         """Where it starts; raises Closed, or AccessDenied where it may only be read."""
         raise NotImplementedError
 
-    @property
+    @declared
     def size(self) -> int:
         """Bytes."""
         raise NotImplementedError
 
-    @property
+    @declared
     def id(self) -> int:
         """The allocation's number, unique in the process; 0 for memory of a host object."""
         raise NotImplementedError

@@ -11,10 +11,11 @@ import numpy.typing as npt
 from peerlane.backend import host
 from peerlane.errors import InvalidValue
 from peerlane.memory import buffer as buffers
-from peerlane.memory import dispatch, raw
+from peerlane.memory import dispatch
 from peerlane.memory.plain_buffer import PlainBuffer
 from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support import reductions
+from peerlane.support.words import checked_pitch, checked_words
 
 _copy_memory = host.copy_memory
 _submit_copy = host.submit_copy
@@ -176,9 +177,9 @@ def copy_2d(
     """
     checked_stream("copy_2d", stream)
     dst, src = buffers.as_buffer(dst), buffers.as_buffer(src)
-    width, height = raw.checked_words("copy_2d", width=width, height=height)
-    pitches = {"destination": raw.checked_pitch("destination", dst_pitch, width)}
-    pitches["source"] = raw.checked_pitch("source", src_pitch, width)
+    width, height = checked_words("copy_2d", width=width, height=height)
+    pitches = {"destination": checked_pitch("destination", dst_pitch, width)}
+    pitches["source"] = checked_pitch("source", src_pitch, width)
     for (name, pitch), end in zip(pitches.items(), (dst, src), strict=True):
         need = (height - 1) * pitch + width if width and height else 0
         if need > end.size:

@@ -13,6 +13,7 @@ from peerlane.memory import dispatch, raw
 from peerlane.memory.buffer import Buffer, as_buffer
 from peerlane.memory.plain_buffer import PlainBuffer
 from peerlane.streams.stream import Stream, checked_stream
+from peerlane.support.words import checked_words
 
 _HEADER = raw.LIST_HEADER
 _ENTRY = struct.Struct("<QQQQ")
@@ -69,7 +70,7 @@ class CopyDescriptor:
         InvalidValue, TypeError
             ``entries`` is negative, beyond 64 bits, or no int.
         """
-        (count,) = raw.checked_words("CopyDescriptor.size_for", entries=entries)
+        (count,) = checked_words("CopyDescriptor.size_for", entries=entries)
         return _HEADER.size + count * _ENTRY.size
 
     @staticmethod
@@ -101,7 +102,7 @@ class CopyDescriptor:
         call = "CopyDescriptor.encode_addresses"
         names = ("destination", "source", "bytes")
         return _packed(
-            raw.checked_words(
+            checked_words(
                 call, **{f"{name} of entry {number}": value for name, value in zip(names, entry, strict=True)}
             )
             for number, entry in _entries(call, "entry", names, entries)

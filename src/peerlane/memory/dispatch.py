@@ -15,7 +15,8 @@ from peerlane.backend import host, registry
 from peerlane.backend.base import check_reduction, combined
 from peerlane.backend.facts import Caps, Kind
 from peerlane.backend.interface import Backend
-from peerlane.errors import AccessDenied, BadAddress, Fault, InvalidValue, Unsupported
+from peerlane.diagnostics import address_errors, allocations
+from peerlane.errors import AccessDenied, Fault, InvalidValue, Unsupported
 from peerlane.memory.buffer import Buffer
 from peerlane.memory.plain_buffer import PlainBuffer
 from peerlane.streams.stream import Stream
@@ -271,7 +272,7 @@ def copy_at(dst: int, src: int, nbytes: int, stream: Stream | None) -> bool:
     ends = _ends_at(dst, src) if nbytes else None
     if ends is not None:
         to, origin = ends
-        _check_spans("raw.copy", (to, nbytes), (origin, nbytes))
+        _check_spans((to, nbytes), (origin, nbytes))
         _run(stream, (), lambda: _move(to, origin, [(0, 0, nbytes)]))
     return ends is not None
 
@@ -284,7 +285,6 @@ def copy_2d_at(
     if ends is not None:
         to, origin = ends
         _check_spans(
-            "raw.copy_2d",
             (to, (height - 1) * dst_pitch + width),
             (origin, (height - 1) * src_pitch + width),
         )
@@ -296,7 +296,7 @@ def fill_at(address: int, value: int, width: int, count: int, stream: Stream | N
     """Fill at an address; False if native code knows it."""
     backend = backend_at(address) if count else None
     if backend is not None:
-        _check_spans("raw.fill", (_Foreign(backend, address), width * count))
+        _check_spans((_Foreign(backend, address), width * count))
         _run(stream, (), lambda: backend.fill(address, value, width, count))
     return backend is not None
 
@@ -308,27 +308,27 @@ def reduce_at(dst: int, src: int, count: int, number: int, stream: Stream | None
         to, origin = ends
         width = reductions.width_of(number)
         check_reduction(dst, src, count * width, width)
-        _check_spans("raw.reduce", (to, count * width), (origin, count * width))
+        _check_spans((to, count * width), (origin, count * width))
         _run(stream, (), lambda: _combine(to, origin, count, number))
     return ends is not None
 
 
-def _check_spans(call: str, *spans: tuple[_Foreign | _Native, int]) -> None:
-    """Refuse ranges that leave their allocation, before a byte is written or an operation is queued."""
-    for end, nbytes in spans:
+def _check_spans(*spans: tuple[_Foreign | _Native, int]) -> None:
+    """Refuse ranges of the destination, and of the source, that leave their allocation, before anything is done."""
+    for role, (end, nbytes) in zip(("dst", "src"), spans, strict=False):
         if isinstance(end, _Foreign):
             place = end._backend.locate(end.address)
             left = place.base + place.size - end.address
             if nbytes > left:
-                raise _beyond(call, end.address, nbytes, nbytes - left)
-
-
-def _beyond(call: str, address: int, nbytes: int, excess: int) -> Exception:
-    return BadAddress(
-        f"{call}: the range of {nbytes:,} bytes at {address:#x} ends {excess:,} bytes beyond its allocation",
-        fault=Fault.OUT_OF_BOUNDS,
-        call=call,
-    )
+                raise address_errors.out_of_bounds(
+                    role,
+                    end.address,
+                    nbytes,
+                    place.base,
+                    place.size,
+                    allocations.record_of(place.allocation) or f"the {place.size:,} bytes at {place.base:#x}",
+                    f"{end._backend.name}:{place.ordinal}",
+                )
 
 
 def refuse_foreign(call: str, address: int, cap: Caps) -> None:

@@ -10,6 +10,7 @@ from peerlane.devices.base import DeviceBase, checked_size
 from peerlane.errors import InvalidValue
 from peerlane.memory.dispatch import lacks
 from peerlane.sharing.open import open_file, open_offer
+from peerlane.support.declared import declared
 
 if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
@@ -44,17 +45,17 @@ class Physical:
 
     __slots__ = ()
 
-    @property
+    @declared
     def device(self) -> Any:
         """Whose memory it is."""
         raise NotImplementedError
 
-    @property
+    @declared
     def id(self) -> int:
         """Unique in the node, the same in every process that has it."""
         raise NotImplementedError
 
-    @property
+    @declared
     def size(self) -> int:
         """Bytes."""
         raise NotImplementedError

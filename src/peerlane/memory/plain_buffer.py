@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 from typing import Any
 
@@ -15,16 +14,14 @@ from peerlane.memory.buffer import Buffer
 from peerlane.sharing.handle import Allow, Handle
 from peerlane.streams.stream import Stream, checked_stream
 
-_numbers = itertools.count(1 << 48)  # native code counts its allocations from 1
-
 
 class _Allocation:
     """Memory that a buffer, its parts and queued operations share; it is freed once, after the last use."""
 
     __slots__ = ("_lock", "_uses", "id", "is_closed", "memory")
 
-    def __init__(self, memory: Memory) -> None:
-        self.memory, self.id, self.is_closed = memory, next(_numbers), False
+    def __init__(self, memory: Memory, identity: int) -> None:
+        self.memory, self.id, self.is_closed = memory, identity, False
         self._uses = 1  # that of the buffer itself
         self._lock = threading.Lock()
 
@@ -168,7 +165,8 @@ PlainBuffer.__name__ = PlainBuffer.__qualname__ = Buffer.__name__  # as texts sa
 
 def plain_buffer(memory: Memory, device: Any, stream: Stream | None) -> PlainBuffer:
     """Return the buffer that owns what a back-end allocated."""
-    made = PlainBuffer._make(_Allocation(memory), device, 0, memory.size, owns=True)
+    identity = device.backend.locate(memory.address).allocation
+    made = PlainBuffer._make(_Allocation(memory, identity), device, 0, memory.size, owns=True)
     made._stream = stream
     allocations.remember(made, device.name)
     if live_objects.active:

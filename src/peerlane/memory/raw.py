@@ -10,7 +10,6 @@ checked at the call; any other host address is first touched when the operation 
 
 from __future__ import annotations
 
-import operator
 import struct
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ from peerlane.memory import dispatch
 from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support import reductions
 from peerlane.support.timeouts import in_nanoseconds
+from peerlane.support.words import checked_pitch, checked_words
 
 if TYPE_CHECKING:
     from peerlane.devices.base import DeviceBase
@@ -35,42 +35,13 @@ Exporter = host.Exporter  #: base of classes that export the buffer of what thei
 #: A quicker locate: (the device's number in native code, base, bytes, allocation), None for pageable memory.
 find = host.locate
 
-#: A quicker copy: (destination, source, bytes, whether it must be direct); nothing is converted.
+#: A quicker copy: (destination, source, bytes, whether it must be direct); nothing is converted, and only addresses
+#: of virtual devices and of the host are known.
 quick_copy = host.copy
 #: A quicker copy on a stream: (stream, destination, source, bytes, whether it must be direct).
 quick_submit = host.submit_copy_at
-_WORD = 1 << 64
 LIST_HEADER = struct.Struct("<8sIIQQ")
 _COMPARES = ("geq", "eq", "and", "nor", "since")
-
-
-def checked_words(call: str, **values: object) -> list[int]:
-    """Return the values as ints of 64 bits.
-
-    Raises
-    ------
-    TypeError, InvalidValue
-        A value is no integer, negative, or beyond 64 bits; the text names it.
-    """
-    found = []
-    for name, value in values.items():
-        if not hasattr(type(value), "__index__"):
-            raise TypeError(f"{call}: {name} must be an int, not {type(value).__name__}")
-        number = operator.index(value)  # type: ignore[arg-type]  # it has __index__
-        if not 0 <= number < _WORD:
-            raise InvalidValue(f"{call}: {name} is {number}; valid are 0 to 2**64 - 1", call=call)
-        found.append(number)
-    return found
-
-
-def checked_pitch(name: str, pitch: int, width: int) -> int:
-    """Return the pitch of a rectangle's ``name``; InvalidValue when it is less than the width."""
-    (number,) = checked_words("copy_2d", **{f"{name} pitch": pitch})
-    if number < width:
-        raise InvalidValue(
-            f"copy_2d: {name} pitch is {number:,} bytes, less than the width of {width:,}", call="copy_2d"
-        )
-    return number
 
 
 def copy(dst: int, src: int, nbytes: int, *, stream: Stream | None = None, direct: bool = False) -> None:

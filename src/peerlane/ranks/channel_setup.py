@@ -2,63 +2,55 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from peerlane import _core
-from peerlane.backend.facts import HandleKind
-from peerlane.backends.virtual.messages.sharing import Lent
-from peerlane.backends.virtual.node import schedule
 from peerlane.diagnostics import observers
 from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.errors import BadHandle, Fault
 from peerlane.memory.buffer import Buffer
+from peerlane.ranks.bank import offer_bank, open_bank
 from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.late_delivery import HeldBack
-from peerlane.ranks.lending import Loan
+from peerlane.ranks.lending import WINDOW, lent_by
 from peerlane.ranks.wire import Invitation, Shared
-from peerlane.sharing.handle import Handle
-from peerlane.sharing.open import open_offer
 from peerlane.streams.notify import Notify, NotifyKind
 
 if TYPE_CHECKING:
-    from peerlane.devices.device import Device
-    from peerlane.ranks.group import Group
-
-WINDOW = "window"  #: the tag of a rank's window
+    from peerlane.backend.ranks import Bank
+    from peerlane.ranks.lending import Memories
+    from peerlane.ranks.session import Session
+    from peerlane.sharing.handle import Handle
 
 #: Both ends in one process: objects by token, until the end that offers them is closed.
 _here: dict[int, tuple[list[Notify], dict[str, Buffer]]] = {}
 _tokens = itertools.count(1)
 
-#: Buffers that peers may reach, by tag.
-Memories: TypeAlias = "dict[str, Loan]"
 
-#: The peer's memories by tag, its notifies, and what was opened.
-Answer: TypeAlias = "tuple[Mapping[str, Buffer], list[Notify], list[_core.Signal]]"
+class Answer(NamedTuple):
+    """What one end makes of the other's offer: its memories by tag, its notifies, and the banks that were opened."""
 
-
-def lent_by(rank: int, tag: str) -> Lent:
-    """Name a rank's memory in a text."""
-    what = "the window" if tag == WINDOW else f"the memory {tag!r}"
-    return Lent(f"rank {rank}", what, "it was deregistered, or the group was closed")
+    memories: Mapping[str, Buffer]
+    notifies: list[Notify]
+    opened: list[Bank]
 
 
-class Ends:
+class End:
     """What one end of a channel holds before it is answered: its notifies, and their handle for the peer.
 
     Parameters
     ----------
-    group : Group
+    session : Session
     peer : int
     notifies : int
     kind : NotifyKind
 
     Attributes
     ----------
+    lines : list of Notify
+        Those that this end waits for.
     is_late : bool
         Whether this end may put off what it gives to the channel.
     held : HeldBack or None
@@ -68,27 +60,28 @@ class Ends:
     is_late: bool
     held: HeldBack | None
 
-    def __init__(self, group: Group, peer: int, notifies: int, kind: NotifyKind) -> None:
-        self.group, self.peer = group, peer
-        self.is_own_process = group.members[peer].pid == group._pid
-        self._bank: _core.Signal | None = None
+    def __init__(self, session: Session, peer: int, notifies: int, kind: NotifyKind) -> None:
+        self.session, self.peer = session, peer
+        self._ranks = ranks = session.device.backend.ranks
+        self.is_own_process = session.members[peer].pid == session._pid
+        self._bank: Bank | None = None
         self._handles: list[Handle] = []
         self._token = 0
         self._kind = kind
-        self.is_late = schedule.present().startswith("seeded")
+        self.is_late = ranks.is_late
         self.held, self._held_in = None, None
         self._offered: list[Buffer] = []
         if self.is_late and not self.is_own_process:
-            self._held_in = _core.Signal(group.device.backend.ledger, _core.HELD_LINES)
+            self._held_in = ranks.create_bank(ranks.HELD_LINES)
         if notifies and not self.is_own_process:
-            self._bank = _core.Signal(group.device.backend.ledger, _bank_lines(kind, notifies))
-            assert group._departures is not None  # somebody is in another process
-            self._bank.belong_to(group._departures.members)
-        self.lines = _lines(group.device, kind, notifies, self._bank)
+            self._bank = ranks.create_bank(ranks.lines_of_notifies(kind, notifies))
+            assert session._membership is not None  # somebody is in another process
+            ranks.end_waits_with(session._membership.members, self._bank)
+        self.lines: list[Notify] = ranks.notifies(session.device, kind, notifies, self._bank)
         for index, line in enumerate(self.lines):
-            streams_wait.notify_names[line.id] = f"notify {index} from rank {peer} to rank {group.rank}"
-            pid = group.members[peer].pid
-            wait_state.awaited[line.id] = wait_state.Awaited(group._key, group.rank, peer, pid)
+            streams_wait.notify_names[line.id] = f"notify {index} from rank {peer} to rank {session.rank}"
+            pid = session.members[peer].pid
+            wait_state.awaited[line.id] = wait_state.Awaited(session._key, session.rank, peer, pid)
 
     def invitation(self, offered: Mapping[str, Buffer | Shared], lent: Memories) -> Invitation:
         """Return what the other end needs, made of what this rank offers it and lends."""
@@ -100,58 +93,53 @@ class Ends:
             return Invitation(count, "", {}, self._token)
         memories = {tag: each for tag, each in offered.items() if isinstance(each, Shared)}
         if self._held_in is not None:
-            self._offered = [lent[tag].part(lent_by(self.group.rank, tag)) for tag in memories]
+            self._offered = [lent[tag].part(lent_by(self.session.rank, tag)) for tag in memories]
         bank = self._offer(self._bank, count)
         return Invitation(count, bank, memories, held=self._offer(self._held_in, 0))
 
-    def _offer(self, bank: _core.Signal | None, detail: int) -> str:
+    def _offer(self, bank: Bank | None, detail: int) -> str:
         if bank is None:
             return ""
-        device, pid = self.group.device, self.group.members[self.peer].pid
-
-        def offer(everyone: bool) -> Any:
-            return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)
-
-        handle: Handle = device.backend.make_handle(
-            self, [pid], offer, told=self.lines if bank is self._bank else ()
-        )
+        session = self.session
+        told = self.lines if bank is self._bank else ()
+        allow = [session.members[self.peer].pid]
+        handle = offer_bank(self, session.device, bank, detail, allow=allow, told=told)
         self._handles.append(handle)
         return bytes(handle).decode()
 
     def accept(self, call: str, answer: bytes, seconds: float) -> Answer:
         """Open what the other end offers."""
-        said = Invitation.decode(call, self.peer, answer)
+        said, ranks = Invitation.decode(call, self.peer, answer), self._ranks
         if self.is_own_process:
             lines, memories = self._taken(call, said)
-            return memories, lines, []
+            return Answer(memories, lines, [])
         if WINDOW not in said.memories:
             raise self._false(call, "it offers no window")
-        banks: dict[str, _core.Signal] = {}
+        banks: dict[str, Bank] = {}
         memories = {
-            tag: self.group._import(self.peer, tag, each, seconds, banks)
+            tag: self.session._borrowed(self.peer, tag, each, seconds, banks)
             for tag, each in said.memories.items()
         }
         opened = []
         if said.held:
-            opened.append(self._open_bank(call, said.held, 0, _core.HELD_LINES, seconds))
+            opened.append(self._open_bank(call, said.held, 0, ranks.HELD_LINES, seconds))
             if self._bank is not None:
-                self._bank.expect(_core.HeldBack(opened[0]), self._offered)
+                ranks.bring(self._bank, opened[0], self._offered)
         self._offered = []  # a buffer that its program drops is freed
         bank = None
         if said.notifies:
-            length = _bank_lines(self._kind, said.notifies)
+            length = ranks.lines_of_notifies(self._kind, said.notifies)
             bank = self._open_bank(call, said.bank, said.notifies, length, seconds)
             opened.append(bank)
-        outgoing = _lines(self.group.device, self._kind, said.notifies, bank)
+        outgoing: list[Notify] = ranks.notifies(self.session.device, self._kind, said.notifies, bank)
         for index, line in enumerate(outgoing):
-            streams_wait.notify_names[line.id] = (
-                f"notify {index} from rank {self.group.rank} to rank {self.peer}"
-            )
+            name = f"notify {index} from rank {self.session.rank} to rank {self.peer}"
+            streams_wait.notify_names[line.id] = name
             if observers.active:
                 observers.tell("import", line)
         if self._held_in is not None:
-            self.held = HeldBack(self._held_in, list(memories.values()))
-        return memories, outgoing, opened
+            self.held = HeldBack(ranks, self._held_in, list(memories.values()))
+        return Answer(memories, outgoing, opened)
 
     def _taken(self, call: str, said: Invitation) -> tuple[list[Notify], dict[str, Buffer]]:
         found = _here.get(said.token)
@@ -163,12 +151,12 @@ class Ends:
             )
         return found
 
-    def _open_bank(self, call: str, handle: str, notifies: int, lines: int, seconds: float) -> _core.Signal:
-        offer, _ = open_offer(call, handle, HandleKind.NOTIFIES, None, seconds, reaches=False)
-        with contextlib.closing(offer):
-            if offer.detail != notifies:
-                raise self._false(call, f"it says {notifies} notifies, and offers {offer.detail}")
-            return offer.signal(self.group.device.backend.ledger, lines)
+    def _open_bank(self, call: str, handle: str, notifies: int, lines: int, seconds: float) -> Bank:
+        def check(offered: int) -> None:
+            if offered != notifies:
+                raise self._false(call, f"it says {notifies} notifies, and offers {offered}")
+
+        return open_bank(call, self.session.device, handle, lines, seconds, check)
 
     def _false(self, call: str, why: str) -> BadHandle:
         return BadHandle(
@@ -190,25 +178,9 @@ class Ends:
         self.lines, self._bank, self.held, self._held_in, self._offered = [], None, None, None, []
 
 
-def _bank_lines(kind: NotifyKind, notifies: int) -> int:
-    return _core.COMPLETION_LINES if kind is NotifyKind.FIFO else notifies
-
-
-def _lines(device: Device, kind: NotifyKind, count: int, bank: _core.Signal | None) -> list[Notify]:
-    """Return the notifies of one end, in a bank or of this process alone."""
-    if not count:
-        return []
-    if kind is NotifyKind.FIFO:
-        queue = _core.Completions(bank)
-        return [device.backend.notify_queued(device, queue, number) for number in range(count)]
-    if bank is None:
-        return [device.create_notify(kind) for _ in range(count)]
-    return [device.backend.notify_line(device, kind, bank, index) for index in range(count)]
-
-
 @dataclass(frozen=True, slots=True)
 class Begun:
     """A channel whose other end has not answered yet: the key of its invitation, and this end."""
 
     key: str
-    ends: Ends
+    end: End

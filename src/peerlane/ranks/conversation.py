@@ -16,9 +16,9 @@ from peerlane.ranks.deadlock import detect
 
 if TYPE_CHECKING:
     from peerlane.ranks.channel_setup import Begun
-    from peerlane.ranks.group import Group
+    from peerlane.ranks.session import Session
 
-_AT_MEETING = frozenset(("hello", "departures", "watching"))  # what ranks say before there is a group
+_AT_MEETING = frozenset(("hello", "membership", "watching"))  # what ranks say before there is a session
 _NO_FOLDER = "\x1f"  # for a slash in the name of a channel, which has no such character
 _LOOK = 0.3  # seconds between two looks whether a rank that is waited for has left
 
@@ -28,16 +28,16 @@ class Conversation:
 
     Parameters
     ----------
-    group : Group
+    session : Session
         Whose rendezvous and rank are known.
     """
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, session: Session) -> None:
+        self._session = session
 
     def say(self, word: str, value: bytes) -> None:
         """Let the others read a value."""
-        self._group._meeting.line.put(self._key(word, self._group.rank), value)
+        self._session._meeting.line.put(self._key(word, self._session.rank), value)
 
     def hear(self, call: str, word: str, peer: int, deadline: float) -> bytes:
         """Wait for what a peer says.
@@ -49,20 +49,20 @@ class Conversation:
         Busy
             ``DEADLOCK``: all wait for one another.
         """
-        group = self._group
-        with detect.waiting_for(group, call, peer, deadline):
+        session = self._session
+        with detect.waiting_for(session, call, peer, deadline):
             while True:
-                group._check_open(call)  # another thread may have closed it
+                session._check_open(call)  # another thread may have closed it
                 left = max(0.0, deadline - time.monotonic())
-                has_left = group._departures is not None and group._departures.has_left(peer)
+                has_left = session._membership is not None and session._membership.has_left(peer)
                 try:
-                    return group._meeting.line.get(
+                    return session._meeting.line.get(
                         self._key(word, peer), timeout=0 if has_left else min(left, _LOOK)
                     )
                 except (WaitTimeout, PeerLost) as error:
                     if has_left:
                         text = f"{call}: rank {peer} did not come: it has closed its group"
-                        raise losses.lost(group.members[peer].pid, text, call=call) from None
+                        raise losses.lost(session.members[peer].pid, text, call=call) from None
                     is_late = isinstance(error, WaitTimeout)
                     if left <= _LOOK or not is_late:
                         why = "it has not made its end in the time given" if is_late else error
@@ -72,28 +72,28 @@ class Conversation:
         """Take an invitation back: the next call of the peer meets the next one of this rank."""
         with contextlib.suppress(Error):
             # The peer asks for the second one first, and deletes both when it has it.
-            self.say(f"have.{begun.key}.{begun.ends.peer}", b"")
-            self.say(f"{begun.key}.{begun.ends.peer}", b"")
+            self.say(f"have.{begun.key}.{begun.end.peer}", b"")
+            self.say(f"{begun.key}.{begun.end.peer}", b"")
 
     def forget(self, begun: Begun, *, own: bool = False) -> None:
         """Delete what the peer said of a channel, which nobody asks for again; ``own``: and what this rank said."""
-        rank, peer = self._group.rank, begun.ends.peer
+        rank, peer = self._session.rank, begun.end.peer
         said = [(rank, peer), (peer, rank)] if own else [(rank, peer)]
         words = (f"{begun.key}.{{}}", f"have.{begun.key}.{{}}")
         with contextlib.suppress(Error):
-            self._group._meeting.line.delete(
+            self._session._meeting.line.delete(
                 *(self._key(word.format(to), who) for to, who in said for word in words)
             )
 
     def end_meeting(self) -> None:
         """Delete what was said at the meeting; by rank 0, when all have read it."""
-        self._group._meeting.line._clear(self._folder_of_meeting())
+        self._session._meeting.line._clear(self._folder_of_meeting())
 
     def close(self) -> None:
         """Delete what this rank said to its peers, if the rendezvous goes on."""
-        if not self._group._meeting.owns_line:
+        if not self._session._meeting.owns_line:
             with contextlib.suppress(Error):
-                self._group._meeting.line._clear(self._folder(self._group.rank))
+                self._session._meeting.line._clear(self._folder(self._session.rank))
 
     def _key(self, word: str, rank: int) -> str:
         if word in _AT_MEETING:
@@ -101,7 +101,7 @@ class Conversation:
         return f"{self._folder(rank)}/{word.replace('/', _NO_FOLDER)}"
 
     def _folder(self, rank: int) -> str:
-        return f"{self._group._key}/{rank}"
+        return f"{self._session._key}/{rank}"
 
     def _folder_of_meeting(self) -> str:
-        return f"{self._group._key}.meeting"
+        return f"{self._session._key}.meeting"

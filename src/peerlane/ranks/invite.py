@@ -1,16 +1,24 @@
-"""How offered channels come to be: all of a call or none, and anew where the other end has given up meanwhile."""
+"""How channels come to be: all of a call or none, and anew where the other end has given up meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from peerlane.errors import BadHandle, Error, PeerLost
+from peerlane.ranks.arguments import checked_count, checked_name, checked_rank, of_each
 from peerlane.ranks.channel import Channel
-from peerlane.ranks.channel_setup import Begun
+from peerlane.ranks.channel_setup import Begun, End
+from peerlane.support.timeouts import checked_timeout
 
 if TYPE_CHECKING:
-    from peerlane.ranks.group import Group
+    from peerlane.ranks.conversation import Conversation
+    from peerlane.ranks.lending import Memories
+    from peerlane.ranks.session import Session
+    from peerlane.streams.notify import NotifyKind
 
 _YES = b"yes"  # empty: it has given up
 
@@ -19,59 +27,157 @@ class GivenUp(PeerLost):
     """The peer has taken its invitation back, or never made one."""
 
 
-def accept(group: Group, call: str, begun: Begun, deadline: float) -> Channel:
-    """Make an offered channel; GivenUp if the peer takes its invitation back meanwhile."""
-    try:
-        return group._accept(call, begun, deadline)
-    except BadHandle:
-        if group._conversation.hear(call, f"{begun.key}.{group.rank}", begun.ends.peer, deadline):
-            raise
-        raise GivenUp(
-            f"{call}: rank {begun.ends.peer} has ended its end; it was told why", call=call
-        ) from None
+class Invitations:
+    """What a rank offers to its peers, and what it makes of their offers.
 
+    Parameters
+    ----------
+    session : Session
+    conversation : Conversation
 
-def accept_all(
-    group: Group, call: str, begun: list[Begun], made: dict[int, Channel], left: list[int], deadline: float
-) -> list[int]:
-    """Make the channels that are left; return those whose peer had given up, which are offered anew."""
-    for at in left:
-        each = begun[at]
+    Attributes
+    ----------
+    group : str
+        The same in all ranks of a group, and unlike that of other groups.
+    kind : NotifyKind
+        Of the notifies of the session's channels.
+    patience : float
+        Seconds that it waits for a peer.
+    """
+
+    def __init__(self, session: Session, conversation: Conversation) -> None:
+        self._session, self._conversation = session, conversation
+        self.group, self.kind, self.patience = session._key, session._kind, session._patience
+        self._counts: dict[tuple[int, str], int] = {}
+        self._lock = threading.Lock()
+
+    def channels(
+        self,
+        peers: Sequence[int],
+        notifies: int | Sequence[int],
+        names: Sequence[str] | None,
+        timeout: float | None,
+    ) -> list[Channel]:
+        """Return new channels to several ranks; all of them are invited before the first answer is waited for."""
+        call, session = "Group.channel", self._session
+        session._check_open(call)
+        wanted = [checked_rank(call, peer, session.size) for peer in peers]
+        counts = [checked_count(call, each) for each in of_each(call, "notifies", notifies, len(wanted))]
+        titles = [checked_name(call, each) for each in of_each(call, "names", names or "", len(wanted))]
+        checked_timeout(call, timeout)
+        deadline = time.monotonic() + (self.patience if timeout is None else timeout)
+        begun: list[Begun] = []
+        made: dict[int, Channel] = {}
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._give_up, begun, made)
+            for peer, count, title in zip(wanted, counts, titles, strict=True):
+                series = f"named.{title}" if title else "invite"
+                begun.append(self.invite(series, peer, session._registered, count, self.kind))
+            left = list(range(len(begun)))
+            while left:
+                left = self._accept_all(call, begun, made, left, deadline)
+            undo.pop_all()
+        found = [made[at] for at in range(len(begun))]
+        with session._lock:
+            session._channels += found
+        return found
+
+    def invite(self, series: str, peer: int, memories: Memories, notifies: int, kind: NotifyKind) -> Begun:
+        """Offer a peer the next channel of a series, without waiting for it."""
+        memories = dict(memories)  # one may be taken back meanwhile
+        begun = Begun(self._next(series, peer), End(self._session, peer, notifies, kind))
         try:
-            made[at] = accept(group, call, each, deadline)
-        except GivenUp:
-            continue
-        group._conversation.say(f"have.{each.key}.{each.ends.peer}", _YES)
-    again = []
-    for at in left:
-        is_made = at in made and _has(group, call, begun[at], deadline)
-        group._conversation.forget(begun[at], own=not is_made)
-        if not is_made:
-            again.append(at)
-    for at in again:
-        before = begun[at]
-        made.pop(at, None)
-        series, count = before.key.rpartition(".")[0], len(before.ends.lines)
-        before.ends.close()
-        begun[at] = group._invite(series, before.ends.peer, group._registered, count, group._kind)
-    return again
+            offered = begun.end.invitation(self._session._offered(peer, memories), memories)
+            self._conversation.say(f"{begun.key}.{peer}", offered.encode())
+        except BaseException:
+            self._conversation.withdraw(begun)
+            begun.end.close()
+            raise
+        return begun
 
+    def _next(self, series: str, peer: int) -> str:
+        with self._lock:
+            number = self._counts[peer, series] = self._counts.get((peer, series), 0) + 1
+        return f"{series}.{number}"
 
-def _has(group: Group, call: str, begun: Begun, deadline: float) -> bool:
-    """Wait until the peer has its end; False if it has given up."""
-    try:
-        return bool(
-            group._conversation.hear(call, f"have.{begun.key}.{group.rank}", begun.ends.peer, deadline)
-        )
-    except PeerLost:
-        return True  # a rank that has ended meanwhile will be missed when somebody waits for it
-
-
-def give_up(group: Group, begun: list[Begun], made: dict[int, Channel]) -> None:
-    """Take invitations back, and end what was made of them."""
-    for each in begun:
-        group._conversation.withdraw(each)
-        each.ends.close()
-    for channel in made.values():
+    def decline(self, series: str, peer: int) -> None:
+        """Tell a peer that this rank cannot make the next channel of a series."""
         with contextlib.suppress(Error):
-            channel.close()
+            self._conversation.say(f"{self._next(series, peer)}.{peer}", b"")
+
+    def withdraw(self, begun: Begun) -> None:
+        """Take an invitation back: the next call of the peer meets the next one of this rank."""
+        self._conversation.withdraw(begun)
+
+    def accept(self, call: str, begun: Begun, deadline: float) -> Channel:
+        """Make an offered channel when the peer has offered its end.
+
+        Raises
+        ------
+        GivenUp
+            The peer takes its invitation back meanwhile.
+        """
+        said, peer = self._answer(call, begun, deadline), begun.end.peer
+        if not said:
+            raise GivenUp(
+                f"{call}: rank {peer} could not make its end, or has ended it; it was told why", call=call
+            )
+        try:
+            return self._made(call, begun, said, deadline)
+        except BadHandle:
+            if self._answer(call, begun, deadline):
+                raise
+            raise GivenUp(f"{call}: rank {peer} has ended its end; it was told why", call=call) from None
+
+    def _answer(self, call: str, begun: Begun, deadline: float) -> bytes:
+        return self._conversation.hear(call, f"{begun.key}.{self._session.rank}", begun.end.peer, deadline)
+
+    def _made(self, call: str, begun: Begun, said: bytes, deadline: float) -> Channel:
+        left = max(0.0, deadline - time.monotonic())
+        return Channel._make(begun.end, begun.end.accept(call, said, left))
+
+    def forget(self, begun: Begun, *, own: bool = False) -> None:
+        """Delete what the peer said of a channel, which nobody asks for again; ``own``: and what this rank said."""
+        self._conversation.forget(begun, own=own)
+
+    def _accept_all(
+        self, call: str, begun: list[Begun], made: dict[int, Channel], left: list[int], deadline: float
+    ) -> list[int]:
+        """Make the channels that are left; return those whose peer had given up, which are offered anew."""
+        for at in left:
+            each = begun[at]
+            try:
+                made[at] = self.accept(call, each, deadline)
+            except GivenUp:
+                continue
+            self._conversation.say(f"have.{each.key}.{each.end.peer}", _YES)
+        again = []
+        for at in left:
+            is_made = at in made and self._has(call, begun[at], deadline)
+            self.forget(begun[at], own=not is_made)
+            if not is_made:
+                again.append(at)
+        for at in again:
+            before = begun[at]
+            made.pop(at, None)
+            series, count = before.key.rpartition(".")[0], len(before.end.lines)
+            before.end.close()
+            begun[at] = self.invite(series, before.end.peer, self._session._registered, count, self.kind)
+        return again
+
+    def _has(self, call: str, begun: Begun, deadline: float) -> bool:
+        """Wait until the peer has its end; False if it has given up."""
+        word = f"have.{begun.key}.{self._session.rank}"
+        try:
+            return bool(self._conversation.hear(call, word, begun.end.peer, deadline))
+        except PeerLost:
+            return True  # a rank that has ended meanwhile will be missed when somebody waits for it
+
+    def _give_up(self, begun: list[Begun], made: dict[int, Channel]) -> None:
+        """Take invitations back, and end what was made of them."""
+        for each in begun:
+            self.withdraw(each)
+            each.end.close()
+        for channel in made.values():
+            with contextlib.suppress(Error):
+                channel.close()

@@ -8,9 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from peerlane import _core
 from peerlane.devices.device import Host
-from peerlane.diagnostics import trace
 from peerlane.errors import Closed, Error
 from peerlane.memory import copy
 from peerlane.memory.buffer import Buffer, as_buffer
@@ -19,6 +17,7 @@ from peerlane.support import reductions
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from peerlane.backend.ranks import Bank, Ranks
     from peerlane.devices.device import Device
     from peerlane.streams.notify import Notify
     from peerlane.streams.stream import Stream
@@ -29,8 +28,7 @@ _WRITE, _BLOCKS, _REDUCE, _NOTIFY = range(4)
 
 _WORDS = 8  # of an entry
 _LINE = 64
-_FIRST = _core.HELD_ENTRIES * _WORDS * 8
-_END = _core.HELD_LINES * 128
+_BANK_LINE = 128
 _LARGEST = 16 << 20  # bytes of a write that are held back whole
 _LAST = 4096  # bytes of a larger one that are
 _KEPT = 1 << 20  # bytes of the area that keep their pages
@@ -53,10 +51,6 @@ class Entry(NamedTuple):
     bytes: Buffer
     before: Buffer
 
-    def set(self, stream: Stream, state: int) -> None:
-        """Change what has become of it when the stream comes to it."""
-        _core.submit_write_word(stream, self.state, state)
-
 
 class HeldBack:
     """What one end of a channel has given and not brought, in memory that the other end has too.
@@ -65,20 +59,22 @@ class HeldBack:
 
     Parameters
     ----------
-    bank : _core.Signal
-        Of HELD_LINES.
+    ranks : Ranks
+    bank : Bank
+        Of ``HELD_LINES``.
     targets : sequence of Buffer
         What the other end offers, in its order.
     """
 
-    def __init__(self, bank: _core.Signal, targets: Sequence[Buffer]) -> None:
-        self._native = _core.HeldBack(bank)
-        self._area = memoryview(self._native)
-        self._words = self._area[:_FIRST].cast("Q")
+    def __init__(self, ranks: Ranks, bank: Bank, targets: Sequence[Buffer]) -> None:
+        self._ranks, self._held = ranks, ranks.held_area(bank)
+        self._area = memoryview(self._held)
+        self._first, self._last = ranks.HELD_ENTRIES * _WORDS * 8, ranks.HELD_LINES * _BANK_LINE
+        self._words = self._area[: self._first].cast("Q")
         self._targets = targets
         self._lock = threading.Lock()
         self._pending: deque[tuple[int, int]] = deque()  # the entries in order, and where their bytes begin
-        self._sequence, self._end, self._most = 0, _FIRST, _FIRST
+        self._sequence, self._end, self._most = 0, self._first, self._first
 
     def room(self, nbytes: int) -> int:
         """Return how much of a write is held back: all of it, or its end."""
@@ -108,7 +104,7 @@ class HeldBack:
             begin = self._begin(nbytes + spare) if place is not None else None
             if place is None or begin is None:
                 return None
-            number = self._sequence % _core.HELD_ENTRIES
+            number = self._sequence % self._ranks.HELD_ENTRIES
             middle = begin + _rounded(nbytes)
             first = number * _WORDS
             where = at + place[1] if beside is None else beside
@@ -131,27 +127,31 @@ class HeldBack:
         """Let an entry go that no stream has come to know."""
         self._words[entry.number * _WORDS] = _NONE
 
-    def notify(self, line: Notify, entry: Entry) -> _core.Notify:
-        """Return what records a notify once, whichever of the two processes does it."""
-        return _core.Notify(line, self._native, entry.number)
+    def set(self, stream: Stream, entry: Entry, state: int) -> None:
+        """Change what has become of an entry when the stream comes to it."""
+        self._ranks.write_word(stream, entry.state, state)
+
+    def notify(self, stream: Stream, line: Notify, entry: Entry) -> None:
+        """Record a notify once, whichever of the two processes does it."""
+        self._ranks.record_held(stream, line, self._held, entry.number)
 
     def _begin(self, nbytes: int) -> int | None:
         """Return where so many bytes fit behind those that are there."""
         while self._pending and self._words[self._pending[0][0] * _WORDS] == _NONE:
             self._pending.popleft()
         if not self._pending:
-            self._end = _FIRST
-            if self._most > _FIRST + _KEPT:
-                self._native.discard()
-                self._most = _FIRST
-        elif len(self._pending) == _core.HELD_ENTRIES:
+            self._end = self._first
+            if self._most > self._first + _KEPT:
+                self._held.discard()
+                self._most = self._first
+        elif len(self._pending) == self._ranks.HELD_ENTRIES:
             return None
         needed, begin = _rounded(nbytes) + _LINE, self._end
-        first = self._pending[0][1] if self._pending else _FIRST
+        first = self._pending[0][1] if self._pending else self._first
         if begin >= first:
-            if begin + needed <= _END:
+            if begin + needed <= self._last:
                 return begin
-            begin = _FIRST
+            begin = self._first
         return begin if begin + needed < first else None
 
     def _place(self, target: Buffer) -> tuple[int, int] | None:
@@ -185,7 +185,7 @@ class Delivery:
     """
 
     def __init__(self, device: Device, held: HeldBack | None) -> None:
-        self.stream = device.create_stream()
+        self.stream, self._ranks = device.create_stream(), device.backend.ranks
         self._held = held
 
     def write(self, stream: Stream, target: Buffer, at: int, source: Buffer) -> None:
@@ -194,32 +194,34 @@ class Delivery:
         if late < source.size:
             at_once = source.size - late
             self.settle(stream)
-            _core.put(stream, target, at, source[:at_once])
+            self._ranks.put(stream, target, at, source[:at_once])
             source, at = source[at_once:], at + at_once
         entry = self._take(_WRITE, target, at, source.size)
         with self._given(stream, source, entry) as (on, given):
-            _core.put(on, target, at, given)
+            self._ranks.put(on, target, at, given)
 
     def reduce(self, stream: Stream, target: Buffer, source: Buffer, dtype: npt.DTypeLike, op: str) -> None:
         """As :meth:`write`; the bytes are combined with those that are there."""
         number = reductions.number_of("reduce", dtype, op)
         entry = self._take(_REDUCE | number << 8, target, 0, source.size, source.size)
         with self._given(stream, source, entry, 1 if entry is None else 3) as (on, given):
-            if entry is not None:  # so that it can be done again from the beginning
-                _core.put(on, entry.before, 0, target)
-                entry.set(on, _BEGUN)
+            if (
+                self._held is not None and entry is not None
+            ):  # so that it can be done again from the beginning
+                self._ranks.put(on, entry.before, 0, target)
+                self._held.set(on, entry, _BEGUN)
             copy.reduce(target, given, dtype=dtype, op=op, stream=on)
 
     def write_blocks(self, stream: Stream, target: Buffer, source: Buffer, table: Any) -> None:
         """As :meth:`write`, of blocks."""
         if not len(table):
-            _core.copy_blocks(stream, target, source, table)
+            self._ranks.copy_blocks(stream, target, source, table)
             return
         entry = self._take(_BLOCKS, target, 0, source.size, table.nbytes, len(table))
         if entry is not None:
             copy.copy(entry.before, table)
         with self._given(stream, source, entry) as (on, given):
-            _core.copy_blocks(on, target, given, table)
+            self._ranks.copy_blocks(on, target, given, table)
 
     def _take(self, what: int, target: Buffer, at: int, nbytes: int, *more: int) -> Entry | None:
         return self._held.take(what, target, at, nbytes, *more) if self._held is not None and nbytes else None
@@ -238,7 +240,7 @@ class Delivery:
         else:
             copy = Host().allocate(source.size)
             try:
-                _core.put(stream, copy, 0, source)
+                self._ranks.put(stream, copy, 0, source)
                 self._follow(stream, operations)
                 yield self.stream, copy
             finally:
@@ -249,8 +251,8 @@ class Delivery:
         assert self._held is not None
         try:
             if source is not None:
-                _core.put(stream, entry.bytes, 0, source)
-            entry.set(stream, _GIVEN)
+                self._ranks.put(stream, entry.bytes, 0, source)
+            self._held.set(stream, entry, _GIVEN)
         except BaseException:
             self._held.drop(entry)
             raise
@@ -259,30 +261,27 @@ class Delivery:
             yield
         except BaseException:
             with contextlib.suppress(Error):
-                entry.set(stream, _NONE)
+                self._held.set(stream, entry, _NONE)
             raise
-        entry.set(self.stream, _NONE)
+        self._held.set(self.stream, entry, _NONE)
 
     def _follow(self, stream: Stream, operations: int) -> None:
         """Let so many operations come after all that a stream was given, and not at all if it has failed."""
-        mark = stream.record()._recorded("Channel")
-        number = self.stream._wait_mark(mark, 0, operations)
-        if trace.active is not None:
-            trace.waited(self.stream.id, number, mark.stream_id, mark.sequence)
+        self._ranks.follow(self.stream, stream, operations)
 
     def notify(self, stream: Stream, line: Notify, index: int) -> None:
         """Record a notify behind all that was given before."""
         if self._held is None:
             self._follow(stream, 1)
-            self.stream._record_notify(line)
+            self._ranks.record_on(self.stream, line)
             return
         entry = self._held.take(_NOTIFY, index, 0, 0)
         if entry is None:
             self.settle(stream)
-            stream._record_notify(line)
+            self._ranks.record_on(stream, line)
             return
         with self._entry(stream, None, entry, 1):
-            self.stream._record_notify(self._held.notify(line, entry))
+            self._held.notify(self.stream, line, entry)
 
     def settle(self, stream: Stream) -> None:
         """Let the stream wait until all that it gave is there."""

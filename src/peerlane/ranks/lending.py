@@ -6,30 +6,28 @@ call; the owner ends it when it takes the memory back.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import threading
 import weakref
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from peerlane import _core
-from peerlane.backend.facts import HandleKind
-from peerlane.backends.virtual.messages import sharing as sharing_messages
-from peerlane.backends.virtual.messages.sharing import Lent
-from peerlane.backends.virtual.node.handles import TEXT_LENGTH
+from peerlane.backend.ranks import Lent
 from peerlane.devices.device import Device, before_leaving
 from peerlane.errors import BadHandle, Fault
 from peerlane.memory.buffer import Buffer
+from peerlane.ranks.bank import offer_bank, open_bank
 from peerlane.sharing.handle import EVERYONE, Handle
-from peerlane.sharing.open import open_offer
 
 if TYPE_CHECKING:
+    from peerlane.backend.ranks import Bank, Lease
     from peerlane.sharing.handle import Allow
 
 _LINES = 1024  # of a bank
 _MOST_NUMBERS = 1 << 60
+LONGEST_HANDLE = 64  #: characters of the text of a handle
+WINDOW = "window"  #: the tag of a rank's window
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ class Terms:
                 not isinstance(line, bool)
                 and not isinstance(number, bool)
                 and bank.isascii()
-                and len(bank) <= TEXT_LENGTH
+                and len(bank) <= LONGEST_HANDLE
                 and 0 <= line < _LINES
                 and 0 < number < _MOST_NUMBERS
             ):
@@ -59,31 +57,26 @@ class Terms:
         return None
 
 
-class _Bank:
-    """Words of leases in memory that other processes open."""
+class _Words:
+    """A bank whose lines are words of leases."""
 
     def __init__(self, device: Device, allow: Allow) -> None:
-        self.signal = _core.Signal(device.backend.ledger, _LINES)
-        self.free = deque(
-            range(_LINES)
-        )  # the one that was free longest is used next: its reason stays that long
+        self._ranks = device.backend.ranks
+        self._bank = self._ranks.create_bank(_LINES)
+        # The one that was free longest is used next: its reason stays that long.
+        self.free = deque(range(_LINES))
         self._numbers = itertools.count(1)
+        self.handle = offer_bank(self, device, self._bank, _LINES, allow=allow)
 
-        def offer(everyone: bool) -> Any:
-            kind = HandleKind.NOTIFIES
-            return device.backend.offer_signal(kind, self.signal, device.ordinal, _LINES, everyone)
-
-        self.handle = device.backend.make_handle(self, allow, offer, told=())
-
-    def lease(self) -> tuple[_core.Lease, Terms]:
+    def lease(self) -> tuple[Lease, Terms]:
         line, number = self.free.popleft(), next(self._numbers)
-        made = _core.Lease(self.signal, line, number)
+        made = self._ranks.lease_in(self._bank, line, number)
         made.begin()
         return made, Terms(bytes(self.handle).decode(), line, number)
 
 
 _lock = threading.Lock()
-_banks: dict[bool, list[_Bank]] = {}  # by whether every process of the user may open them
+_banks: dict[bool, list[_Words]] = {}  # by whether every process of the user may open them
 
 
 def _forget() -> None:
@@ -97,12 +90,12 @@ def _forget() -> None:
 before_leaving.append(_forget)
 
 
-def _bank(device: Device, everyone: bool) -> _Bank:
+def _words(device: Device, everyone: bool) -> _Words:
     with _lock:
         for bank in _banks.setdefault(everyone, []):
             if bank.free:
                 return bank
-        made = _Bank(device, EVERYONE if everyone else ())
+        made = _Words(device, EVERYONE if everyone else ())
         _banks[everyone].append(made)
         return made
 
@@ -128,8 +121,8 @@ class Loan:
         self.buffer, self._ends, self._is_fixed = buffer, ends, is_fixed
         self._handle: Handle | None = None
         self._terms: Terms | None = None
-        self._bank: _Bank | None = None
-        self._leases: list[_core.Lease] = []
+        self._words: _Words | None = None
+        self._leases: list[Lease] = []
         self._part: Buffer | None = None
 
     def here(self, name: Lent) -> Buffer:
@@ -141,7 +134,7 @@ class Loan:
         if not self._ends:
             return self.buffer
         if self._part is None:
-            part, lease = self.buffer[:], _core.Lease()
+            part, lease = self.buffer[:], _device(self.buffer).backend.ranks.lease()
             lease.begin()
             lease.end_with(self.buffer)
             lease.lend(part, False)
@@ -164,18 +157,17 @@ class Loan:
         if not isinstance(allow, str):
             for pid in allow:
                 self._handle.allow.add(pid)
-                if self._bank is not None:
-                    self._bank.handle.allow.add(pid)
+                if self._words is not None:
+                    self._words.handle.allow.add(pid)
         return self._handle, self._terms
 
     def _begin(self, everyone: bool) -> None:
-        assert isinstance(self.buffer.device, Device)
-        bank = _bank(self.buffer.device, everyone)
-        lease, terms = bank.lease()
-        weakref.finalize(self, bank.free.append, terms.line).atexit = False
+        words = _words(_device(self.buffer), everyone)
+        lease, terms = words.lease()
+        weakref.finalize(self, words.free.append, terms.line).atexit = False
         lease.end_with(self.buffer)
         self._leases.append(lease)
-        self._bank, self._terms = bank, terms
+        self._words, self._terms = words, terms
 
     def take_back(self) -> None:
         """Let nobody use it any more; idempotent."""
@@ -190,6 +182,16 @@ class Loan:
             handle.close()
 
 
+#: Buffers that peers may reach, by tag.
+Memories: TypeAlias = dict[str, Loan]
+
+
+def lent_by(rank: int, tag: str) -> Lent:
+    """Name a rank's memory in a text."""
+    what = "the window" if tag == WINDOW else f"the memory {tag!r}"
+    return Lent(f"rank {rank}", what, "it was deregistered, or the group was closed")
+
+
 def borrow(
     call: str,
     buffer: Buffer,
@@ -197,7 +199,7 @@ def borrow(
     seconds: float,
     *,
     name: Lent,
-    banks: dict[str, _core.Signal] | None = None,
+    banks: dict[str, Bank] | None = None,
 ) -> None:
     """Use another process's memory, which was just opened, on the terms of its owner.
 
@@ -215,10 +217,20 @@ def borrow(
         Those that were opened, by the texts of their handles.
     """
     known = {} if banks is None else banks
+    device = _device(buffer)
+
+    def check(lines: int) -> None:
+        if lines != _LINES:
+            raise BadHandle(
+                f"{call}: what {name.whose} said cannot be: its leases have {lines:,} lines, not {_LINES:,}",
+                fault=Fault.FALSE_CLAIM,
+                call=call,
+            )
+
     try:
         if terms.bank not in known:
-            known[terms.bank] = _open(call, buffer, terms.bank, seconds, name.whose)
-        lease = _core.Lease(known[terms.bank], terms.line, terms.number)
+            known[terms.bank] = open_bank(call, device, terms.bank, _LINES, seconds, check)
+        lease = device.backend.ranks.lease_in(known[terms.bank], terms.line, terms.number)
         lease.lend(buffer, True)
     except BaseException:
         buffer.close()
@@ -226,20 +238,12 @@ def borrow(
     _name(lease, buffer, name)
 
 
-def _open(call: str, buffer: Buffer, text: str, seconds: float, whose: str) -> _core.Signal:
-    assert isinstance(buffer.device, Device)
-    offer, _ = open_offer(call, text, HandleKind.NOTIFIES, None, seconds, reaches=False)
-    with contextlib.closing(offer):
-        if offer.detail != _LINES:
-            raise BadHandle(
-                f"{call}: what {whose} said cannot be: its leases have {offer.detail:,} lines, not {_LINES:,}",
-                fault=Fault.FALSE_CLAIM,
-                call=call,
-            )
-        return offer.signal(buffer.device.backend.ledger, _LINES)
+def _name(lease: Lease, buffer: Buffer, name: Lent) -> None:
+    ranks = _device(buffer).backend.ranks
+    ranks.name_lease(lease, name._replace(what=f"{name.what} ({buffer.size:,} bytes)"))
+    weakref.finalize(buffer, ranks.forget_lease, lease.id).atexit = False
 
 
-def _name(lease: _core.Lease, buffer: Buffer, name: Lent) -> None:
-    names = sharing_messages.lent
-    names[lease.id] = name._replace(what=f"{name.what} ({buffer.size:,} bytes)")
-    weakref.finalize(buffer, names.pop, lease.id, None).atexit = False
+def _device(buffer: Buffer) -> Device:
+    assert isinstance(buffer.device, Device)  # host memory is not lent
+    return buffer.device

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from peerlane import _core
-from peerlane.backend.facts import HandleKind
 from peerlane.errors import Closed
-from peerlane.sharing.open import open_offer
-from peerlane.streams.notify import Notify, NotifyKind
+from peerlane.ranks.bank import offer_bank, open_bank
+from peerlane.streams.notify import NotifyKind
 
 if TYPE_CHECKING:
+    from peerlane.backend.ranks import Bank
     from peerlane.devices.device import Device
     from peerlane.ranks.wire import Hello
+    from peerlane.streams.notify import Notify
 
-_here: dict[str, _core.Signal] = {}  # what ranks 0 of this process offer, by the text of the handle
+_here: dict[str, Bank] = {}  # what ranks 0 of this process offer, by the text of the handle
 
 
-class Departures:
+class Membership:
     """A line for each rank, which it records when it leaves, and a watch on the processes of the others.
 
     Behind these lines is what each says of itself while it waits.
@@ -35,48 +35,43 @@ class Departures:
 
     Attributes
     ----------
-    members : _core.Members
+    members : Members
         What waits are told of.
-    board : _core.WaitBoard
+    board : WaitBoard
         Where the ranks say what they wait for while nothing of them can run.
     """
 
     def __init__(
-        self, device: Device, hellos: Sequence[Hello], rank: int = 0, opened: _core.Signal | None = None
+        self, device: Device, hellos: Sequence[Hello], rank: int = 0, opened: Bank | None = None
     ) -> None:
-        self._signal = opened or _core.Signal(device.backend.ledger, _core.WaitBoard.lines(len(hellos)))
+        self._ranks = device.backend.ranks
+        self._bank = opened or self._ranks.create_bank(self._ranks.lines_of_board(len(hellos)))
         self._device, self._rank = device, rank
         self._lines: dict[int, Notify] = {}
         self._line(rank)
         own = hellos[rank].pid
         others = [(other, hello.pid, hello.start) for other, hello in enumerate(hellos) if hello.pid != own]
-        self.members = _core.members(self._signal, others)
-        self.board = _core.WaitBoard(self._signal, rank)
+        self.members = self._ranks.watch(self._bank, others)
+        self.board = self._ranks.board(self._bank, rank)
 
     @classmethod
     def open(
         cls, device: Device, rank: int, hellos: Sequence[Hello], text: str, seconds: float
-    ) -> Departures:
+    ) -> Membership:
         """Open what rank 0 offers, in another process or in this one."""
         if hellos[rank].pid == hellos[0].pid and text in _here:
             return cls(device, hellos, rank, _here[text])
-        offer, _ = open_offer("Group", text, HandleKind.NOTIFIES, None, seconds, reaches=False)
-        with contextlib.closing(offer):
-            lines = _core.WaitBoard.lines(len(hellos))
-            return cls(device, hellos, rank, offer.signal(device.backend.ledger, lines))
+        lines = device.backend.ranks.lines_of_board(len(hellos))
+        return cls(device, hellos, rank, open_bank("Group", device, text, lines, seconds))
 
     @contextlib.contextmanager
     def offered(self, device: Device, hellos: Sequence[Hello]) -> Iterator[str]:
         """Let the others open it meanwhile; the text is what they need."""
         pids = sorted({hello.pid for hello in hellos} - {hellos[0].pid})
-
-        def offer(everyone: bool) -> Any:
-            signal, ordinal = self._signal, device.ordinal
-            return device.backend.offer_signal(HandleKind.NOTIFIES, signal, ordinal, len(hellos), everyone)
-
-        with device.backend.make_handle(self, pids, offer, told=self._lines.values()) as handle:
+        told = self._lines.values()
+        with offer_bank(self, device, self._bank, len(hellos), allow=pids, told=told) as handle:
             text = bytes(handle).decode()
-            _here[text] = self._signal
+            _here[text] = self._bank
             try:
                 yield text
             finally:
@@ -89,11 +84,9 @@ class Departures:
     def close(self) -> None:
         """Say that this rank leaves."""
         with contextlib.suppress(Closed):  # the node was left before
-            self._line(self._rank)._record()
+            self._ranks.record(self._line(self._rank))
 
     def _line(self, rank: int) -> Notify:
         if rank not in self._lines:
-            self._lines[rank] = self._device.backend.notify_line(
-                self._device, NotifyKind.BINARY, self._signal, rank
-            )
+            self._lines[rank] = self._ranks.line(self._device, NotifyKind.BINARY, self._bank, rank)
         return self._lines[rank]

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from peerlane.backends.virtual.node.handles import TEXT_LENGTH
 from peerlane.errors import BadHandle, Fault
-from peerlane.ranks.lending import Terms
+from peerlane.ranks.lending import LONGEST_HANDLE, Terms
 
-PROTOCOL = 2
+PROTOCOL = 3
 MOST_NOTIFIES = 1024
 MAX_TAG = 255
 
@@ -132,16 +131,16 @@ class Invitation:
             if terms is None and each[2] is not None:
                 raise _no_words(call, rank, "memories")
             memories[tag] = Shared(
-                _text(call, rank, entry, "handle", TEXT_LENGTH),
+                _text(call, rank, entry, "handle", LONGEST_HANDLE),
                 _number(call, rank, entry, "size", 0, 1 << 62),
                 terms,
             )
         return cls(
             _number(call, rank, found, "notifies", 0, MOST_NOTIFIES + 1),
-            _text(call, rank, found, "bank", TEXT_LENGTH),
+            _text(call, rank, found, "bank", LONGEST_HANDLE),
             memories,
             _number(call, rank, found, "token", 0, 1 << 62),
-            _text(call, rank, found, "held", TEXT_LENGTH),
+            _text(call, rank, found, "held", LONGEST_HANDLE),
         )
 
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from peerlane import _core
 from peerlane.errors import WaitTimeout
+from peerlane.support.processes import parent_of, start_time
 from peerlane.support.runtime_directory import runtime_directory
 
 _LONGEST = 8192
@@ -34,7 +34,7 @@ class Place:
         words = list(job)
         if not words:
             starter = _starter(variable)
-            words = [str(starter), str(_core.start_time(starter))]
+            words = [str(starter), str(start_time(starter))]
         digest = hashlib.sha256("\0".join([*words, name]).encode()).hexdigest()[:32]
         self._path: Path = runtime_directory() / f"meet-{digest}"
         self._mine: bytes | None = None
@@ -42,7 +42,7 @@ class Place:
     def write(self, message: bytes) -> None:
         """Let the others find the message, until this is closed or this process ends."""
         _remove_stale(self._path.parent)
-        head = f"{os.getpid()} {_core.start_time(os.getpid())}\n".encode()
+        head = f"{os.getpid()} {start_time(os.getpid())}\n".encode()
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -97,7 +97,7 @@ def _starter(variable: str) -> int:
     pid = os.getppid()
     with contextlib.suppress(OSError):
         while variable and f"\0{variable}=".encode() in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            pid = parent_of(pid)
     return pid
 
 
@@ -105,4 +105,4 @@ def _lives(head: bytes) -> bool:
     pid, _, start = head.partition(b" ")
     if not (pid.isdigit() and start.isdigit() and len(pid) < 10 and len(start) < 20):
         return False
-    return bool(_core.start_time(int(pid)) == int(start))
+    return start_time(int(pid)) == int(start)

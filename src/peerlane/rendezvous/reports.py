@@ -6,7 +6,9 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 
+from peerlane.diagnostics import losses
 from peerlane.errors import Error
+from peerlane.rendezvous import client
 
 LAUNCHED = "PEERLANE_LAUNCHED"  #: in the environment of ranks: the address of the launcher that hears them
 SHOWN_KEY = "peerlane.report."  #: of a text that the launcher shows, with the text's name
@@ -56,7 +58,8 @@ def tell_of_loss(mine: int, other: int, environ: Mapping[str, str] = os.environ)
     """Tell the launcher, if there is one, that the rank of one session has lost that of another."""
     address, rank, size = (environ.get(name, "") for name in (LAUNCHED, "RANK", "WORLD_SIZE"))
     if address and all(word.isascii() and word.isdigit() and len(word) < 10 for word in (rank, size)):
-        from peerlane.rendezvous import client
-
         with contextlib.suppress(Error):  # it has ended, or the program has set other numbers
             client.put_once(address, int(rank), int(size), LOST_KEY, b"%d %d" % (mine, other), _SECONDS)
+
+
+losses.tell_launcher = tell_of_loss

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from peerlane.backend.facts import HandleKind
 from peerlane.devices.base import DeviceBase
 from peerlane.sharing.open import open_offer
+from peerlane.support.declared import declared
 
 if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
@@ -28,12 +29,12 @@ class Event:
 
     __slots__ = ()
 
-    @property
+    @declared
     def device(self) -> Any:
         """Whose streams record it."""
         raise NotImplementedError
 
-    @property
+    @declared
     def id(self) -> int:
         """Unique in the process."""
         raise NotImplementedError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from peerlane.backend.facts import HandleKind
 from peerlane.devices.base import DeviceBase
 from peerlane.sharing.open import open_offer
+from peerlane.support.declared import declared
 
 if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
@@ -39,27 +40,27 @@ class Notify:
 
     __slots__ = ()
 
-    @property
+    @declared
     def device(self) -> Any:
         """Whose streams wait for it."""
         raise NotImplementedError
 
-    @property
+    @declared
     def kind(self) -> NotifyKind:
         """What consuming takes."""
         raise NotImplementedError
 
-    @property
+    @declared
     def id(self) -> int:
         """Unique in the process."""
         raise NotImplementedError
 
-    @property
+    @declared
     def recorded(self) -> int:
         """How often it was recorded, by now."""
         raise NotImplementedError
 
-    @property
+    @declared
     def consumed(self) -> int:
         """How often it was consumed, by now."""
         raise NotImplementedError

@@ -10,6 +10,7 @@ from peerlane.backend.facts import Caps
 from peerlane.devices.base import DeviceBase
 from peerlane.streams.event import Event
 from peerlane.streams.notify import Notify
+from peerlane.support.declared import declared
 
 
 class Stream:
@@ -34,22 +35,22 @@ class Stream:
 
     __slots__ = ()
 
-    @property
+    @declared
     def device(self) -> Any:
         """Whose operations it runs."""
         raise NotImplementedError
 
-    @property
+    @declared
     def id(self) -> int:
         """Unique in the process."""
         raise NotImplementedError
 
-    @property
+    @declared
     def submitted(self) -> int:
         """Number of the last operation that was submitted."""
         raise NotImplementedError
 
-    @property
+    @declared
     def completed(self) -> int:
         """Number of the last operation that is over."""
         raise NotImplementedError
@@ -227,12 +228,12 @@ class StreamGroup:
 
     __slots__ = ()
 
-    @property
+    @declared
     def device(self) -> Any:
         """Whose streams they are."""
         raise NotImplementedError
 
-    @property
+    @declared
     def default(self) -> Stream:
         """The default stream."""
         raise NotImplementedError

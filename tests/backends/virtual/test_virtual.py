@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from peerlane.backend.interface import Block
+from peerlane.backend.interface import VisibleMemory
 from peerlane.backends.virtual.backend import VirtualBackend
 from peerlane.backends.virtual.node import NodeConfig
-from peerlane.testing.conformance import BackendConformance
+from peerlane.errors import BadAddress, Fault
+from peerlane.testing.conformance import BackendConformance, noise
 from peerlane.testing.procs import run_python
 
 pytestmark = pytest.mark.any_schedule
@@ -86,9 +89,37 @@ def test_a_mutant_is_caught(mutant: str, tmp_path: Path) -> None:
     assert CAUGHT_BY[mutant] in done.stdout
 
 
-def test_the_block_protocol_is_met() -> None:
-    backend = VirtualBackend(NodeConfig.parse(SPEC))
-    try:
-        assert isinstance(backend.allocate(0, 8), Block)
-    finally:
-        backend.close()
+@pytest.fixture
+def backend() -> Iterator[VirtualBackend]:
+    made = VirtualBackend(NodeConfig.parse(SPEC))
+    yield made
+    made.close()
+
+
+def test_virtual_memory_is_visible_memory(backend: VirtualBackend) -> None:
+    assert isinstance(backend.allocate(0, 8), VisibleMemory)
+
+
+@pytest.mark.parametrize("nbytes", [1, 255, 4097, (2 << 20) - 1, (5 << 20) + 7])
+def test_a_copy_by_host_addresses_moves_bytes_both_ways(backend: VirtualBackend, nbytes: int) -> None:
+    data, back = noise(nbytes, nbytes), np.full(nbytes, 0xA5, np.uint8)
+    block = backend.allocate(0, nbytes)
+    backend.copy(block.address, data.ctypes.data, nbytes)
+    assert bytes(block.host_view()) == data.tobytes()
+    backend.copy(back.ctypes.data, block.address, nbytes)
+    assert np.array_equal(back, data)
+
+
+@pytest.mark.parametrize("wild", [0, 0x1000, 0xDEAD << 48])
+def test_a_wild_host_address_is_a_host_fault(backend: VirtualBackend, wild: int) -> None:
+    block = backend.allocate(0, 4096)
+    with pytest.raises(BadAddress) as refused:
+        backend.copy(block.address, wild, 4096)
+    assert refused.value.fault in (Fault.HOST_FAULT, Fault.NULL_ADDRESS)
+
+
+def test_a_host_range_beyond_the_allocation_is_refused(backend: VirtualBackend) -> None:
+    block, scratch = backend.allocate(0, 100), np.zeros(101, np.uint8)
+    with pytest.raises(BadAddress, match="1 bytes beyond") as refused:
+        backend.copy(block.address, scratch.ctypes.data, 101)
+    assert refused.value.fault is Fault.OUT_OF_BOUNDS

@@ -69,12 +69,21 @@ def test_what_is_freed_while_it_is_mapped_lives_until_the_last_unmap(acl: Module
     ok(acl.rt.memset(start, GRANULE, 3, GRANULE))
     ok(acl.rt.free_physical(handle))
     assert acl.rt.free_physical(handle) == 107000
-    assert "was freed" in acl.get_recent_err_msg()
+    assert "and ended by acl.rt.free_physical at test_acl_virtual_memory.py:" in acl.get_recent_err_msg()
     ok(acl.rt.unmap_mem(start))
     assert content(acl, start + GRANULE, GRANULE) == bytes([3]) * GRANULE
     assert free_bytes(acl) == before - GRANULE
     ok(acl.rt.unmap_mem(start + GRANULE))
     assert free_bytes(acl) == before
+
+
+def test_free_physical_of_a_freed_handle_names_the_device_of_the_memory(
+    acl: ModuleType, message: Callable[[], str]
+) -> None:
+    handle = physical(acl, device=1)
+    ok(acl.rt.free_physical(handle))
+    assert acl.rt.free_physical(handle) == 107000
+    assert f"{handle:#x} was a handle of physical memory of device 1, made at " in message()
 
 
 def test_queued_work_keeps_what_is_unmapped(acl: ModuleType) -> None:

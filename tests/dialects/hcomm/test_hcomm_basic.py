@@ -134,7 +134,7 @@ def test_memory_that_comes_with_the_channel(hcomm: ModuleType) -> None:
         desc = channel_desc(hcomm, 1 - number, listens=number == 1, notifyNum=number, **some)
         (channel,) = ok(hcomm.HcommChannelCreate(endpoint, CPU_TS, [desc], 1))
         ready(hcomm, channel)
-        from peerlane.dialects.hcomm._channels import channel_of
+        from peerlane.dialects.hcomm._comm import channel_of
 
         found = channel_of(channel).neutral
         assert set(found.memories) == ({"window", "a"} if number else {"window", "a", "b"})
@@ -229,7 +229,7 @@ def test_channels_of_one_description_meet_in_their_order(hcomm: ModuleType) -> N
         endpoint = ok(hcomm.HcommEndpointCreate(endpoint_desc(hcomm, 0)))
         wanted = [channel_desc(hcomm, 0, listens=listens, notifyNum=count) for count in (1, 2, 3)]
         made.append(ok(hcomm.HcommChannelCreate(endpoint, CPU_TS, wanted, 3)))
-    from peerlane.dialects.hcomm._channels import channel_of
+    from peerlane.dialects.hcomm._comm import channel_of
 
     for both in zip(*made, strict=True):
         for channel in both:

@@ -65,7 +65,7 @@ def test_messages_say_who_ended_it(hip: ModuleType) -> None:
     hip.hipStreamDestroy(stream)
     assert "ended by the last reset of device 0" in explain()
     hip.hipStreamQuery(MADE_UP)
-    assert "no stream has the handle 0x100000" in explain()
+    assert "HIP gave out no stream with the number 0x100000" in explain()
 
 
 def test_reset_then_destroy_the_old_stream(hip: ModuleType) -> None:

@@ -246,7 +246,7 @@ def test_what_ranks_say_is_not_believed() -> None:
     with ranks(2) as (liar, told_lies):
         code = r"""
 import time
-board = grp._departures.board
+board = grp._membership.board
 board.begin(time.monotonic_ns(), [1], b"\x1b[31mred\xff\x00" + b"\n" * 3000)
 for _ in range(200):
     board.renew(time.monotonic_ns()); time.sleep(0.02)

@@ -24,7 +24,17 @@ from peerlane.backends.virtual.node.state import NodeState
 from peerlane.backends.virtual.notify import VirtualNotify
 from peerlane.backends.virtual.physical import VirtualPhysical
 from peerlane.backends.virtual.queues import Queues
-from peerlane.errors import AccessDenied, BadHandle, Closed, Fault, OutOfMemory, PeerLost, Unsupported
+from peerlane.backends.virtual.ranks import VirtualRanks
+from peerlane.errors import (
+    AccessDenied,
+    BadHandle,
+    Closed,
+    Fault,
+    InvalidValue,
+    OutOfMemory,
+    PeerLost,
+    Unsupported,
+)
 from peerlane.support import reductions
 
 T = TypeVar("T")
@@ -57,7 +67,6 @@ class VirtualBackend(Queues):
     copy = staticmethod(_core.copy)
     copy_2d = staticmethod(_core.copy_2d)
     fill = staticmethod(_core.fill)
-    host_pointer = staticmethod(_core.host_pointer)
     has_stream_copy = staticmethod(_core.has_stream_copy)
 
     def __init__(self, config: NodeConfig) -> None:
@@ -68,6 +77,7 @@ class VirtualBackend(Queues):
         self._announced: list[set[int]] = [set() for _ in range(config.devices)]
         self.is_inherited = False
         self._lock = threading.Lock()
+        self.ranks = VirtualRanks(lambda: self.ledger)
         self._join()
 
     def _join(self) -> None:
@@ -155,6 +165,8 @@ class VirtualBackend(Queues):
         return told_others(self._state.path.parent, self.config.name, ordinal)
 
     def allocate(self, ordinal: int, nbytes: int, peer: bool = False) -> Memory:
+        if nbytes < 1:
+            raise InvalidValue(f"virtual:{ordinal} cannot allocate {nbytes:,} bytes; the least is 1")
         return self._with_room(ordinal, lambda number: VirtualMemory(number, nbytes, peer))
 
     def make_buffer(self, memory: Any, device: Any, stream: Any) -> VirtualBuffer:
@@ -203,8 +215,6 @@ class VirtualBackend(Queues):
         return VirtualNotify._adopt(offer, device)
 
     make_handle = staticmethod(VirtualHandle._make)
-    notify_line = staticmethod(VirtualNotify._line)
-    notify_queued = staticmethod(VirtualNotify._queued)
 
     def offer(
         self, kind: HandleKind, block: _core.Block, part: tuple[int, int], rights: int, everyone: bool

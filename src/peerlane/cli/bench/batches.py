@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 import peerlane as pl
 from peerlane import _bench
-from peerlane.backend import registry
 from peerlane.cli import machine
 from peerlane.cli.bench.bars import PEERLANE
 from peerlane.cli.bench.measure import TIME, Contender, Figure, Skip, figure, interleaved, looped
@@ -69,5 +68,4 @@ def measure(
 
 
 def _pointers(blocks: Sequence[pl.Buffer]) -> npt.NDArray[np.uint64]:
-    host_pointer = registry.current().host_pointer
-    return np.array([host_pointer(block.address, block.size) for block in blocks], dtype=np.uint64)
+    return np.array([block.view().ctypes.data for block in blocks], dtype=np.uint64)

@@ -186,8 +186,7 @@ def _bandwidth(plan: Plan, channel: pl.Channel, nbytes: int) -> Figure:
 
 
 def _line(channel: pl.Channel, begun: int, rounds: int, *, first: bool) -> float:
-    pointer = channel.group.device.backend.host_pointer
-    mine, theirs = (pointer(each.address, 8) for each in (channel.group.window, channel.window))
+    mine, theirs = (each[:8].view().ctypes.data for each in (channel.group.window, channel.window))
     _bench.time_ping_pong(mine, theirs, begun, rounds // 4, first, _SECONDS)
     return _bench.time_ping_pong(mine, theirs, begun + rounds // 4, rounds, first, _SECONDS)
 

@@ -12,7 +12,6 @@ from time import perf_counter
 import numpy as np
 
 import peerlane as pl
-from peerlane.backend import registry
 from peerlane.cli.weights import Tensor, Weights
 
 Advance = Callable[[int], None]
@@ -150,9 +149,9 @@ def least_charge(tensors: Sequence[Tensor]) -> int:
 
 def memcpy_seconds(src: Replica, targets: Sequence[pl.Buffer]) -> float:
     """Copy the same tensors with one thread's memcpy to places in pinned memory."""
-    seconds, host_pointer = 0.0, registry.current().host_pointer
+    seconds = 0.0
     for buffer, target in zip(src.buffers, targets, strict=True):
-        origin, to = (host_pointer(each.address, each.size) for each in (buffer, target))
+        origin, to = (each.view().ctypes.data for each in (buffer, target))
         for start, size in pieces(buffer.size, _PIECE):
             began = perf_counter()
             ctypes.memmove(to + start, origin + start, size)

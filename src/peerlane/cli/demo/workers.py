@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import peerlane as pl
-from peerlane.backend import registry
 from peerlane.backends.virtual.node import NodeConfig
 from peerlane.backends.virtual.node.state import tidy
 from peerlane.cli.children import Child, gather_from, interrupts_deferred
@@ -214,7 +213,7 @@ def share(
     """
     places = transfer.places(owned.tensors)
     verified = team.digests(places, begin("verify in the workers"))
-    whole = registry.current().host_pointer(owned.buffers[0].address, physical.size)
+    whole = owned.buffers[0].view().ctypes.data
     residences = [residence(whole, physical.size), *team.measure()]
     team.invert(places[0])
     expected = [changed, *digests[1:]]

@@ -7,6 +7,7 @@ from typing import Any
 
 from peerlane import AddressRange, Device, Handle, Physical
 from peerlane.dialects._shared.call import Address, Dict, Int32, Refusal, Word
+from peerlane.dialects._shared.machine import Context
 from peerlane.dialects._shared.virtual_memory import PhysicalMemory, Reservation
 from peerlane.dialects.acl._checks import null, one_of, reserved, reserved_below, zero
 from peerlane.dialects.acl._codes import Code
@@ -51,7 +52,9 @@ class AclPhysical(PhysicalMemory):
         for_peers: bool = True,
         import_key: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__(machine.process(), neutral)
+        device = machine.devices()[ordinal]
+        # No reset ends this context: it only says which device the memory is of.
+        super().__init__(Context(device, number=machine.number_of(device)), neutral)
         self.ordinal, self.granularity = ordinal, granularity
         self.for_peers, self.import_key = for_peers, import_key
         self.handle_given: Handle | None = None

@@ -11,7 +11,7 @@ from peerlane.dialects.hcomm import _buffers as _buffers
 from peerlane.dialects.hcomm import _collectives as _collectives
 from peerlane.dialects.hcomm import _contexts as _contexts
 from peerlane.dialects.hcomm import _features as _features
-from peerlane.dialects.hcomm import _grouping as _grouping
+from peerlane.dialects.hcomm import _groups as _groups
 from peerlane.dialects.hcomm import _init as _init
 from peerlane.dialects.hcomm import _point_to_point as _point_to_point
 from peerlane.dialects.hcomm import _quick as _quick

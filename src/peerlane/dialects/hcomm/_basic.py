@@ -10,7 +10,7 @@ import threading
 import weakref
 
 from peerlane import Buffer, Device, Group
-from peerlane.backends.virtual.messages.sharing import Lent
+from peerlane.backend.ranks import Lent
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._state import machine

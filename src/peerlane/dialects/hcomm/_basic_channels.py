@@ -30,13 +30,19 @@ from peerlane.dialects.hcomm._arguments import (
 )
 from peerlane.dialects.hcomm._basic import HcommEndpoint, endpoint_of, memory_of
 from peerlane.dialects.hcomm._basic import _lock as lock
-from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._comm import current_context, keep
+from peerlane.dialects.hcomm._comm import (
+    HcommChannel,
+    HcommThread,
+    channel_of,
+    current_context,
+    keep,
+    thread_of,
+)
 from peerlane.dialects.hcomm._enums import CONSTANTS, EndpointLocType, HcommSocketRole
 from peerlane.dialects.hcomm._settings import settings_of
 from peerlane.dialects.hcomm._state import hcomm
-from peerlane.dialects.hcomm._threads import HcommThread, refuse_engine, thread_of
+from peerlane.dialects.hcomm._threads import refuse_engine
 from peerlane.errors import Error, WaitTimeout
 
 _READY, _CONNECTING, _FAILED, _TIMED_OUT = 0, 1, 2, 3

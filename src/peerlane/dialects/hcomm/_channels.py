@@ -2,141 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-
-from peerlane import Buffer, Channel
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._arguments import ChannelDescs, Enum, Handle, Handles, UInt32, field, given
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._comm import BUFFER_TAG, Comm, comm_of, destroyed, keep, living
-from peerlane.dialects.hcomm._enums import CONSTANTS, CommEngine, CommProtocol
-from peerlane.dialects.hcomm._regions import Regions, device_memory, unregistered
-from peerlane.dialects.hcomm._settings import exec_timeout
-from peerlane.dialects.hcomm._state import hcomm, thing
+from peerlane.dialects.hcomm._comm import (
+    BUFFER_TAG,
+    WINDOW_TAG,
+    Comm,
+    HcommChannel,
+    channel_of,
+    comm_of,
+    destroyed,
+    keep,
+    living,
+)
+from peerlane.dialects.hcomm._enums import CONSTANTS, CommProtocol
+from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._threads import refuse_engine
-from peerlane.errors import Error
 
 _MOST_CHANNELS = 1048576
 _MOST_NOTIFIES = 64
-_WINDOW = "window"
 _PLUGINS = 1000
-_CPU = int(CommEngine.COMM_ENGINE_CPU)
-_ROCE = int(CommProtocol.COMM_PROTOCOL_ROCE)
-#: A network card needs its memory registered; a copy engine reaches all of its device.
-_BY_CARD = frozenset([_ROCE, int(CommProtocol.COMM_PROTOCOL_UBOE)])
-
-
-class HcommChannel(Thing):
-    """A channel to a rank.
-
-    Attributes
-    ----------
-    comm : Comm or None
-        None for one of the basic layer.
-    engine, protocol : int
-    remote : Regions
-        The peer's memory that it reaches.
-    own, imported : Regions
-        This rank's registered memory; the peer's that the program imported, or that windows reach.
-    why : str
-        Why it is not connected.
-    """
-
-    __slots__ = ("_neutral", "comm", "engine", "imported", "own", "protocol", "remote", "why")
-
-    name = "channel"
-    is_counted = False
-
-    def __init__(
-        self, context: Context, comm: Comm | None, engine: int, protocol: int, own: Regions, imported: Regions
-    ) -> None:
-        super().__init__(context)
-        self.comm, self.engine, self.protocol, self.own, self.imported = comm, engine, protocol, own, imported
-        self.remote = Regions({})
-        self._neutral: Channel | None = None
-        self.why = "is connecting"
-
-    def connect(self, neutral: Channel) -> None:
-        """Be ready."""
-        self.remote = Regions({tag: each for tag, each in neutral.memories.items() if tag != _WINDOW})
-        self._neutral = neutral
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it is connected."""
-        return self._neutral is not None
-
-    @property
-    def neutral(self) -> Channel:
-        """The channel itself: HCCL_E_AGAIN as long as it is not connected."""
-        if self._neutral is None:
-            raise Refusal(AGAIN, f"{self} {self.why}", "ask HcommChannelGetStatus until it gives 0")
-        return self._neutral
-
-    @property
-    def is_given(self) -> bool:  # type: ignore[override]
-        """Whether a program has to give it back: those of a communicator end with it."""
-        return self.comm is None
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether its operations run in the caller."""
-        return self.engine == _CPU
-
-    @property
-    def is_by_card(self) -> bool:
-        """Whether bytes go through a network card."""
-        return self.is_cpu or self.protocol in _BY_CARD
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether an operation is not over that only a fence waits for."""
-        return self._neutral is not None and self._neutral._is_busy()
-
-    @property
-    def exec_timeout(self) -> float | None:
-        """Seconds that a call may block, None for ever."""
-        return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
-
-    def theirs(self, name: str, address: int, nbytes: int) -> tuple[Buffer, int]:
-        """Return the peer's memory, and the first byte there: HCCL_E_NOT_FOUND."""
-        found = self.remote.place(address, nbytes) or self.imported.place(address, nbytes)
-        if found is None:
-            why = self.remote.why_ended(address, nbytes) or self.imported.why_ended(address, nbytes)
-            if why:
-                raise Refusal(
-                    NOT_FOUND, f"{name}: {why}", "keep memory registered until its peers are done with it"
-                )
-            whose = f"rank {self.neutral.peer} that the channel reaches"
-            raise unregistered(name, address, nbytes, self.remote, whose)
-        return found
-
-    def ours(self, name: str, address: int, nbytes: int) -> Buffer:
-        """Return this rank's bytes: HCCL_E_NOT_FOUND."""
-        found = self.own.part(address, nbytes)
-        if found is not None:
-            return found
-        if self.is_by_card:
-            raise unregistered(name, address, nbytes, self.own, "this rank that is registered")
-        return device_memory(name, address, nbytes)
-
-    def end(self) -> None:
-        """Close this end."""
-        if self._neutral is not None:
-            self._neutral.close()
-
-    def abandon(self) -> None:
-        """Close this end; strict notifies that are left are no news."""
-        with contextlib.suppress(Error):
-            self.end()
-
-
-def channel_of(handle: int) -> HcommChannel:
-    """Return the channel that a handle means."""
-    return thing(handle, HcommChannel)
 
 
 @hcomm.call("hcomm.HcclChannelDescInit")
@@ -338,7 +226,7 @@ def HcclChannelGetRemoteMems(comm: Handle, channel: Handle) -> tuple[int, list[s
     Basis: D, S; C for the tags
     """
     link = _of(comm, channel)
-    found = {tag: each for tag, each in link.neutral.memories.items() if tag != _WINDOW}
+    found = {tag: each for tag, each in link.neutral.memories.items() if tag != WINDOW_TAG}
     found.update(link.imported.listed())
     return (
         len(found),

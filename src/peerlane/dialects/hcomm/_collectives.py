@@ -8,11 +8,11 @@ from peerlane import Buffer
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import Enum, Handle, Matrix, Pointer, UInt32, UInt64, UInt64s, given
 from peerlane.dialects.hcomm._codes import PARA
-from peerlane.dialects.hcomm._comm import Comm, comm_of, living, refuse_suspended
+from peerlane.dialects.hcomm._comm import Comm, HcommThread, comm_of, living, refuse_suspended
 from peerlane.dialects.hcomm._elements import memory, reduction, refuse_same, refuse_types, width_of
 from peerlane.dialects.hcomm._enums import CommEngine
 from peerlane.dialects.hcomm._grouping import Run, collective
-from peerlane.dialects.hcomm._threads import HcommThread, on_stream
+from peerlane.dialects.hcomm._threads import on_stream
 
 
 def place(comm: int, stream: int) -> tuple[Comm, HcommThread]:

@@ -1,30 +1,232 @@
-"""``hcomm``: communicators (facts/hcomm 2.2)."""
+"""``hcomm``: communicators, and the threads and channels that they have (facts/hcomm 2.2, 2.4, 2.5)."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from peerlane import Buffer, Group, Stream
+from peerlane import Buffer, Channel, Group, Notify, NotifyKind, Stream
+from peerlane.diagnostics import wait_state
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._codes import AGAIN, NOT_FOUND, PARA, RUNTIME, SUSPENDING
+from peerlane.dialects.hcomm._enums import CommEngine, CommProtocol
 from peerlane.dialects.hcomm._meeting import Meeting
-from peerlane.dialects.hcomm._regions import Regions
-from peerlane.dialects.hcomm._settings import Settings
+from peerlane.dialects.hcomm._regions import Regions, device_memory, unregistered
+from peerlane.dialects.hcomm._settings import Settings, exec_timeout, notifies_kind
 from peerlane.dialects.hcomm._state import thing
 from peerlane.errors import Busy, Error
 
-if TYPE_CHECKING:
-    from peerlane.dialects.hcomm._channels import HcommChannel
-    from peerlane.dialects.hcomm._teams import Team
-    from peerlane.dialects.hcomm._threads import HcommThread
-    from peerlane.dialects.hcomm._windows import Window
-
 BUFFER_TAG = "HcclBuffer"
+WINDOW_TAG = "window"
+_CPU = int(CommEngine.COMM_ENGINE_CPU)
+#: A network card needs its memory registered; a copy engine reaches all of its device.
+_BY_CARD = frozenset(map(int, (CommProtocol.COMM_PROTOCOL_ROCE, CommProtocol.COMM_PROTOCOL_UBOE)))
+
+
+class HcommThread(Thing):
+    """A communication thread: a stream, or for engine CPU the thread that calls.
+
+    Attributes
+    ----------
+    comm : Comm or None
+        None for one of the basic layer.
+    engine : int
+    stream : Stream or None
+        Where its operations are queued; for engine CPU, what they come after.
+    owns_stream : bool
+    notifies : int
+        How many it can wait for.
+    """
+
+    __slots__ = ("_last", "_lines", "comm", "engine", "notifies", "owns_stream", "stream")
+
+    name = "communication thread"
+    is_counted = False
+
+    def __init__(
+        self, context: Context, comm: Comm | None, engine: int, stream: Stream | None, notifies: int
+    ) -> None:
+        super().__init__(context)
+        self.comm, self.engine, self.notifies = comm, engine, notifies
+        self.owns_stream = stream is None and engine != _CPU
+        self.stream = context.device.create_stream() if self.owns_stream else stream
+        self._lines: dict[int, Notify] = {}
+        self._last = 0
+
+    @property
+    def is_given(self) -> bool:  # type: ignore[override]
+        """Whether a program has to give it back: those of a communicator end with it."""
+        return self.comm is None
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether its operations run in the caller."""
+        return self.engine == _CPU
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an operation of its own is not over; a stream of the program's may have others."""
+        stream = self.stream
+        return stream is not None and not stream.is_closed and stream.completed < self._last
+
+    @property
+    def exec_timeout(self) -> float | None:
+        """Seconds that a call may block, None for ever."""
+        return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
+
+    def where(self) -> Stream | None:
+        """Return the stream for the next operation; of engine CPU None, once what its stream has is over."""
+        stream = self.stream
+        if not self.is_cpu:
+            assert stream is not None
+            return stream
+        if stream is not None and not stream.is_closed and not stream.is_done:
+            with contextlib.suppress(Error):  # its failures are for who synchronizes it
+                stream.record().sync(self.exec_timeout)
+        return None
+
+    def note(self) -> None:
+        """Note that an operation was queued."""
+        if self.stream is not None:
+            self._last = self.stream.submitted
+
+    def line(self, index: int, call: str) -> Notify:
+        """Return one of its notifies: HCCL_E_PARA."""
+        if index >= self.notifies:
+            known = f"valid are 0 to {self.notifies - 1}" if self.notifies else "it has none"
+            raise Refusal(
+                PARA,
+                f"{index:,} is no notify of {self}; {known}",
+                f"acquire the thread with more notifies ({call})",
+            )
+        with machine.lock:
+            found = self._lines.get(index)
+            if found is None:
+                kind = NotifyKind[notifies_kind().upper()]
+                found = self._lines[index] = self.context.device.create_notify(kind)
+                wait_state.notify_names[found.id] = f"notify {index} of thread {self.handle:#x}"
+            return found
+
+    def end(self) -> None:
+        """Let go of its stream and notifies; what is queued on a stream of the program's goes on."""
+        lines, self._lines = self._lines, {}
+        for each in lines.values():
+            wait_state.notify_names.pop(each.id, None)
+            each.close()
+        if self.owns_stream and self.stream is not None:
+            with contextlib.suppress(Error):
+                self.stream.abort(close=True)
+
+    abandon = end
+
+
+class HcommChannel(Thing):
+    """A channel to a rank.
+
+    Attributes
+    ----------
+    comm : Comm or None
+        None for one of the basic layer.
+    engine, protocol : int
+    remote : Regions
+        The peer's memory that it reaches.
+    own, imported : Regions
+        This rank's registered memory; the peer's that the program imported, or that windows reach.
+    why : str
+        Why it is not connected.
+    """
+
+    __slots__ = ("_neutral", "comm", "engine", "imported", "own", "protocol", "remote", "why")
+
+    name = "channel"
+    is_counted = False
+
+    def __init__(
+        self, context: Context, comm: Comm | None, engine: int, protocol: int, own: Regions, imported: Regions
+    ) -> None:
+        super().__init__(context)
+        self.comm, self.engine, self.protocol, self.own, self.imported = comm, engine, protocol, own, imported
+        self.remote = Regions({})
+        self._neutral: Channel | None = None
+        self.why = "is connecting"
+
+    def connect(self, neutral: Channel) -> None:
+        """Be ready."""
+        self.remote = Regions({tag: each for tag, each in neutral.memories.items() if tag != WINDOW_TAG})
+        self._neutral = neutral
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is connected."""
+        return self._neutral is not None
+
+    @property
+    def neutral(self) -> Channel:
+        """The channel itself: HCCL_E_AGAIN as long as it is not connected."""
+        if self._neutral is None:
+            raise Refusal(AGAIN, f"{self} {self.why}", "ask HcommChannelGetStatus until it gives 0")
+        return self._neutral
+
+    @property
+    def is_given(self) -> bool:  # type: ignore[override]
+        """Whether a program has to give it back: those of a communicator end with it."""
+        return self.comm is None
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether its operations run in the caller."""
+        return self.engine == _CPU
+
+    @property
+    def is_by_card(self) -> bool:
+        """Whether bytes go through a network card."""
+        return self.is_cpu or self.protocol in _BY_CARD
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an operation is not over that only a fence waits for."""
+        return self._neutral is not None and self._neutral._is_busy()
+
+    @property
+    def exec_timeout(self) -> float | None:
+        """Seconds that a call may block, None for ever."""
+        return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
+
+    def theirs(self, name: str, address: int, nbytes: int) -> tuple[Buffer, int]:
+        """Return the peer's memory, and the first byte there: HCCL_E_NOT_FOUND."""
+        found = self.remote.place(address, nbytes) or self.imported.place(address, nbytes)
+        if found is None:
+            why = self.remote.why_ended(address, nbytes) or self.imported.why_ended(address, nbytes)
+            if why:
+                raise Refusal(
+                    NOT_FOUND, f"{name}: {why}", "keep memory registered until its peers are done with it"
+                )
+            whose = f"rank {self.neutral.peer} that the channel reaches"
+            raise unregistered(name, address, nbytes, self.remote, whose)
+        return found
+
+    def ours(self, name: str, address: int, nbytes: int) -> Buffer:
+        """Return this rank's bytes: HCCL_E_NOT_FOUND."""
+        found = self.own.part(address, nbytes)
+        if found is not None:
+            return found
+        if self.is_by_card:
+            raise unregistered(name, address, nbytes, self.own, "this rank that is registered")
+        return device_memory(name, address, nbytes)
+
+    def end(self) -> None:
+        """Close this end."""
+        if self._neutral is not None:
+            self._neutral.close()
+
+    def abandon(self) -> None:
+        """Close this end; strict notifies that are left are no news."""
+        with contextlib.suppress(Error):
+            self.end()
 
 
 class Comm(Thing):
@@ -53,10 +255,10 @@ class Comm(Thing):
         Held while channels are made.
     contexts : dict
         By tag and engine: the memory of an engine's context.
-    windows : list of Window
+    parts : list of Thing
+        What else ends with it: windows, teams, and their windows.
     next_window : int
-        The number of the next one.
-    teams : list of Team
+        The number of the next window.
     sides : dict
         By way and rank: a stream on which messages of batches go beside one another.
     owner : int or None
@@ -80,7 +282,7 @@ class Comm(Thing):
             "notifies",
         ),
         *("comm_name", "is_suspended", "made_of", "owner", "regions", "settings", "sides", "streams"),
-        *("_reached", "next_window", "teams", "threads", "windows"),
+        *("_reached", "next_window", "parts", "threads"),
     )
 
     name = "communicator"
@@ -100,9 +302,8 @@ class Comm(Thing):
         self.channels: dict[tuple[int, int, int], HcommChannel] = {}
         self.sides: dict[tuple[bool, int], Stream] = {}
         self.contexts: dict[tuple[str, int], Buffer] = {}
-        self.windows: list[Window] = []
+        self.parts: list[Thing] = []
         self.next_window = 0
-        self.teams: list[Team] = []
         self._reached: dict[int, Regions] = {}
         self.notifies = 0
         self.guard, self.acquiring = threading.RLock(), threading.Lock()
@@ -172,8 +373,7 @@ class Comm(Thing):
 
     def end(self) -> None:
         """Let go of everything; who waits in this process for the other ranks is told at once."""
-        parts: list[Thing] = [*self.channels.values(), *self.threads, *self.windows]
-        parts += [part for team in self.teams for part in (team, *team.windows)]
+        parts: list[Thing] = [*self.channels.values(), *self.threads, *self.parts]
         for part in parts:
             machine.drop(part, "HcclCommDestroy")
         with contextlib.ExitStack() as ends:
@@ -196,6 +396,16 @@ class Comm(Thing):
 def comm_of(handle: int) -> Comm:
     """Return the communicator that a handle means."""
     return thing(handle, Comm)
+
+
+def thread_of(handle: int) -> HcommThread:
+    """Return the thread that a handle means."""
+    return thing(handle, HcommThread)
+
+
+def channel_of(handle: int) -> HcommChannel:
+    """Return the channel that a handle means."""
+    return thing(handle, HcommChannel)
 
 
 def current_context() -> Context:

@@ -1,4 +1,4 @@
-"""``hcomm``: grouped calls, which are checked at once and carried out at the end of their group (facts/hcomm 2.2)."""
+"""What a thread has begun of a group, and which calls the group keeps until its end (facts/hcomm 2.2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hcomm._batch import carry_out
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._state import hcomm
 
@@ -36,6 +35,27 @@ _lock = threading.Lock()
 def current() -> Group | None:
     """Return the group of this thread, None without one."""
     return _open.get(threading.get_ident()) if _open else None
+
+
+def begin() -> None:
+    """Begin a group of this thread, or go one deeper."""
+    me = threading.get_ident()
+    with _lock:
+        if me in _open:
+            _open[me].depth += 1
+        else:
+            _open[me] = Group()
+
+
+def finish() -> Group | None:
+    """End a group of this thread, and return it, None inside another one: HCCL_E_NOT_SUPPORT without one."""
+    me = threading.get_ident()
+    with _lock:
+        group = _open.get(me)
+        if group is None:
+            raise Refusal(NOT_SUPPORT, "this thread has begun no group", "call HcclGroupStart first")
+        group.depth -= 1
+        return None if group.depth else _open.pop(me)
 
 
 def kept(name: str, kind: str) -> Group | None:
@@ -69,53 +89,6 @@ def collective(name: str) -> Callable[[_Body], Callable[..., Any]]:
         return hcomm.call(f"hcomm.{name}")(checked)
 
     return declare
-
-
-@hcomm.call("hcomm.HcclGroupStart")
-def HcclGroupStart() -> None:
-    """Keep what this thread calls of a kind until ``HcclGroupEnd``: collectives, messages, or makers and ends of
-    communicators.
-
-    Each call is checked at once.  Groups nest, and the outermost counts.  A communicator that a call returned may be
-    used after the end: so one thread makes those of several ranks.
-
-    Basis: D, S
-    """
-    me = threading.get_ident()
-    with _lock:
-        if me in _open:
-            _open[me].depth += 1
-        else:
-            _open[me] = Group()
-
-
-@hcomm.call("hcomm.HcclGroupEnd")
-def HcclGroupEnd() -> None:
-    """Carry out what was kept: messages all at once, as ``HcclBatchSendRecv``, the others in their order.
-
-    The first that fails ends it, with its code.
-
-    Refuses: 5 this thread has begun none; what a call failed with: 1, 4, 6, 9, 15, 19, 20, 21, 22, 24
-    Basis: D, S; C for failures
-    """
-    from peerlane.dialects.hcomm._point_to_point import exchange
-
-    me = threading.get_ident()
-    with _lock:
-        group = _open.get(me)
-        if group is None:
-            raise Refusal(NOT_SUPPORT, "this thread has begun no group", "call HcclGroupStart first")
-        group.depth -= 1
-        if group.depth:
-            return
-        del _open[me]
-    exchange(group.messages)
-    try:
-        carry_out(group.calls, "group")
-    except BaseException:
-        for undo in group.undo:
-            undo()
-        raise
 
 
 def forget() -> None:

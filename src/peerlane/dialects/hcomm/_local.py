@@ -11,12 +11,11 @@ from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm._arguments import Enum, Float, Handle, Pointer, UInt32, UInt64
 from peerlane.dialects.hcomm._batch import operation
 from peerlane.dialects.hcomm._codes import NOT_FOUND, PARA
-from peerlane.dialects.hcomm._comm import refuse_suspended
+from peerlane.dialects.hcomm._comm import HcommThread, refuse_suspended, thread_of
 from peerlane.dialects.hcomm._enums import HcclDataType, HcclReduceOp
 from peerlane.dialects.hcomm._regions import refuse_null
 from peerlane.dialects.hcomm._settings import chosen, notify_timeout, whole_seconds
 from peerlane.dialects.hcomm._state import hcomm
-from peerlane.dialects.hcomm._threads import HcommThread, thread_of
 from peerlane.dialects.hcomm._waiting import block_on, busy, in_caller, join
 from peerlane.errors import BadAddress
 from peerlane.memory import raw

@@ -19,13 +19,12 @@ from peerlane.dialects.hcomm._arguments import (
 )
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
 from peerlane.dialects.hcomm._collectives import place, refuse_no_rank
-from peerlane.dialects.hcomm._comm import Comm, living
+from peerlane.dialects.hcomm._comm import Comm, HcommThread, living
 from peerlane.dialects.hcomm._elements import memory, width_of
 from peerlane.dialects.hcomm._enums import HcclSendRecvType
 from peerlane.dialects.hcomm._grouping import current, kept
 from peerlane.dialects.hcomm._state import hcomm
 from peerlane.dialects.hcomm._structs import HcclSendRecvItem
-from peerlane.dialects.hcomm._threads import HcommThread
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,9 @@ from peerlane.dialects.acl._state import machine
 from peerlane.dialects.hcomm import _batch
 from peerlane.dialects.hcomm import _remote as _remote
 from peerlane.dialects.hcomm import _signals as _signals
-from peerlane.dialects.hcomm._channels import HcommChannel
 from peerlane.dialects.hcomm._codes import SUCCESS
+from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread
 from peerlane.dialects.hcomm._state import hcomm
-from peerlane.dialects.hcomm._threads import HcommThread
 from peerlane.errors import Error
 
 _MISSES = (Refusal, Error, KeyError, ValueError, TypeError, AttributeError)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm._arguments import Enum, Handle, Pointer, UInt32, UInt64
 from peerlane.dialects.hcomm._batch import operation
-from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
-from peerlane.dialects.hcomm._comm import refuse_suspended
+from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread, channel_of, refuse_suspended
 from peerlane.dialects.hcomm._enums import CommProtocol
 from peerlane.dialects.hcomm._local import REMOTE_TYPES, Run, checked_reduction
 from peerlane.dialects.hcomm._regions import refuse_null
-from peerlane.dialects.hcomm._threads import HcommThread
 from peerlane.dialects.hcomm._waiting import Caller, pair
 
 _Worker = HcommThread | Caller

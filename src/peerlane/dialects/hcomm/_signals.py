@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from peerlane.dialects.hcomm._arguments import Handle, UInt32
 from peerlane.dialects.hcomm._batch import operation
-from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
+from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread, channel_of, thread_of
 from peerlane.dialects.hcomm._local import Run
 from peerlane.dialects.hcomm._remote import by_card, refuse_notify
 from peerlane.dialects.hcomm._settings import notify_timeout
-from peerlane.dialects.hcomm._threads import HcommThread, thread_of
 from peerlane.dialects.hcomm._waiting import Caller, busy, in_caller, join, pair
 
 

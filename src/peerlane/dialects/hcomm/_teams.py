@@ -29,7 +29,7 @@ from peerlane.dialects.hcomm._meeting import digest_of, next_use
 from peerlane.dialects.hcomm._rank_graph import protocol_between
 from peerlane.dialects.hcomm._state import hcomm, thing
 from peerlane.dialects.hcomm._threads import refuse_engine
-from peerlane.dialects.hcomm._windows import Window
+from peerlane.dialects.hcomm._windows import Window, windows_of
 
 _LAYERS = 3
 _NO_PROTOCOL = int(CommProtocol.COMM_PROTOCOL_RESERVED)
@@ -114,7 +114,7 @@ class Team(Thing):
     @property
     def subs(self) -> list[Team]:
         """The teams made of it."""
-        return [each for each in self.comm.teams if each.world is self]
+        return [each for each in teams_of(self.comm) if each.world is self]
 
     def give(self) -> int:
         """Give it out by its number."""
@@ -123,11 +123,16 @@ class Team(Thing):
             if world is not None:
                 team_of(world.handle)  # which may have ended meanwhile, with all its sub teams
             handle = keep(self)
-            comm.teams.append(self)
+            comm.parts.append(self)
             kind = world.key if world else "lsa" if self.is_lsa else ""
             said = f"{comm.key}.{kind}.{self.ranks}"
             self.key = digest_of(f"{said}.{next_use(f'{said}.{comm.group.rank}')}".encode())
         return handle
+
+
+def teams_of(comm: Comm) -> list[Team]:
+    """Return the teams of a communicator."""
+    return [each for each in comm.parts if isinstance(each, Team)]
 
 
 def team_of(handle: int, *, world: bool = False, comm: Comm | None = None) -> Team:
@@ -265,7 +270,8 @@ def HcclTeamDestroy(team: Handle) -> None:
         ended: list[Thing] = [*found.subs, *found.windows]
         for each in ended:
             machine.drop(each, "HcclTeamDestroy")
-        found.comm.teams = [each for each in found.comm.teams if found not in (each, each.world)]
+        for each in (found, *ended):
+            found.comm.parts.remove(each)
     for window in found.windows:
         window.end()
 
@@ -305,6 +311,7 @@ def HcclTeamWindowRegister(comm: Handle, worldTeam: Handle, localMem: Mem, flag:
         handle = keep(made)
         parent.next_window += 1
         parent.windows.append(made)
+        parent.comm.parts.append(made)
     return handle
 
 
@@ -322,6 +329,7 @@ def HcclTeamWindowDeregister(worldTeam: Handle, window: Handle) -> None:
         if not machine.drop(found, "HcclTeamWindowDeregister"):
             thing(window, TeamWindow)  # somebody else was quicker
         found.team.windows.remove(found)
+        found.comm.parts.remove(found)
     found.end()
 
 
@@ -420,7 +428,7 @@ def HcclTeamCreate(comm: Handle, desc: TeamDesc) -> int:
             NOT_SUPPORT, "queues are shared by channels of engine AIV only, and there are none", "set it to 0"
         )
     _connect(made, wanted)
-    _take_effect(made, made.comm.windows)
+    _take_effect(made, windows_of(made.comm))
     return made.give()
 
 
@@ -436,7 +444,7 @@ def HcclTeamGetLsaTeam(comm: Handle) -> int:
     """
     found = comm_of(comm)
     with found.guard:
-        for each in found.teams:
+        for each in teams_of(found):
             if each.is_lsa:
                 return each.handle
         made = Team(found, None, list(range(found.group.size)), 0, int(CommProtocol.COMM_PROTOCOL_UB_MEM))

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 
-from peerlane import Notify, NotifyKind, Stream
-from peerlane.diagnostics import wait_state
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects._shared.machine import Context, Thing
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import machine
 from peerlane.dialects.acl._stream import AclStream
 from peerlane.dialects.hcomm._arguments import Enum, Handle, Handles, ThreadConfigs, UInt32, field, given
 from peerlane.dialects.hcomm._codes import NOT_FOUND, NOT_SUPPORT, PARA, PTR, UNAVAIL
-from peerlane.dialects.hcomm._comm import Comm, comm_of, keep
+from peerlane.dialects.hcomm._comm import Comm, HcommThread, comm_of, keep, thread_of
 from peerlane.dialects.hcomm._enums import CommEngine, HcclDedicatedThreadType, ThreadType
-from peerlane.dialects.hcomm._settings import exec_timeout, notifies_kind
-from peerlane.dialects.hcomm._state import hcomm, thing
+from peerlane.dialects.hcomm._state import hcomm
 from peerlane.errors import Error, Fault
 
 _MOST_NOTIFIES = 65535
@@ -28,108 +23,6 @@ _CPU = int(CommEngine.COMM_ENGINE_CPU)
 _ON_STREAMS = frozenset(
     map(int, (CommEngine.COMM_ENGINE_CPU_TS, CommEngine.COMM_ENGINE_AICPU, CommEngine.COMM_ENGINE_AICPU_TS))
 )
-
-
-class HcommThread(Thing):
-    """A communication thread: a stream, or for engine CPU the thread that calls.
-
-    Attributes
-    ----------
-    comm : Comm or None
-        None for one of the basic layer.
-    engine : int
-    stream : Stream or None
-        Where its operations are queued; for engine CPU, what they come after.
-    owns_stream : bool
-    notifies : int
-        How many it can wait for.
-    """
-
-    __slots__ = ("_last", "_lines", "comm", "engine", "notifies", "owns_stream", "stream")
-
-    name = "communication thread"
-    is_counted = False
-
-    def __init__(
-        self, context: Context, comm: Comm | None, engine: int, stream: Stream | None, notifies: int
-    ) -> None:
-        super().__init__(context)
-        self.comm, self.engine, self.notifies = comm, engine, notifies
-        self.owns_stream = stream is None and engine != _CPU
-        self.stream = context.device.create_stream() if self.owns_stream else stream
-        self._lines: dict[int, Notify] = {}
-        self._last = 0
-
-    @property
-    def is_given(self) -> bool:  # type: ignore[override]
-        """Whether a program has to give it back: those of a communicator end with it."""
-        return self.comm is None
-
-    @property
-    def is_cpu(self) -> bool:
-        """Whether its operations run in the caller."""
-        return self.engine == _CPU
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether an operation of its own is not over; a stream of the program's may have others."""
-        stream = self.stream
-        return stream is not None and not stream.is_closed and stream.completed < self._last
-
-    @property
-    def exec_timeout(self) -> float | None:
-        """Seconds that a call may block, None for ever."""
-        return self.comm.settings.exec_timeout if self.comm is not None else exec_timeout()
-
-    def where(self) -> Stream | None:
-        """Return the stream for the next operation; of engine CPU None, once what its stream has is over."""
-        stream = self.stream
-        if not self.is_cpu:
-            assert stream is not None
-            return stream
-        if stream is not None and not stream.is_closed and not stream.is_done:
-            with contextlib.suppress(Error):  # its failures are for who synchronizes it
-                stream.record().sync(self.exec_timeout)
-        return None
-
-    def note(self) -> None:
-        """Note that an operation was queued."""
-        if self.stream is not None:
-            self._last = self.stream.submitted
-
-    def line(self, index: int, call: str) -> Notify:
-        """Return one of its notifies: HCCL_E_PARA."""
-        if index >= self.notifies:
-            known = f"valid are 0 to {self.notifies - 1}" if self.notifies else "it has none"
-            raise Refusal(
-                PARA,
-                f"{index:,} is no notify of {self}; {known}",
-                f"acquire the thread with more notifies ({call})",
-            )
-        with machine.lock:
-            found = self._lines.get(index)
-            if found is None:
-                kind = NotifyKind[notifies_kind().upper()]
-                found = self._lines[index] = self.context.device.create_notify(kind)
-                wait_state.notify_names[found.id] = f"notify {index} of thread {self.handle:#x}"
-            return found
-
-    def end(self) -> None:
-        """Let go of its stream and notifies; what is queued on a stream of the program's goes on."""
-        lines, self._lines = self._lines, {}
-        for each in lines.values():
-            wait_state.notify_names.pop(each.id, None)
-            each.close()
-        if self.owns_stream and self.stream is not None:
-            with contextlib.suppress(Error):
-                self.stream.abort(close=True)
-
-    abandon = end
-
-
-def thread_of(handle: int) -> HcommThread:
-    """Return the thread that a handle means."""
-    return thing(handle, HcommThread)
 
 
 def refuse_engine(engine: int, *, cpu: bool) -> None:

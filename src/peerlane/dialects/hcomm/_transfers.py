@@ -8,14 +8,13 @@ from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects.hcomm import _structs as structs
 from peerlane.dialects.hcomm._arguments import Handle, TransferDescs, UInt32, field, given, part
 from peerlane.dialects.hcomm._batch import operation
-from peerlane.dialects.hcomm._channels import HcommChannel
 from peerlane.dialects.hcomm._codes import NOT_SUPPORT, PARA
+from peerlane.dialects.hcomm._comm import HcommChannel, HcommThread
 from peerlane.dialects.hcomm._enums import HcommTransferType
 from peerlane.dialects.hcomm._local import Run
 from peerlane.dialects.hcomm._remote import read, read_reduce, write, write_reduce
 from peerlane.dialects.hcomm._signals import record
 from peerlane.dialects.hcomm._structs import HcommBatchTransferDesc
-from peerlane.dialects.hcomm._threads import HcommThread
 from peerlane.dialects.hcomm._waiting import Caller, pair
 
 _Kind = HcommTransferType

@@ -6,10 +6,15 @@ import contextlib
 
 from peerlane import Device, Notify, Stream
 from peerlane.dialects._shared.call import Refusal
-from peerlane.dialects.hcomm._channels import HcommChannel, channel_of
 from peerlane.dialects.hcomm._codes import PARA
-from peerlane.dialects.hcomm._comm import Comm, refuse_suspended
-from peerlane.dialects.hcomm._threads import HcommThread, thread_of
+from peerlane.dialects.hcomm._comm import (
+    Comm,
+    HcommChannel,
+    HcommThread,
+    channel_of,
+    refuse_suspended,
+    thread_of,
+)
 from peerlane.errors import Cancelled, Error
 
 

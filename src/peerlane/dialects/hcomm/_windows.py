@@ -7,7 +7,7 @@ import json
 import threading
 
 from peerlane import Buffer, Host
-from peerlane.backends.virtual.messages.sharing import Lent
+from peerlane.backend.ranks import Lent
 from peerlane.dialects._shared.call import Refusal
 from peerlane.dialects._shared.machine import Thing
 from peerlane.dialects.acl._state import machine
@@ -166,6 +166,11 @@ class Window(Thing):
             self.end()
 
 
+def windows_of(comm: Comm) -> list[Window]:
+    """Return the windows of a communicator itself; those of its teams are of another class."""
+    return [each for each in comm.parts if type(each) is Window]
+
+
 @hcomm.call("hcomm.HcclCommSymWinRegister", out=1)
 def HcclCommSymWinRegister(comm: Number, addr: Pointer, size: UInt64, flag: UInt32) -> int:
     """Make memory of this rank its part of a symmetric window; all ranks do it in one order, with one size.
@@ -189,7 +194,7 @@ def HcclCommSymWinRegister(comm: Number, addr: Pointer, size: UInt64, flag: UInt
         made.offer()
         handle = keep(made)
         found.next_window += 1
-        found.windows.append(made)
+        found.parts.append(made)
     return handle
 
 
@@ -204,7 +209,7 @@ def HcclCommSymWinDeregister(winHandle: Number) -> None:
     with found.comm.guard:
         if not machine.drop(found, "HcclCommSymWinDeregister"):
             thing(winHandle, Window)  # somebody else was quicker
-        found.comm.windows.remove(found)
+        found.comm.parts.remove(found)
     found.end()
 
 
@@ -218,7 +223,7 @@ def HcclCommSymWinGet(comm: Number, ptr: Pointer, size: UInt64) -> tuple[int, in
     """
     found = comm_of(comm)
     with found.guard:
-        for each in found.windows:
+        for each in windows_of(found):
             first = each.place(ptr, size) if ptr else None
             if first is not None:
                 return each.handle, first

@@ -23,6 +23,7 @@ from peerlane.dialects.hip.rocm.version import (
     rocm_version_tuple,
 )
 
+hiprtc.ext = hiprtc_pyext
 VERSION = __version__ = facts()["version"]
 
 __all__ = [

@@ -12,6 +12,7 @@ from typing import Any
 from peerlane.dialects.hip import _results, _types
 from peerlane.dialects.hip._enums import base_of, enumeration
 from peerlane.dialects.hip._facts import facts
+from peerlane.errors import Error
 
 _RANGES = {
     "int": (-(1 << 31), 1 << 31),
@@ -206,6 +207,13 @@ class Shape:
         others = "".join(f", or ({', '.join(names)})" for names in dict.fromkeys(self.others))
         plural = "s" * (count != 1)
         return f"{self.call}() takes exactly {count} positional argument{plural} ({given} given){others}"
+
+    def shown(self, args: Sequence[Any]) -> tuple[tuple[str, object, bool | None], ...]:
+        """Return what arguments mean, as `pair` does; themselves where that was the failure."""
+        try:
+            return self.pair([read(each) for read, each in zip(self.readers, args, strict=True)])
+        except (Error, IndexError):
+            return self.pair(args)
 
     def blank(self) -> tuple[Any, ...]:
         """Return the outputs of a call that failed."""

@@ -1,6 +1,7 @@
 """What calls ask of their arguments, declared in annotations: ``hipMemMap(ptr: NotZero, ..., flags: Reserved)``.
 
-Each of these takes the argument's name and value, and returns the value or refuses with hipErrorInvalidValue.
+Each function takes the argument's name first and its value last; it returns the value, or refuses with
+hipErrorInvalidValue.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Annotated, Any
 from peerlane.dialects.hip._convention import Check, invalid
 
 
-def check(refuse: Callable[..., Any], **how: object) -> Check:
-    """Return the check that ``refuse(name, value)`` makes."""
-    return Check(lambda name: partial(refuse, name, **how))
+def check(refuse: Callable[..., Any], *how: object) -> Check:
+    """Return the check that ``refuse(name, *how, value)`` makes."""
+    return Check(lambda name: partial(refuse, name, *how))
 
 
 def refuse_null(name: str, pointer: int) -> int:
@@ -45,14 +46,14 @@ def refuse_given(name: str, value: int) -> int:
     return value
 
 
-def refuse_bits(name: str, given: int, *, valid: int) -> int:
+def refuse_bits(name: str, valid: int, given: int) -> int:
     """Refuse flags that have other bits than the valid ones."""
     if given & ~valid:
         raise invalid(f"{name} are {given:#x}; valid are the bits of {valid:#x}", "pass 0")
     return given
 
 
-def refuse_no_struct(name: str, struct: Any, *, kind: str) -> Any:
+def refuse_no_struct(name: str, kind: str, struct: Any) -> Any:
     """Refuse NULL in the place of a struct."""
     if struct is None:
         raise invalid(f"{name} is NULL", f"pass a {kind}")
@@ -61,12 +62,12 @@ def refuse_no_struct(name: str, struct: Any, *, kind: str) -> Any:
 
 def flags(valid: int) -> Check:
     """Return the check of flags, of which these bits are valid."""
-    return check(refuse_bits, valid=valid)
+    return check(refuse_bits, valid)
 
 
 def given(kind: str) -> Check:
     """Return the check of a struct of a kind, which must not be NULL."""
-    return check(refuse_no_struct, kind=kind)
+    return check(refuse_no_struct, kind)
 
 
 NotNull = Annotated[int, check(refuse_null)]

@@ -17,13 +17,13 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from peerlane import Device
-from peerlane.dialects._shared.call import Declared, Failure, Refusal
+from peerlane.dialects._shared.call import Arguments, Declared, Failure, Refusal, Table
 from peerlane.dialects.hip import _arguments, _results
 from peerlane.dialects.hip._codes import CODES
 from peerlane.dialects.hip._enums import enumeration
 from peerlane.dialects.hip._policy import policy
 from peerlane.dialects.hip._structs import TooShort
-from peerlane.errors import Error, Fault
+from peerlane.errors import Error
 
 _Body = TypeVar("_Body", bound=Callable[..., Any])
 _LAST_ERROR_KEPT = (7, 0)  # from that version of HIP on (facts/hip 0.10)
@@ -141,8 +141,8 @@ def member(made: Any, name: str) -> Any:
         raise refusal("hipErrorInvalidValue", f"{name}: {error}", f"set {name} to a member") from None
 
 
-class Calls:
-    """The table of calls.
+class Calls(Table):
+    """The table of calls; a name has no module before it.
 
     Parameters
     ----------
@@ -164,31 +164,23 @@ class Calls:
         report: Callable[[Failure], None],
         machine: Seen,
     ) -> None:
-        self._explain = explain
+        def tell(failure: Failure) -> None:
+            if failure.code != NOT_READY:
+                report(failure)
+
+        codes = {fault: hipError_t[name] for fault, (name, _) in CODES.items()}
+        super().__init__(codes=codes, explain=explain, report=tell, late=lambda call: DEINITIALIZED)
         self._machine = machine
-        self._report = report
-        self._functions: dict[str, Callable[..., Any]] = {}
         self._bodies: dict[str, Callable[..., Any]] = {}
-        self._table: dict[str, Declared] = {}
         self._others: dict[str, list[_arguments.Shape]] = {}
         self._told: set[str] = set()
         self._ended: list[bool] = []
         self.last = LastError()
 
     @property
-    def functions(self) -> Mapping[str, Callable[..., Any]]:
-        """The declared calls by name."""
-        return MappingProxyType(self._functions)
-
-    @property
     def bodies(self) -> Mapping[str, Callable[..., Any]]:
         """The bodies of the declared calls by name."""
         return MappingProxyType(self._bodies)
-
-    @property
-    def table(self) -> Mapping[str, Declared]:
-        """What was declared, by name, in its order."""
-        return MappingProxyType(self._table)
 
     def others(self, name: str) -> tuple[_arguments.Shape, ...]:
         """Return the shapes of a call besides that of the vendor's table."""
@@ -232,7 +224,7 @@ class Calls:
             answering = self._answering(
                 name, shape, body, steps, keeps_last=keeps_last, needs_device=needs_device
             )
-            return self.serve(name, answering, self.document(name, body))
+            return self.serve(name, answering, self.document(name, body), signature=_signature(name))
 
         return declare
 
@@ -240,7 +232,8 @@ class Calls:
         """Declare a call whose body was made of another one's: it gets the arguments as they were read."""
         body.__doc__, body.__module__ = doc, module
         self._bodies[name] = body
-        self.serve(name, self._answering(name, _arguments.shape_of(name), body), self.document(name, body))
+        answering = self._answering(name, _arguments.shape_of(name), body)
+        self.serve(name, answering, self.document(name, body), signature=_signature(name))
 
     def queued(self, of: str, body: Callable[..., Any], *, last: str = "") -> None:
         """Declare the call with Async behind its name, with a stream as its last argument."""
@@ -287,7 +280,7 @@ class Calls:
             C types of what comes back behind the code.
         """
         shape = _arguments.made_shape(name, parameters, [(kind, kind) for kind in outputs])
-        first = self._functions[name]
+        first = self._modules[""][name]
         _arguments.shape_of(name).others.append(shape.names)
 
         self._others.setdefault(name, []).append(shape)
@@ -300,7 +293,7 @@ class Calls:
 
             functools.update_wrapper(choose, first)
             del choose.__wrapped__  # type: ignore[attr-defined]
-            self.serve(name, choose)
+            self.serve(name, choose, signature=_signature(name))
             return body
 
         return declare
@@ -331,9 +324,8 @@ class Calls:
                 args = meant.bind(args, given)
                 if meant is not shape:
                     target, args = _results.struct(shape.outputs[0][1]).fromObj(args[0]), args[1:]
-            values: list[Any] = []
             try:
-                values = [read(each) for read, each in zip(readers, args, strict=True)]
+                values = [read(each) for read, each in zip(readers, args)]  # noqa: B905 - as many; it costs
                 if needs_device and not machine.is_shown:
                     machine.shown()
                 if target is not None and not int(target):
@@ -344,13 +336,16 @@ class Calls:
                 if target is not None:
                     _results.fill(target, result)
             except (Refusal, Error, TooShort) as error:
-                shown = [read(each) for read, each in zip(readers, args, strict=True)] if values else args
-                code = self._fail(name, shape, error, shown, keeps_last=keeps_last)
+                shown = functools.partial(shape.shown, args)  # a lambda would make args slower for all
+                code = self._failed(name, error, shown, keeps_last=keeps_last)
                 result = error.outputs if isinstance(error, Stopped) else shape.blank()
                 found = (code, *result)
             else:
                 if not keeps_last:
-                    self.succeeded()
+                    last = self.last
+                    last.newest = SUCCESS
+                    if policy.version < _LAST_ERROR_KEPT:
+                        last.code = SUCCESS
                 found = done if not outputs else (success, result) if outputs == 1 else (success, *result)
             return found if target is None else found[:1]
 
@@ -361,26 +356,7 @@ class Calls:
         self._table[name] = _declared(name, _arguments.shape_of(name), body)
         return body
 
-    def serve(
-        self, name: str, function: Callable[..., Any], body: Callable[..., Any] | None = None
-    ) -> Callable[..., Any]:
-        """Put ``function`` in the table as ``name``, instead of what is there, documented as ``body``."""
-        if body is not None:
-            functools.update_wrapper(function, body)
-            del function.__wrapped__  # type: ignore[attr-defined]  # inspect would show the body's types
-            function.__annotations__ = {}
-        function.__signature__ = _arguments.shape_of(name).signature  # type: ignore[attr-defined]
-        function.__name__ = function.__qualname__ = name
-        self._functions[name] = function
-        return function
-
-    def succeeded(self) -> None:
-        """Note that a call worked."""
-        self.last.newest = SUCCESS
-        if policy.version < _LAST_ERROR_KEPT:
-            self.last.code = SUCCESS
-
-    def refused(self, name: str) -> Callable[..., Any]:
+    def refuse(self, name: str) -> Callable[..., Any]:
         """Return a call of the vendor's table that nothing here answers, and once a message.
 
         hipErrorNotSupported, or of the run-time compiler HIPRTC_ERROR_INTERNAL_ERROR, as it has no such code.
@@ -396,36 +372,32 @@ class Calls:
                 self._told.add(name)
                 sys.stderr.write(f"peerlane: {cause}: {refused.name}\n")
             error = Refusal(refused, cause, "docs/reference/hip.md lists what works")
-            return (self._fail(name, meant, error, values, keeps_last=is_compiler(name)), *meant.blank())
+            shown = functools.partial(meant.pair, values)
+            return (self._failed(name, error, shown, keeps_last=is_compiler(name)), *meant.blank())
 
         wrapper.__doc__ = f"Return {refused.name}: peerlane has memory and streams, and no kernels."
-        return self.serve(name, wrapper)
+        return self.serve(name, wrapper, signature=_signature(name))
 
-    def _fail(
+    def _failed(
         self,
         name: str,
-        shape: _arguments.Shape,
         error: Refusal | Error | TooShort,
-        values: Sequence[object],
+        arguments: Callable[[], Arguments],
         *,
         keeps_last: bool,
     ) -> Any:
         if isinstance(error, TooShort):
-            error = refusal("hipErrorInvalidValue", str(error), "pass the struct itself, or all of its bytes")
-        if isinstance(error, Refusal):
-            code, cause, remedy = answers(name)(error.code), str(error), error.remedy
-        else:
-            if error.fault is Fault.PROCESS_ENDING:  # nobody is left to be told
-                return DEINITIALIZED
-            code, (cause, remedy) = hipError_t[code_of(error)], self._explain(error)
-        last = self.last
+            error = invalid(str(error), "pass the struct itself, or all of its bytes")
+        code = answers(name)(self.fail(name, error, arguments))
         if not keeps_last:
-            last.newest = code
+            self.last.newest = code
             if code is not NOT_READY or policy.version < _LAST_ERROR_KEPT:
-                last.code = code
-        if code is not NOT_READY:
-            self._report(Failure(name, int(code), cause, remedy, shape.pair(values)))
+                self.last.code = code
         return code
+
+
+def _signature(name: str) -> inspect.Signature:
+    return _arguments.shape_of(name).signature
 
 
 def _steps(body: Callable[..., Any], names: Sequence[str], first: Sequence[str]) -> Steps:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from ctypes import c_void_p
 from functools import partial
@@ -205,7 +206,7 @@ def _is_alone(null: Any, dst: Any, src: Any) -> bool:
     return is_settled and number in (dst[0], src[0])
 
 
-calls.serve("hipMemcpy", _quick(hipMemcpy), hipMemcpy)
+calls.serve("hipMemcpy", _quick(hipMemcpy), hipMemcpy, signature=inspect.signature(hipMemcpy))
 
 
 @calls.call("hipMemcpyWithStream")

@@ -102,7 +102,7 @@ def _serve_last(name: str, doc: str, attribute: str, *, take: bool) -> None:
 
     body.__doc__ = doc
     body.__module__ = __name__
-    calls.serve(name, last, calls.document(name, body))
+    calls.serve(name, last, calls.document(name, body), signature=shape_of(name).signature)
 
 
 _serve_last(

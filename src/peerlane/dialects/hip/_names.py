@@ -29,7 +29,7 @@ def make(name: str) -> Any:
     """Return what a name of the table means."""
     table = facts()
     if name in table["functions"]:
-        return calls.functions[name] if name in calls.functions else calls.refused(name)
+        return calls.functions("").get(name) or calls.refuse(name)
     if name in table["constants"]:
         return table["constants"][name]
     if name in table["byte constants"]:

@@ -175,16 +175,9 @@ class HipMachine(Machine):
         found = self.things.get(handle)
         if type(found) is kind:
             return found
+        cause = self.told_of(handle, kind.name) if handle else f"the {kind.name} is NULL"
         remedy = f"pass what created the {kind.name}, until it is destroyed or its device is reset"
-        if not handle:
-            raise refusal(code, f"the {kind.name} is NULL", remedy)
-        if found is not None:
-            raise refusal(code, f"{handle:#x} is another kind: {found.name}, not {kind.name}", remedy)
-        if self.was_given(handle):
-            ended = self.ended(handle)
-            lost = "ended with the node that the process was in before, or too long ago to say how"
-            raise refusal(code, f"{handle:#x} {f'was {ended}' if ended else lost}", remedy)
-        raise refusal(code, f"no {kind.name} has the handle {handle:#x}", remedy)
+        raise refusal(code, cause, remedy)
 
     def remove(self, handle: int, kind: type[_Kind], code: str, call: str) -> _Kind:
         """Take back what a number means; errors as :meth:`thing`, also if another thread was quicker."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
@@ -248,11 +247,13 @@ def stream_of(handle: int, code: str = "hipErrorContextIsDestroyed") -> AnyStrea
     return machine.thing(meant, HipStream, code)
 
 
+def valid_stream_of(handle: int) -> AnyStream:
+    """Return the stream of a handle as `stream_of` does; hipErrorInvalidHandle for what is no stream."""
+    return stream_of(handle, "hipErrorInvalidHandle")
+
+
 OnStream = Annotated[AnyStream, Check(lambda name: stream_of)]
-#: The same, where the vendor answers hipErrorInvalidHandle for what is no stream.
-ValidStream = Annotated[
-    AnyStream, Check(lambda name: functools.partial(stream_of, code="hipErrorInvalidHandle"))
-]
+ValidStream = Annotated[AnyStream, Check(lambda name: valid_stream_of)]
 
 
 def _stream_of_thread(context: Context) -> ThreadStream:

@@ -9,6 +9,9 @@ from peerlane.dialects.hip._convention import is_compiler
 from peerlane.dialects.hip._names import make, names_of_hiprtc
 from peerlane.dialects.hip._state import calls
 
+#: The module hiprtc_pyext, as older programs call it; the package sets it when both modules are made.
+ext: Any
+
 
 def has_symbol(name: object) -> bool:
     """Tell whether there is a function of that name; false for those that only refuse."""
@@ -16,10 +19,6 @@ def has_symbol(name: object) -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ext":  # so older programs call it, which this module cannot import before it is made itself
-        from peerlane.dialects.hip import hiprtc_pyext
-
-        return hiprtc_pyext
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = make(name)

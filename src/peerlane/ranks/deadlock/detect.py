@@ -24,7 +24,8 @@ from peerlane.ranks.deadlock import wait_state
 from peerlane.ranks.deadlock.said import Said, decode, encode
 
 if TYPE_CHECKING:
-    from peerlane.ranks.group import Group
+    from peerlane.backend.ranks import WaitBoard
+    from peerlane.ranks.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,14 @@ _MOST_SHOWN = 16  # ranks of a text
 _BOARD_BYTES = 1700  # of what a rank says; the board cuts what is longer
 _PATIENCE_NS = 800_000_000  # until all know, or one of them has died
 
-_groups: weakref.WeakSet[Group] = weakref.WeakSet()
-_tokens: weakref.WeakKeyDictionary[Group, int] = weakref.WeakKeyDictionary()  # of what each has on its board
-_known: weakref.WeakKeyDictionary[Group, Known] = weakref.WeakKeyDictionary()
+_groups: weakref.WeakSet[Session] = weakref.WeakSet()
+_tokens: weakref.WeakKeyDictionary[Session, int] = (
+    weakref.WeakKeyDictionary()
+)  # of what each has on its board
+_known: weakref.WeakKeyDictionary[Session, Known] = weakref.WeakKeyDictionary()
 
 
-def watch(group: Group) -> None:
+def watch(group: Session) -> None:
     """Look from now on, whenever threads wait for long, whether the group can still go on."""
     _groups.add(group)
     progress.look_at_ranks = _look_at_groups
@@ -74,7 +77,7 @@ def watch(group: Group) -> None:
 
 
 @contextmanager
-def waiting_for(group: Group, call: str, peer: int, deadline: float) -> Iterator[None]:
+def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterator[None]:
     """Note that this thread waits for a peer at the rendezvous; a deadlock is told, not what follows from it."""
     with wait_state.waiting_for(group, call, peer, deadline) as coming:
         try:
@@ -110,7 +113,7 @@ def _look_at_groups() -> bool:
     return bool(groups)
 
 
-def _look_at(groups: list[Group]) -> None:
+def _look_at(groups: list[Session]) -> None:
     waits = wait_state.Waits.now()
     for group in groups:
         if waits is None:
@@ -120,17 +123,17 @@ def _look_at(groups: list[Group]) -> None:
             return
 
 
-def _withdraw(group: Group) -> None:
+def _withdraw(group: Session) -> None:
     _known.pop(group, None)
-    if _tokens.pop(group, None) is not None and group._departures is not None:
-        group._departures.board.withdraw()
+    if _tokens.pop(group, None) is not None and group._membership is not None:
+        group._membership.board.withdraw()
 
 
-def _say(group: Group, waits: wait_state.Waits) -> Known | None:
+def _say(group: Session, waits: wait_state.Waits) -> Known | None:
     """Say on a group's board that this process is stuck; return the deadlock if its waits are to end now."""
-    if group._departures is None:
+    if group._membership is None:
         return None
-    board, peers = group._departures.board, waits.peers(group)
+    board, peers = group._membership.board, waits.peers(group)
     if peers is None:
         _withdraw(group)
         return None
@@ -155,7 +158,7 @@ def _say(group: Group, waits: wait_state.Waits) -> Known | None:
     return known if is_time else None
 
 
-def _learn(group: Group, board: _core.WaitBoard, now: int) -> Known:
+def _learn(group: Session, board: WaitBoard, now: int) -> Known:
     """Return what is on the board, before others leave."""
     ranks = sorted({*board.in_vain(), *board.reached()})
     name = f"{group._key[:100]}.{ranks[0]}.{board.spell(ranks[0])}"
@@ -163,22 +166,22 @@ def _learn(group: Group, board: _core.WaitBoard, now: int) -> Known:
     return Known(now, ranks, _head(group, ranks), "\n".join(lines), _state(group, board, ranks), name)
 
 
-def _end(group: Group, known: Known, waits: wait_state.Waits) -> None:
-    assert group._departures is not None
+def _end(group: Session, known: Known, waits: wait_state.Waits) -> None:
+    assert group._membership is not None
     graph = f"{known.head}\n{known.lines}"
     if _is_launched(group) and _report(group, known):
-        own = "\n".join(_lines(group, group._departures.board, group.rank))
+        own = "\n".join(_lines(group, group._membership.board, group.rank))
         graph = f"{known.head} `peerlane launch` shows who waits for whom; this rank:\n{own}"
     waits.end(progress.keep(graph, known.state))
 
 
-def _is_launched(group: Group) -> bool:
+def _is_launched(group: Session) -> bool:
     from peerlane.rendezvous.reports import LAUNCHED
 
     return os.environ.get(LAUNCHED) == group._meeting.line.address
 
 
-def _report(group: Group, known: Known) -> bool:
+def _report(group: Session, known: Known) -> bool:
     """Let the launcher show it, once whatever the number of ranks that report it; return whether it does."""
     from peerlane.rendezvous.reports import SHOWN_KEY
 
@@ -191,7 +194,7 @@ def _report(group: Group, known: Known) -> bool:
     return True
 
 
-def _head(group: Group, ranks: Sequence[int]) -> str:
+def _head(group: Session, ranks: Sequence[int]) -> str:
     shown, more = [str(rank) for rank in ranks[:_MOST_SHOWN]], len(ranks) - _MOST_SHOWN
     last = f"{more:,} more" if more > 0 else shown.pop()
     who = f"ranks {', '.join(shown)} and {last}" if shown else f"rank {last}"
@@ -199,11 +202,11 @@ def _head(group: Group, ranks: Sequence[int]) -> str:
     return f"a deadlock: {who}{of} wait{'' if shown else 's'} in vain, and nothing there can run."
 
 
-def _said(group: Group, board: _core.WaitBoard, rank: int) -> list[Said]:
+def _said(group: Session, board: WaitBoard, rank: int) -> list[Said]:
     return decode(board.text(rank), rank, group.members[rank].pid)
 
 
-def _lines(group: Group, board: _core.WaitBoard, rank: int) -> list[str]:
+def _lines(group: Session, board: WaitBoard, rank: int) -> list[str]:
     """Return what a rank says of itself, in words."""
     name = f"rank {rank} (process {group.members[rank].pid})"
     said = [_in_words(each) for each in _said(group, board, rank)]
@@ -216,7 +219,7 @@ def _in_words(said: Said) -> str:
     return wait_texts.failure(said) if isinstance(said, FailedBefore) else said
 
 
-def _state(group: Group, board: _core.WaitBoard, ranks: Sequence[int]) -> WaitState:
+def _state(group: Session, board: WaitBoard, ranks: Sequence[int]) -> WaitState:
     said = [each for rank in ranks for each in _said(group, board, rank)]
     return WaitState(
         "ranks",

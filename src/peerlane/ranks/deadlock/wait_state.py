@@ -16,7 +16,7 @@ from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.errors import FailedBefore, RankWait, ThreadWait, WaitState
 
 if TYPE_CHECKING:
-    from peerlane.ranks.group import Group
+    from peerlane.ranks.session import Session
 
 SOON_SECONDS = 2.0  # what ends by itself until then is left to it
 
@@ -42,7 +42,7 @@ class Coming:
 
     Attributes
     ----------
-    group : Group
+    group : Session
     call : str
     peer : int
     deadline : float
@@ -55,7 +55,7 @@ class Coming:
         Why it ends, once it is known that the peer will not come.
     """
 
-    def __init__(self, group: Group, call: str, peer: int, deadline: float) -> None:
+    def __init__(self, group: Session, call: str, peer: int, deadline: float) -> None:
         self.group, self.call, self.peer, self.deadline = group, call, peer, deadline
         self.number = next(_numbers)
         self.quiet_ns, self._slice_ns = 0, time.monotonic_ns()
@@ -72,7 +72,7 @@ _numbers = itertools.count(1)
 
 
 @contextmanager
-def waiting_for(group: Group, call: str, peer: int, deadline: float) -> Iterator[Coming]:
+def waiting_for(group: Session, call: str, peer: int, deadline: float) -> Iterator[Coming]:
     """Note that this thread waits for a peer meanwhile."""
     one = coming[threading.get_ident()] = Coming(group, call, peer, deadline)
     try:
@@ -108,7 +108,7 @@ class Waits:
         found = progress.NoProgress.now(coming)
         return cls(before, found) if found is not None else None
 
-    def peers(self, group: Group) -> list[int] | None:
+    def peers(self, group: Session) -> list[int] | None:
         """Return the ranks of a group that could let it go on; None if others could."""
         found = set()
         by_pid: dict[int, int] = {}
@@ -138,7 +138,7 @@ class Waits:
             for each in self._coming.values():
                 each.verdict = progress.deadlocks[number]
 
-    def of(self, group: Group) -> list[RankWait | FailedBefore]:
+    def of(self, group: Session) -> list[RankWait | FailedBefore]:
         """Return what a rank waits for, and what failed before; not what the other ranks of this process wait for."""
         streams = [
             self._of_stream(group, *each) for each in self._found.notifies if self._is_of(each[4], group)
@@ -150,7 +150,7 @@ class Waits:
             *streams[:_MOST_WAITS],
         ]  # who reads it may see only the first
 
-    def _coming_of(self, group: Group) -> list[RankWait]:
+    def _coming_of(self, group: Session) -> list[RankWait]:
         return [
             RankWait(
                 group.rank,
@@ -164,13 +164,13 @@ class Waits:
             if each.group._key != group._key or each.group.rank == group.rank
         ][:_MOST_WAITS]
 
-    def _is_of(self, notify: int, group: Group) -> bool:
+    def _is_of(self, notify: int, group: Session) -> bool:
         who = awaited.get(notify)
         return who is None or who.group != group._key or who.rank == group.rank
 
     def _of_stream(
         self,
-        group: Group,
+        group: Session,
         stream: int,
         operation: int,
         place: call_site.Place | None,

@@ -6,7 +6,6 @@ was asked, what is valid and what to do.
 
 from __future__ import annotations
 
-import heapq
 import os
 import resource
 from errno import EACCES, EIO
@@ -14,7 +13,8 @@ from typing import Any
 
 from peerlane import _core
 from peerlane.backend import registry
-from peerlane.diagnostics import allocations
+from peerlane.diagnostics import address_errors, allocations
+from peerlane.diagnostics.address_errors import operand
 from peerlane.errors import (
     AccessDenied,
     BadAddress,
@@ -24,12 +24,9 @@ from peerlane.errors import (
     Error,
     Fault,
     InvalidValue,
-    NoRoom,
     OutOfMemory,
     Unsupported,
 )
-
-_LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # live allocations, when there is no memory
 
 
 def _nearest_text(address: int) -> str:
@@ -39,13 +36,7 @@ def _nearest_text(address: int) -> str:
     _, base, size, allocation = found
     name = allocations.live_record(allocation) or f"an allocation of {size:,} bytes at {base:#x}"
     above = (_core.window_offset(base) or 0) - (_core.window_offset(address) or 0)
-    if above > 0:
-        return f"the nearest is {name}, {above:,} bytes above"
-    return f"the nearest is {name}, whose end is {-above - size:,} bytes below"
-
-
-def _role(role: str) -> str:
-    return {"dst": "destination ", "src": "source "}.get(role, "")
+    return address_errors.distance(name, above, size)
 
 
 def explain_address(role: str, address: int, size: int) -> BadAddress:
@@ -60,23 +51,14 @@ def explain_address(role: str, address: int, size: int) -> BadAddress:
         if record.sort is allocations.Sort.IMPORTED:
             freed = None  # what was there before has nothing to do with it
     if freed is not None:
-        return BadAddress(
-            f"{_role(role)}address {address:#x} is in {freed}, which was {freed.end}; "
-            f"use it before it is {freed.sort.ended}, or get the memory anew",
-            fault=Fault.FREED_ADDRESS,
-            device=freed.device,
-        )
-    return BadAddress(
-        f"{_role(role)}address {address:#x} (asked for {size:,} bytes) is a device address where nothing is "
-        f"allocated; {_nearest_text(address)}",
-        fault=Fault.UNKNOWN_ADDRESS,
-    )
+        return address_errors.freed(role, address, freed)
+    return address_errors.unknown(role, address, size, _nearest_text(address))
 
 
 def not_mapped(address: int, device: str, role: str = "") -> BadAddress:
     """Return the exception for an address in an address range where no mapping is, or none begins."""
     hole = BadAddress(
-        f"{_role(role)}address {address:#x} is reserved on {device}, but no mapping is there; map a Physical with "
+        f"{operand(role)}address {address:#x} is reserved on {device}, but no mapping is there; map a Physical with "
         "AddressRange.map",
         fault=Fault.UNKNOWN_ADDRESS,
         device=device,
@@ -101,15 +83,7 @@ def explain(why: str, of: Any) -> BaseException:
             name = (
                 allocations.live_record(of.allocation) or f"the range of {of.extent:,} bytes at {of.start:#x}"
             )
-            left = of.start + of.extent - address
-            beyond = BadAddress(
-                f"{_role(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
-                f"it starts at byte {address - of.start:,}, from where {left:,} bytes are left",
-                fault=Fault.OUT_OF_BOUNDS,
-                device=label(device),
-            )
-            beyond.missing_address = of.start + of.extent
-            return beyond
+            return address_errors.out_of_bounds(role, address, size, of.start, of.extent, name, label(device))
         case "host_fault":
             return _host_fault(role, address, size, of.fault_address, of.errno)
         case "out_of_memory":
@@ -132,13 +106,13 @@ def explain(why: str, of: Any) -> BaseException:
             )
         case "pitch_overflow":
             return InvalidValue(
-                f"{_role(role)}rectangle of {of.rows:,} rows with a pitch of {of.pitch:,} bytes is larger than the "
+                f"{operand(role)}rectangle of {of.rows:,} rows with a pitch of {of.pitch:,} bytes is larger than the "
                 "64-bit address space",
                 fault=Fault.OUT_OF_BOUNDS,
             )
         case "overflow":
             return InvalidValue(
-                f"{_role(role)}range of {size:,} bytes or elements at {address:#x} ends beyond the 64-bit address "
+                f"{operand(role)}range of {size:,} bytes or elements at {address:#x} ends beyond the 64-bit address "
                 "space; a negative number wraps round to this",
                 fault=Fault.OUT_OF_BOUNDS,
             )
@@ -175,12 +149,10 @@ _FAULTS = {
 
 def _host_fault(role: str, address: int, size: int, fault_address: int, error: int) -> Error:
     if address == 0:
-        return BadAddress(
-            f"{_role(role)}address is NULL (asked for {size:,} bytes)", fault=Fault.NULL_ADDRESS
-        )
+        return address_errors.null(role, size)
     where = f" at {fault_address:#x}, byte {fault_address - address:,} of it" if fault_address else ""
     return BadAddress(
-        f"{_role(role)}host range of {size:,} bytes at {address:#x} cannot be touched: the access faulted{where}. "
+        f"{operand(role)}host range of {size:,} bytes at {address:#x} cannot be touched: the access faulted{where}. "
         + _FAULTS.get(error, _UNMAPPED),
         fault=Fault.HOST_FAULT,
     )
@@ -192,15 +164,8 @@ def _out_of_memory(device: int, asked: int, free: int, capacity: int) -> Error:
         return OutOfMemory(
             f"the host has no address range for {asked:,} bytes of pinned memory", device=where
         )
-    cause = (
-        f"{where} cannot allocate {asked:,} bytes: {free:,} of its {capacity:,} bytes are free; "
-        f"{_held(device, where)}{_held_by_others(device)}"
-    )
-    return OutOfMemory(
-        f"{cause}; free buffers, or give the node more memory (memory=... in PEERLANE_NODE)",
-        device=where,
-        detail=NoRoom(asked, free, capacity, cause),
-    )
+    held = address_errors.held(_core.live_allocations(device), where)
+    return address_errors.no_room(asked, free, capacity, f"{held}{_held_by_others(device)}", where)
 
 
 def _held_by_others(device: int) -> str:
@@ -211,21 +176,6 @@ def _held_by_others(device: int) -> str:
     except Exception:  # noqa: BLE001 - the refusal itself must come, whatever the node's file and /proc hold
         return ""
     return f"; {told}" if told else ""
-
-
-def _held(device: int, where: str) -> str:
-    """Say what this process holds on a device, and the largest of it."""
-    count = _core.live_allocations(device)
-    looked_at = allocations.oldest_live(_LOOKED_AT)
-    here = [each for each in looked_at if each.device == where and each.sort is allocations.Sort.ALLOCATION]
-    largest = heapq.nlargest(_LARGEST_SHOWN, here, key=lambda each: each.size)
-    if not largest:
-        return f"this process holds {count:,}"
-    these = "" if len(looked_at) < _LOOKED_AT else f" of the oldest {_LOOKED_AT:,}"
-    named = ", ".join(
-        f"{each.size:,} bytes{f' of {each.made_at}' if each.made_at else ''}" for each in largest
-    )
-    return f"this process holds {count:,}, the largest{these}: {named}"
 
 
 def _left(device: int) -> Error:

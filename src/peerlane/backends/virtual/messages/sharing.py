@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
+from peerlane.backend.ranks import Lent
 from peerlane.backends.virtual.messages import memory as memory_messages
 from peerlane.backends.virtual.node.handles import maker_lost
 from peerlane.diagnostics import allocations, losses
@@ -20,15 +21,6 @@ from peerlane.errors import (
     Unsupported,
     WaitTimeout,
 )
-
-
-class Lent(NamedTuple):
-    """Memory of another rank, for texts: whose it is, what it is called, and the call that takes it back."""
-
-    whose: str
-    what: str
-    how: str
-
 
 #: What this process borrows, by the number of the lease.
 lent: dict[int, Lent] = {}

@@ -298,7 +298,7 @@ def _explained(why: str, of: Any) -> BaseException:
             state = replace(wait_state.of_stream("circle", of.stream), failed=progress.failed_before())
             return Deadlock(wait_texts.told("", state), device=where, detail=state)
         case _:  # no_progress
-            text, found = progress.deadlocks.get(of.occasion, (_NO_WORDS, None))
+            text, found = progress.deadlocks.get(of.number, (_NO_WORDS, None))
             return Deadlock(text, device=where, detail=found)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from peerlane.backend.settings import integer, is_file, keys_known, read_inline, read_toml, sizes
 from peerlane.support.sizes import UNITS, format_size
 
-from .checks import Checks, keys_known
+from .checks import NodeChecks
 from .profiles import HOST_ACCESS, MAX_DEVICES, Profile
-from .sources import is_file, read_inline, read_toml
 from .topology import LinkKind, Topology
 
 KEYS = (
@@ -115,12 +116,14 @@ class NodeConfig:
     @classmethod
     def parse(cls, text: str, *, source: str = "node") -> NodeConfig:
         """Read the inline form, ``name=ci,devices=8,switch=4``; empty text gives the default node."""
-        return cls(read_inline(text, source), source=source)
+        return cls(read_inline(text, source, _INLINE_VALUES), source=source)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> NodeConfig:
         """Read the ``[node]`` table of a TOML file."""
-        return cls(read_toml(path), source=os.fspath(path))
+        settings = read_toml(path)
+        settings.pop("backend", None)
+        return cls(settings, source=os.fspath(path))
 
     @classmethod
     def resolve(cls, text: str, *, source: str = "node") -> NodeConfig:
@@ -191,7 +194,7 @@ class NodeConfig:
 
 def _resolved(given: Mapping[str, object], source: str) -> dict[str, object]:
     keys_known(source, given, KEYS, "node.")
-    check = Checks(source)
+    check = NodeChecks(source)
     profile = check.profile(given.get("profile", "default"))
     devices = check.integer("devices", given.get("devices", profile.devices), 1, MAX_DEVICES)
     links = check.links(given.get("link", ()), devices)
@@ -239,3 +242,29 @@ def _inline(key: str, value: object) -> str:
 
 def _count(number: int, noun: str, plural: str = "s") -> str:
     return f"{number} {noun}{plural if number != 1 else ''}"
+
+
+def _flag(text: str) -> object:
+    return {"true": True, "false": False}.get(text, text)
+
+
+def _matrix(text: str) -> object:
+    return [[integer(digit) for digit in row] for row in text.split("/")]
+
+
+def _links(text: str) -> object:
+    links: list[object] = []
+    for link in text.split("/"):
+        found = re.fullmatch(r"([0-9]{1,20})-([0-9]{1,20}):(.*)", link)
+        links.append({"a": int(found[1]), "b": int(found[2]), "kind": found[3]} if found else link)
+    return links
+
+
+_INLINE_VALUES: dict[str, Callable[[str], object]] = {
+    "devices": integer,
+    "switch": integer,
+    "memory": sizes,
+    "poison": _flag,
+    "p2p": _matrix,
+    "link": _links,
+}

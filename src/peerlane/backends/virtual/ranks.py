@@ -1,0 +1,135 @@
+"""What ranks need of virtual devices: lines in the node's memory, and calls of a channel without a Python frame."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from peerlane import _core
+from peerlane.backend.ranks import Lent
+from peerlane.backends.virtual.messages import sharing as sharing_messages
+from peerlane.backends.virtual.node import schedule
+from peerlane.backends.virtual.notify import VirtualNotify
+from peerlane.diagnostics import trace
+from peerlane.streams.notify import Notify, NotifyKind
+
+if TYPE_CHECKING:
+    from peerlane.devices.device import Device
+    from peerlane.streams.stream import Stream
+
+C = TypeVar("C")
+
+
+class VirtualRanks:
+    """The verbs of :class:`peerlane.backend.ranks.Ranks`.
+
+    Parameters
+    ----------
+    ledger : callable
+        Returns what this process shares with the others of its node; Closed when that was left.
+    """
+
+    HELD_LINES = _core.HELD_LINES
+    HELD_ENTRIES = _core.HELD_ENTRIES
+
+    check_usable = staticmethod(_core.check_usable)
+    record = staticmethod(_core.Notify._record)
+    record_on = staticmethod(_core.Stream._record_notify)
+    abandon = staticmethod(_core.Notify._abandon)
+    serve_nothing = staticmethod(_core.ChannelEnd._serve_nothing)
+    put = staticmethod(_core.put)
+    get = staticmethod(_core.get)
+    copy_blocks = staticmethod(_core.copy_blocks)
+    lease = staticmethod(_core.Lease)
+    watch = staticmethod(_core.members)
+    lines_of_board = staticmethod(_core.WaitBoard.lines)
+    board = staticmethod(_core.WaitBoard)
+    held_area = staticmethod(_core.HeldBack)
+    write_word = staticmethod(_core.submit_write_word)
+
+    def __init__(self, ledger: Callable[[], _core.Ledger]) -> None:
+        self._ledger = ledger
+
+    def create_bank(self, lines: int) -> _core.Signal:
+        return _core.Signal(self._ledger(), lines)
+
+    def open_bank(self, offer: _core.Offer, lines: int) -> _core.Signal:
+        return offer.signal(self._ledger(), lines)
+
+    def lines_of_notifies(self, kind: int, count: int) -> int:
+        return _core.COMPLETION_LINES if kind == NotifyKind.FIFO else count
+
+    def notifies(self, device: Device, kind: int, count: int, bank: _core.Signal | None) -> list[Notify]:
+        kind = NotifyKind(kind)
+        if not count:
+            return []
+        if kind is NotifyKind.FIFO:
+            queue = _core.Completions(bank)
+            return [VirtualNotify._queued(device, queue, number) for number in range(count)]
+        if bank is None:
+            return [device.create_notify(kind) for _ in range(count)]
+        return [self.line(device, kind, bank, index) for index in range(count)]
+
+    def line(self, device: Device, kind: int, bank: _core.Signal, index: int) -> Notify:
+        return VirtualNotify._line(device, NotifyKind(kind), bank, index)
+
+    def channel_type(self, neutral: type[C]) -> type[C]:
+        served: type[C] = _served(neutral)  # type: ignore[arg-type]  # a class can be hashed
+        return served
+
+    def serve(
+        self,
+        channel: _core.ChannelEnd,
+        window: _core.Memory | None,
+        incoming: list[VirtualNotify],
+        outgoing: list[VirtualNotify],
+    ) -> None:
+        _core.ChannelEnd.__init__(channel)
+        channel._serve(window, incoming, outgoing)
+
+    def lease_in(self, bank: _core.Signal, line: int, number: int) -> _core.Lease:
+        return _core.Lease(bank, line, number)
+
+    def name_lease(self, lease: _core.Lease, lent: Lent) -> None:
+        sharing_messages.lent[lease.id] = lent
+
+    def forget_lease(self, lease: int) -> None:
+        sharing_messages.lent.pop(lease, None)
+
+    def end_waits_with(self, members: _core.Members, bank: _core.Signal) -> None:
+        bank.belong_to(members)
+
+    @property
+    def is_late(self) -> bool:
+        return schedule.present().startswith("seeded")
+
+    def bring(self, bank: _core.Signal, held: _core.Signal, memories: Sequence[_core.Memory]) -> None:
+        bank.expect(_core.HeldBack(held), memories)
+
+    def record_held(self, stream: Stream, notify: VirtualNotify, area: _core.HeldBack, entry: int) -> None:
+        stream._record_notify(_core.Notify(notify, area, entry))
+
+    def follow(self, stream: Stream, before: Stream, operations: int) -> None:
+        mark = before.record()._recorded("Channel")
+        number = stream._wait_mark(mark, 0, operations)
+        if trace.active is not None:
+            trace.waited(stream.id, number, mark.stream_id, mark.sequence)
+
+
+@functools.lru_cache
+def _served(neutral: Any) -> Any:
+    """Return the class of channels whose most frequent calls native code serves where it can."""
+
+    class Served(neutral, _core.ChannelEnd):  # type: ignore[misc]  # a class that is given
+        write = _quick("write", neutral.write)
+        notify = _quick("notify", neutral.notify)
+        wait = _quick("wait", neutral.wait)
+
+    Served.__name__, Served.__qualname__ = neutral.__name__, neutral.__qualname__
+    Served.__module__, Served.__doc__ = neutral.__module__, neutral.__doc__
+    return Served
+
+
+def _quick(way: str, method: Any) -> Any:
+    return functools.update_wrapper(_core.QuickMethod(way, method), method)

@@ -1,0 +1,779 @@
+"""Groups: the ranks of a program that write into each other's memory, and what they do together."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import operator
+import os
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from peerlane.collectives.all_gather import all_gather
+from peerlane.collectives.all_reduce_one_shot import one_shot
+from peerlane.collectives.all_reduce_ring import ring, ring_pairs
+from peerlane.collectives.all_reduce_two_shot import two_shot
+from peerlane.collectives.all_to_all import all_to_all
+from peerlane.collectives.barrier import barrier
+from peerlane.collectives.broadcast import broadcast
+from peerlane.collectives.checks import as_target, check_apart, check_equal, operation_on
+from peerlane.collectives.point_to_point import receive, send
+from peerlane.collectives.reduce_scatter import reduce_scatter
+from peerlane.collectives.reduce_to_root import reduce_to_root
+from peerlane.collectives.scatter import scatter
+from peerlane.collectives.turns import Turns
+from peerlane.devices.device import Device, before_leaving
+from peerlane.errors import Error, InvalidValue
+from peerlane.memory.buffer import Buffer, as_buffer
+from peerlane.memory.copy import copy
+from peerlane.ranks.arguments import LONGEST_NAME, check_texts, checked_rank
+from peerlane.ranks.conversation import Conversation
+from peerlane.ranks.deadlock import detect
+from peerlane.ranks.invite import Invitations
+from peerlane.ranks.joining import join
+from peerlane.ranks.session import Session
+from peerlane.streams.notify import NotifyKind
+from peerlane.streams.stream import checked_stream
+from peerlane.support.timeouts import checked_timeout
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from peerlane.ranks.channel import Channel
+    from peerlane.rendezvous import Rendezvous
+    from peerlane.rendezvous.meet import Exchange
+    from peerlane.streams.stream import Stream
+
+ALL_REDUCE = {"one-shot": one_shot, "two-shot": two_shot, "ring": ring}
+
+_KINDS = {kind.name.lower(): kind for kind in NotifyKind}
+_LONGEST_ONE_SHOT = 64 << 10  # bytes; docs/performance.md
+_open: weakref.WeakSet[Group] = weakref.WeakSet()
+
+
+class Group(Session):
+    """The ranks of a program, one device each, that write into each other's memory over channels.
+
+    Made by all ranks at about the same time.  Ranks are processes, threads of one process, or both; they are on
+    one node.  A rank that dies ends what others wait for from it with ``PeerLost``.
+
+    Collectives are called by all ranks, in the same order and with equal sizes.  Without a stream a call is complete
+    on return: this rank's result is there, and its sources may be changed.  With one it is queued there; collectives
+    of a group run one after the other, whatever streams they are on.  Only the first one waits, for the first one of
+    the ranks in other processes.  Buffers are what :func:`peerlane.copy` takes.
+
+    A collective that fails half-way ends the collectives of its group, here (``Closed``) and for the peers
+    (``PeerLost``).  So does a rank that calls something else than the others, or with other sizes: the last to call
+    finds it, with ``InvalidValue``.
+
+    Parameters
+    ----------
+    rank, size : int, optional
+        Which rank this is, of how many (at most 1,024); by default what the launcher said.
+    rendezvous : str, callable or Rendezvous, optional
+        How the ranks find one another: ``"tcp://host:port"``, where rank 0 listens until all have come; a callable
+        ``exchange(bytes) -> list[bytes]`` that is called once by all ranks and returns what each of them gave (an
+        all-gather of bytes, by any means); a :class:`peerlane.rendezvous.Rendezvous`; by default what ``peerlane
+        launch``, ``torchrun``, ``mpirun`` or ``srun`` says, else ranks that one process started.
+    device : Device, optional
+        This rank's; by default the one whose number is the rank on this machine, counted round.
+    window : int or Buffer
+        Bytes of the memory that peers write to, or that memory itself, on this rank's device.
+    notifies : str
+        What the notifies of its channels are: ``"binary"``: records count as one until one is consumed; ``"strict"``:
+        doubled and left over ones are failures; ``"fifo"``: the records of one end of a channel queue up, whatever
+        notifies they are of, and a wait takes the next one, and fails if it is another notify's (facts/hcomm 3.9).
+        The same in all ranks.
+    workspace : int
+        Bytes of scratch memory for collectives, allocated by the first one; longer ones go through it in pieces.  The
+        same in all ranks.
+    wait_timeout : float, optional
+        Seconds that a collective waits for a peer at a time; then it fails with ``WaitTimeout``.
+    name : str
+        Tells the groups of a program apart that are made at the same time.
+    timeout : float, optional
+        Seconds in which all ranks must come.
+
+    Attributes
+    ----------
+    rank, size : int
+    device : Device
+    window : Buffer
+    members : tuple of Member
+        All ranks.
+    name : str
+
+    Raises
+    ------
+    InvalidValue
+        An argument, or what the launcher said, is impossible; ranks disagree (``BAD_CONFIG``), or are in different
+        nodes (``NODE_MISMATCH``); the text shows both.
+    WaitTimeout, PeerLost
+        A rank did not come in time, or died; the text names it.
+    BadHandle, AccessDenied
+        A rank is of another version of peerlane (``HANDLE_VERSION``), or of another user.
+    """
+
+    def __init__(
+        self,
+        rank: int | None = None,
+        size: int | None = None,
+        *,
+        rendezvous: str | Exchange | Rendezvous | None = None,
+        device: Device | None = None,
+        window: int | Buffer = 1 << 20,
+        notifies: str = "binary",
+        workspace: int = 8 << 20,
+        wait_timeout: float | None = None,
+        name: str = "world",
+        timeout: float | None = 60.0,
+    ) -> None:
+        from peerlane.rendezvous.meet import (
+            meet,  # threads and sockets that a program without ranks does not need
+        )
+
+        call = "Group"
+        check_texts(call, notifies=notifies, name=name)
+        kind = _KINDS.get(notifies)
+        if kind is None:
+            raise InvalidValue(f"{call}: notifies is {notifies!r}; valid are {', '.join(_KINDS)}", call=call)
+        if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+            raise InvalidValue(
+                f"{call}: name is {name!r}; valid are 1 to {LONGEST_NAME} printable characters", call=call
+            )
+        if device is not None and not isinstance(device, Device):
+            raise TypeError(f"{call}: device must be a Device or None, not {type(device).__name__}")
+        checked_timeout(call, timeout)
+        if isinstance(workspace, bool) or not isinstance(workspace, int):
+            raise TypeError(f"{call}: workspace must be an int, not {type(workspace).__name__}")
+        if workspace < 0:
+            raise InvalidValue(f"{call}: workspace is {workspace}; valid are 0 bytes and more", call=call)
+        checked_timeout(call, wait_timeout)
+        with contextlib.ExitStack() as undo:
+            patience = 1e9 if timeout is None else timeout
+            meeting = meet(call, rank, size, rendezvous, name=name, timeout=patience)
+            undo.push(meeting.give_up)
+            self._begin(meeting, name, kind, device, patience)
+            self._lend_window(window, undo)
+            self._conversation = Conversation(self)
+            self._invitations = Invitations(self, self._conversation)
+            join(self, self._conversation)
+            undo.pop_all()
+        self._turns = Turns(self, self._invitations, workspace, wait_timeout)
+        _open.add(self)
+        detect.watch(self)
+        # At the exit before the rendezvous, which was made just now, closes.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
+
+    def channel(self, peer: int, *, notifies: int = 8, timeout: float | None = None) -> Channel:
+        """Return a new channel to a rank; the other end calls it too, in any order with others.
+
+        The n-th call of one end meets the n-th of the other.
+
+        Parameters
+        ----------
+        peer : int
+            A rank; this one's own is fine.
+        notifies : int
+            How many this end can wait for, 0 to 1,024; the other end may choose another number.
+        timeout : float, optional
+            Seconds for the other end to come; by default those of the group.
+
+        Raises
+        ------
+        InvalidValue
+            No such rank, or that many notifies cannot be.
+        WaitTimeout, PeerLost
+            The other end did not come; it died, or closed its group.
+        Closed
+            The group is closed.
+        """
+        return self.channels([peer], notifies=notifies, timeout=timeout)[0]
+
+    def channels(
+        self,
+        peers: Sequence[int],
+        *,
+        notifies: int | Sequence[int] = 8,
+        names: Sequence[str] | None = None,
+        timeout: float | None = None,
+    ) -> list[Channel]:
+        """Return new channels to several ranks.
+
+        All invitations are given before the first answer is waited for, so no order in which ranks make their
+        channels can deadlock.  Parameters and errors are those of :meth:`channel`; after an error none was made.
+
+        Parameters
+        ----------
+        notifies : int or sequence of int
+            For all, or of each.
+        names : sequence of str, optional
+            Of each: the n-th channel of a name meets the n-th of that name at the other end.
+        """
+        return self._invitations.channels(peers, notifies, names, timeout)
+
+    def close(self) -> None:
+        """End its channels, its window and its end of the rendezvous; idempotent.  What is queued goes on.
+
+        Peers that wait for this rank are told, with ``PeerLost``, and what they do with its memory is refused.
+
+        Raises
+        ------
+        Busy
+            ``NOTIFY_LEFT``: strict notifies were recorded and not consumed; it is closed all the same.
+        """
+        if self._is_closed or self._pid != os.getpid():
+            self._is_closed = True
+            return
+        self._is_closed = True
+        with contextlib.ExitStack() as ends:
+            ends.callback(self._meeting.close)
+            ends.callback(self._conversation.close)  # from now on peers are told that this rank has left
+            if self._membership is not None:
+                ends.callback(self._membership.close)
+            self._end_memory(ends)
+            ends.callback(self._turns.end)
+            for channel in list(self._channels):
+                ends.callback(channel.close)
+
+    def __enter__(self) -> Group:
+        self._check_open("Group")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        with contextlib.suppress(Error):  # what is left over is no news then
+            self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else f"{len(self._channels)} channels"
+        return f"<Group {self.name!r}: rank {self.rank} of {self.size} on {self.device.name}, {state}>"
+
+    def barrier(self, *, stream: Stream | None = None) -> None:
+        """Wait until all ranks have come; on a stream, let it wait.
+
+        Parameters
+        ----------
+        stream : Stream, optional
+
+        Raises
+        ------
+        PeerLost
+            A rank has died or closed its group; on a stream at the synchronization.
+        Closed
+            The group or the stream is closed, or a collective has failed before.
+        """
+        self._check("Group.barrier", stream)
+        if self.size > 1:
+            self._turns.run("Group.barrier", stream, barrier, said="barrier")
+
+    def broadcast(self, buffer: Any, root: int = 0, *, stream: Stream | None = None) -> None:
+        """Have the bytes of one rank in the buffers of all.
+
+        Parameters
+        ----------
+        buffer : Buffer or host object
+            Of the same size everywhere; writable, but for the root.
+        root : int
+            Whose bytes.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError, AccessDenied
+            An argument is impossible.  Nothing was sent then, and the other ranks wait.
+        PeerLost, Closed
+            As :meth:`barrier`.
+        """
+        call = "Group.broadcast"
+        self._check(call, stream)
+        root = checked_rank(call, root, self.size)
+        whole = as_buffer(buffer) if self.rank == root else as_target(buffer)
+        if self.size > 1:
+            said = f"broadcast of {whole.size:,} bytes from rank {root}"
+            self._turns.run(call, stream, broadcast, whole, root, nbytes=whole.size, said=said)
+
+    def all_gather(self, dst: Any, src: Any = None, *, stream: Stream | None = None) -> None:
+        """Have the parts of all ranks side by side, in rank order, in all of them.
+
+        Parameters
+        ----------
+        dst : Buffer or host object
+            ``size`` times as long as a part.
+        src : Buffer or host object, optional
+            This rank's part; by default it lies where it belongs in ``dst`` (so may this).
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError, AccessDenied
+            As :meth:`broadcast`.
+        PeerLost, Closed
+            As :meth:`barrier`.
+        """
+        call = "Group.all_gather"
+        self._check(call, stream)
+        whole = as_target(dst)
+        part = self._part(call, "dst", whole)
+        own = part if src is None else as_buffer(src)
+        check_equal(call, "a part of dst", part, "src", own)
+        check_apart(call, whole, own, part)
+        if self.size > 1:
+            said, at = f"all_gather of {own.size:,} bytes of each rank", self._equal_parts(whole)
+            self._turns.run(call, stream, all_gather, whole, own, *at, nbytes=whole.size, said=said)
+        elif own.address != part.address:
+            copy(part, own, stream=stream)
+
+    def all_gather_v(
+        self,
+        dst: Any,
+        src: Any = None,
+        *,
+        receives: Sequence[int],
+        receives_at: Sequence[int] | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """Have the parts of all ranks, of any sizes, in all of them.
+
+        Parameters
+        ----------
+        dst : Buffer or host object
+        src : Buffer or host object, optional
+            This rank's part; by default it lies where it belongs in ``dst`` (so may this).
+        receives : sequence of int
+            Bytes of each rank's part; the same in all ranks.
+        receives_at : sequence of int, optional
+            The first byte of each part in ``dst``, which may differ from rank to rank; by default they lie side by
+            side, in rank order.  They must not overlap.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError, AccessDenied, BadAddress
+            As :meth:`broadcast`; a part is not inside.
+        PeerLost, Closed
+            As :meth:`barrier`.
+        """
+        call = "Group.all_gather_v"
+        self._check(call, stream)
+        whole = as_target(dst)
+        at, sizes = self._parts(call, "receives", receives, receives_at)
+        parts = [whole[first : first + nbytes] for first, nbytes in zip(at, sizes, strict=True)]
+        part = parts[self.rank]
+        own = part if src is None else as_buffer(src)
+        check_equal(call, "this rank's part of dst", part, "src", own)
+        for each in parts:
+            check_apart(call, each, own, part)
+        if self.size > 1:
+            said = f"all_gather_v of {sizes} bytes"
+            self._turns.run(call, stream, all_gather, whole, own, at, sizes, nbytes=sum(sizes), said=said)
+        elif own.address != part.address:
+            copy(part, own, stream=stream)
+
+    def scatter(self, dst: Any, src: Any = None, root: int = 0, *, stream: Stream | None = None) -> None:
+        """Have a part of one rank's bytes in each.
+
+        Parameters
+        ----------
+        dst : Buffer or host object
+            Where this rank's part goes; at the root it may be its part of ``src``.
+        src : Buffer or host object
+            ``size`` parts, in rank order; other ranks than the root may leave it out.
+        root : int
+            Whose bytes.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError, AccessDenied
+            As :meth:`broadcast`.
+        PeerLost, Closed
+            As :meth:`barrier`.
+        """
+        call = "Group.scatter"
+        self._check(call, stream)
+        root, part = checked_rank(call, root, self.size), as_target(dst)
+        whole = as_buffer(src) if self.rank == root else None
+        if whole is not None:
+            own = self._part(call, "src", whole)
+            check_equal(call, "dst", part, "a part of src", own)
+            check_apart(call, whole, part, own)
+        if self.size > 1:
+            said = f"scatter of {part.size:,} bytes to each rank from rank {root}"
+            self._turns.run(call, stream, scatter, part, whole, root, nbytes=part.size, said=said)
+        elif whole is not None and part.address != whole.address:
+            copy(part, whole, stream=stream)
+
+    def all_to_all(self, dst: Any, src: Any, *, stream: Stream | None = None) -> None:
+        """Have part ``i`` of each rank's bytes at rank ``i``, in rank order.
+
+        Parameters
+        ----------
+        dst, src : Buffer or host object
+            ``size`` equal parts each; they must not overlap.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError, AccessDenied
+            As :meth:`broadcast`.
+        PeerLost, Closed
+            As :meth:`barrier`.
+        """
+        call = "Group.all_to_all"
+        self._check(call, stream)
+        into, whole = as_target(dst), as_buffer(src)
+        self._part(call, "src", whole)
+        check_equal(call, "dst", into, "src", whole)
+        check_apart(call, into, whole, None)
+        parts = self._equal_parts(whole)
+        said = f"all_to_all of {parts[1][0]:,} bytes between any two ranks"
+        self._exchange(call, stream, into, whole, parts, parts, said=said)
+
+    def all_to_all_v(
+        self,
+        dst: Any,
+        src: Any,
+        *,
+        receives: Sequence[int],
+        sends: Sequence[int],
+        receives_at: Sequence[int] | None = None,
+        sends_at: Sequence[int] | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """Have what each rank sends to this one in ``dst``: parts of any sizes.
+
+        Parameters
+        ----------
+        dst, src : Buffer or host object
+            They must not overlap.
+        receives, sends : sequence of int
+            Bytes from and to each rank.  What one sends is what the other receives.
+        receives_at, sends_at : sequence of int, optional
+            The first byte of each part in ``dst`` and ``src``; by default they lie side by side, in rank order.
+            Parts of ``dst`` must not overlap.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError, AccessDenied, BadAddress
+            As :meth:`broadcast`; a part is not inside.
+        PeerLost, Closed
+            As :meth:`barrier`.
+        """
+        call = "Group.all_to_all_v"
+        self._check(call, stream)
+        into, whole = as_target(dst), as_buffer(src)
+        check_apart(call, into, whole, None)
+        takes = self._parts(call, "receives", receives, receives_at)
+        gives = self._parts(call, "sends", sends, sends_at)
+        here, there = takes[1][self.rank], gives[1][self.rank]
+        if here != there:
+            raise InvalidValue(
+                f"{call}: rank {self.rank} sends itself {there:,} bytes and receives {here:,}", call=call
+            )
+        self._exchange(call, stream, into, whole, takes, gives, said="all_to_all_v")
+
+    def send(self, src: Any, peer: int, *, stream: Stream | None = None) -> None:
+        """Send bytes to a rank, which receives as many.
+
+        Without a stream it returns once ``src`` may be changed: small ones may then still wait for the peer (a few
+        slots of the workspace), long ones do not return before the peer receives them.  So two ranks that both send
+        first do so on a stream, and receive on another one, or without.
+
+        Parameters
+        ----------
+        src : Buffer or host object
+        peer : int
+            Another rank.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError
+            An argument is impossible.  Nothing was sent.
+        PeerLost, Closed
+            As :meth:`barrier`; of the peer only.
+        """
+        call = "Group.send"
+        self._check(call, stream)
+        whole, peer = as_buffer(src), self._checked_other(call, peer)
+        self._turns.run(call, stream, send, whole, peer, lane=("to", peer), nbytes=whole.size)
+
+    def recv(self, dst: Any, peer: int, *, stream: Stream | None = None) -> None:
+        """Receive bytes of a rank, in the order in which it sends; parameters and errors are as of :meth:`send`."""
+        call = "Group.recv"
+        self._check(call, stream)
+        whole, peer = as_target(dst), self._checked_other(call, peer)
+        self._turns.run(call, stream, receive, whole, peer, lane=("from", peer), nbytes=whole.size)
+
+    def all_reduce(
+        self,
+        dst: Any,
+        src: Any = None,
+        *,
+        dtype: npt.DTypeLike,
+        op: str = "sum",
+        algorithm: str | None = None,
+        stream: Stream | None = None,
+    ) -> None:
+        """Combine the elements of all ranks, and have the result in all of them.
+
+        Parameters
+        ----------
+        dst : Buffer or host object
+            Where the result goes.
+        src : Buffer or host object, optional
+            This rank's elements, of the size of ``dst``; by default they lie in ``dst``.
+        dtype, op
+            As :func:`peerlane.reduce`.
+        algorithm : {"one-shot", "two-shot", "ring"}, optional
+            By default chosen by the size.  All give the same bits.
+        stream : Stream, optional
+
+        Raises
+        ------
+        InvalidValue, TypeError, AccessDenied
+            As :meth:`broadcast` and :func:`peerlane.reduce`.
+        PeerLost, Closed
+            As :meth:`barrier`.
+
+        Notes
+        -----
+        Elements are combined in the order of ranks, ``((a0 OP a1) OP a2) ...``, so every rank and every run has the
+        same bits, of floating point too.
+        """
+        call = "Group.all_reduce"
+        self._check(call, stream)
+        if algorithm is not None and algorithm not in ALL_REDUCE:
+            raise InvalidValue(
+                f"{call}: algorithm is {algorithm!r}; valid are {', '.join(ALL_REDUCE)}", call=call
+            )
+        whole = as_target(dst)
+        own = whole if src is None else as_buffer(src)
+        check_equal(call, "dst", whole, "src", own)
+        check_apart(call, whole, own, whole)
+        operation = operation_on(call, dtype, op, own, whole)
+        if self.size > 1:
+            name = algorithm or ("one-shot" if own.size <= _LONGEST_ONE_SHOT else "two-shot")
+            said = f"all_reduce of {own.size:,} bytes, {operation}, {name}"
+            pairs = ring_pairs(self.rank, self.size, own.size) if name == "ring" else None
+            what = (whole, own, operation)
+            self._turns.run(call, stream, ALL_REDUCE[name], *what, nbytes=own.size, said=said, pairs=pairs)
+        elif own.address != whole.address:
+            copy(whole, own, stream=stream)
+
+    def reduce_scatter(
+        self, dst: Any, src: Any, *, dtype: npt.DTypeLike, op: str = "sum", stream: Stream | None = None
+    ) -> None:
+        """Combine the elements of all ranks, and have one part of the result in each.
+
+        Parameters
+        ----------
+        dst : Buffer or host object
+            Where this rank's part goes; it may be this rank's part of ``src``.
+        src : Buffer or host object
+            ``size`` parts, in rank order.
+        dtype, op
+            As :func:`peerlane.reduce`.
+        stream : Stream, optional
+
+        Raises
+        ------
+        Error
+            As :meth:`all_reduce`.
+        """
+        call = "Group.reduce_scatter"
+        self._check(call, stream)
+        part, whole = as_target(dst), as_buffer(src)
+        own = self._part(call, "src", whole)
+        check_equal(call, "dst", part, "a part of src", own)
+        check_apart(call, whole, part, own)
+        operation = operation_on(call, dtype, op, part, whole)
+        if self.size > 1:
+            said, at = (
+                f"reduce_scatter of {part.size:,} bytes to each rank, {operation}",
+                self._equal_parts(whole),
+            )
+            self._turns.run(
+                call, stream, reduce_scatter, part, whole, *at, operation, nbytes=whole.size, said=said
+            )
+        elif part.address != own.address:
+            copy(part, own, stream=stream)
+
+    def reduce_scatter_v(
+        self,
+        dst: Any,
+        src: Any,
+        *,
+        sends: Sequence[int],
+        sends_at: Sequence[int] | None = None,
+        dtype: npt.DTypeLike,
+        op: str = "sum",
+        stream: Stream | None = None,
+    ) -> None:
+        """Combine the elements of all ranks, and have one part of the result in each: parts of any sizes.
+
+        Parameters
+        ----------
+        dst : Buffer or host object
+            Where this rank's part goes; it may be this rank's part of ``src``.
+        src : Buffer or host object
+        sends : sequence of int
+            Bytes of each rank's part; the same in all ranks.
+        sends_at : sequence of int, optional
+            The first byte of each part in ``src``, which may differ from rank to rank; by default they lie side by
+            side, in rank order.
+        dtype, op
+            As :func:`peerlane.reduce`.
+        stream : Stream, optional
+
+        Raises
+        ------
+        Error
+            As :meth:`all_reduce`; a part is not inside (``BadAddress``).
+        """
+        call = "Group.reduce_scatter_v"
+        self._check(call, stream)
+        part, whole = as_target(dst), as_buffer(src)
+        at, sizes = self._parts(call, "sends", sends, sends_at)
+        parts = [whole[first : first + nbytes] for first, nbytes in zip(at, sizes, strict=True)]
+        own = parts[self.rank]
+        check_equal(call, "dst", part, "this rank's part of src", own)
+        for each in parts:
+            check_apart(call, each, part, own)
+        operation = operation_on(call, dtype, op, part, *parts)
+        if self.size > 1:
+            said = f"reduce_scatter_v of {sizes} bytes, {operation}"
+            self._turns.run(
+                *(call, stream, reduce_scatter, part, whole, at, sizes, operation),
+                nbytes=sum(sizes),
+                said=said,
+            )
+        elif part.address != own.address:
+            copy(part, own, stream=stream)
+
+    def reduce(
+        self,
+        dst: Any,
+        src: Any = None,
+        root: int = 0,
+        *,
+        dtype: npt.DTypeLike,
+        op: str = "sum",
+        stream: Stream | None = None,
+    ) -> None:
+        """Combine the elements of all ranks, and have the result in one.
+
+        Parameters
+        ----------
+        dst : Buffer, host object or None
+            Where the result goes; other ranks than the root may pass None.
+        src : Buffer or host object, optional
+            This rank's elements; by default they lie in ``dst``, which only the root changes.
+        root : int
+            Where the result is wanted.
+        dtype, op
+            As :func:`peerlane.reduce`.
+        stream : Stream, optional
+
+        Raises
+        ------
+        Error
+            As :meth:`all_reduce`.
+        """
+        call = "Group.reduce"
+        self._check(call, stream)
+        root = checked_rank(call, root, self.size)
+        own = as_buffer(dst if src is None else src)
+        result = as_target(dst) if self.rank == root else None
+        if result is not None:
+            check_equal(call, "dst", result, "src", own)
+            check_apart(call, result, own, result)
+        operation = operation_on(call, dtype, op, own)
+        if self.size > 1:
+            said = f"reduce of {own.size:,} bytes, {operation}, to rank {root}"
+            self._turns.run(
+                call, stream, reduce_to_root, result, own, operation, root, nbytes=own.size, said=said
+            )
+        elif result is not None and own.address != result.address:
+            copy(result, own, stream=stream)
+
+    def _exchange(
+        self,
+        call: str,
+        stream: Stream | None,
+        dst: Buffer,
+        src: Buffer,
+        takes: tuple[list[int], list[int]],
+        gives: tuple[list[int], list[int]],
+        *,
+        said: str,
+    ) -> None:
+        incoming = [dst[at : at + nbytes] for at, nbytes in zip(*takes, strict=True)]
+        outgoing = [src[at : at + nbytes] for at, nbytes in zip(*gives, strict=True)]
+        if self.size > 1:
+            pairs = takes[1], gives[1]
+            nbytes, what = max(src.size, dst.size), (incoming, outgoing)
+            self._turns.run(call, stream, all_to_all, *what, nbytes=nbytes, said=said, pairs=pairs)
+        else:
+            copy(incoming[0], outgoing[0], stream=stream)
+
+    def _check(self, call: str, stream: object) -> None:
+        self._check_open(call)
+        checked_stream(call, stream)
+
+    def _part(self, call: str, name: str, whole: Buffer) -> Buffer:
+        """Return this rank's part of a buffer."""
+        each, left = divmod(whole.size, self.size)
+        if left:
+            raise InvalidValue(
+                f"{call}: the {whole.size:,} bytes of {name} are no {self.size} equal parts; {left} are left over",
+                call=call,
+            )
+        return whole[self.rank * each : (self.rank + 1) * each]
+
+    def _equal_parts(self, whole: Buffer) -> tuple[list[int], list[int]]:
+        """Return where equal parts begin, and their sizes."""
+        each = whole.size // self.size
+        return [rank * each for rank in range(self.size)], [each] * self.size
+
+    def _parts(
+        self, call: str, name: str, sizes: Sequence[int], starts: Sequence[int] | None
+    ) -> tuple[list[int], list[int]]:
+        """Return where parts begin, and their sizes; by default they lie side by side."""
+        counts = self._counts_of(call, name, sizes)
+        if starts is None:
+            return [sum(counts[:rank]) for rank in range(self.size)], counts
+        return self._counts_of(call, f"{name}_at", starts), counts
+
+    def _checked_other(self, call: str, peer: object) -> int:
+        number = checked_rank(call, peer, self.size)
+        if number == self.rank:
+            raise InvalidValue(f"{call}: rank {number} is this one; copy instead", call=call)
+        return number
+
+    def _counts_of(self, call: str, name: str, given: Sequence[int]) -> list[int]:
+        found = [operator.index(each) for each in given]
+        if len(found) != self.size or min(found) < 0:
+            raise InvalidValue(
+                f"{call}: {name} is {found}; valid are {self.size} numbers of bytes, 0 and more", call=call
+            )
+        return found
+
+
+def _close_all() -> None:
+    """Say goodbye to the others: who ends without is taken for lost."""
+    for group in list(_open):
+        with contextlib.suppress(Error):
+            group.close()
+
+
+before_leaving.append(_close_all)

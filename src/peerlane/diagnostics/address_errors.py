@@ -1,0 +1,86 @@
+"""The errors of addresses and capacity that every back-end raises, with the lines of the allocations involved."""
+
+from __future__ import annotations
+
+import heapq
+
+from peerlane.diagnostics import allocations
+from peerlane.diagnostics.allocations import Record, Sort
+from peerlane.errors import BadAddress, Fault, NoRoom, OutOfMemory
+
+_LOOKED_AT, _LARGEST_SHOWN = 4096, 3  # live allocations, when there is no memory
+
+
+def operand(role: str) -> str:
+    """Return the words for an operand, ``"dst"`` or ``"src"``, in front of a noun."""
+    return {"dst": "destination ", "src": "source "}.get(role, "")
+
+
+def null(role: str, size: int) -> BadAddress:
+    """Return the error for address 0."""
+    return BadAddress(f"{operand(role)}address is NULL (asked for {size:,} bytes)", fault=Fault.NULL_ADDRESS)
+
+
+def freed(role: str, address: int, record: Record) -> BadAddress:
+    """Return the error for an address in an allocation that has ended."""
+    return BadAddress(
+        f"{operand(role)}address {address:#x} is in {record}, which was {record.end}; "
+        f"use it before it is {record.sort.ended}, or get the memory anew",
+        fault=Fault.FREED_ADDRESS,
+        device=record.device,
+    )
+
+
+def unknown(role: str, address: int, size: int, nearest: str) -> BadAddress:
+    """Return the error for a device address where nothing is allocated; ``nearest`` says what is near."""
+    return BadAddress(
+        f"{operand(role)}address {address:#x} (asked for {size:,} bytes) is a device address where nothing is "
+        f"allocated; {nearest}",
+        fault=Fault.UNKNOWN_ADDRESS,
+    )
+
+
+def distance(name: object, above: int, size: int) -> str:
+    """Say where the nearest allocation lies: its first byte is ``above`` bytes above the address, or below it."""
+    if above > 0:
+        return f"the nearest is {name}, {above:,} bytes above"
+    return f"the nearest is {name}, whose end is {-above - size:,} bytes below"
+
+
+def out_of_bounds(
+    role: str, address: int, size: int, base: int, extent: int, name: object, device: str
+) -> BadAddress:
+    """Return the error for a range that ends beyond the ``extent`` bytes at ``base``, which are called ``name``."""
+    left = base + extent - address
+    beyond = BadAddress(
+        f"{operand(role)}range of {size:,} bytes at {address:#x} ends {size - left:,} bytes beyond {name}: "
+        f"it starts at byte {address - base:,}, from where {left:,} bytes are left",
+        fault=Fault.OUT_OF_BOUNDS,
+        device=device,
+    )
+    beyond.missing_address = base + extent
+    return beyond
+
+
+def no_room(asked: int, free: int, capacity: int, held: str, device: str) -> OutOfMemory:
+    """Return the error for an allocation beyond the capacity; ``held`` says who has the rest."""
+    cause = f"{device} cannot allocate {asked:,} bytes: {free:,} of its {capacity:,} bytes are free; {held}"
+    return OutOfMemory(
+        f"{cause}; free buffers, or give the node more memory (memory=... in PEERLANE_NODE)",
+        device=device,
+        detail=NoRoom(asked, free, capacity, cause),
+    )
+
+
+def held(count: int, device: str) -> str:
+    """Say how many allocations this process has on a device, and which are the largest."""
+    looked_at = allocations.oldest_live(_LOOKED_AT)
+    here = [each for each in looked_at if each.device == device and each.sort is Sort.ALLOCATION]
+    largest = heapq.nlargest(_LARGEST_SHOWN, here, key=lambda each: each.size)
+    if not largest:
+        return f"this process holds {count:,}"
+    these = "" if len(looked_at) < _LOOKED_AT else f" of the oldest {_LOOKED_AT:,}"
+    named = ", ".join(
+        f"{each.size:,} bytes{f' of {each.made_at}' if each.made_at else ''}" for each in largest
+    )
+    return f"this process holds {count:,}, the largest{these}: {named}"

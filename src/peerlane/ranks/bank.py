@@ -1,0 +1,55 @@
+"""Banks: lines of memory that processes of several ranks have, and how one lets the others open it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from peerlane.backend.facts import HandleKind
+from peerlane.sharing.open import open_offer
+
+if TYPE_CHECKING:
+    from peerlane.backend.ranks import Bank
+    from peerlane.devices.device import Device
+    from peerlane.sharing.handle import Allow, Handle
+
+
+def offer_bank(
+    source: object, device: Device, bank: Bank, detail: int, *, allow: Allow, told: Iterable[object] = ()
+) -> Handle:
+    """Return the handle of a bank.
+
+    Parameters
+    ----------
+    source : object
+        Kept alive by the handle.
+    device : Device
+    bank : Bank
+    detail : int
+        Said to those who open it.
+    allow : iterable of int, or "user"
+        Who may.
+    told : iterable of object
+        What an observer knows it by.
+    """
+
+    def offer(everyone: bool) -> Any:
+        return device.backend.offer_signal(HandleKind.NOTIFIES, bank, device.ordinal, detail, everyone)
+
+    return device.backend.make_handle(source, allow, offer, told=told)
+
+
+def open_bank(
+    call: str,
+    device: Device,
+    handle: str,
+    lines: int,
+    seconds: float,
+    check: Callable[[int], None] = lambda _detail: None,
+) -> Bank:
+    """Open a bank of so many lines by its handle; ``check`` raises if what was said with it cannot be."""
+    offer, _ = open_offer(call, handle, HandleKind.NOTIFIES, None, seconds, reaches=False)
+    with contextlib.closing(offer):
+        check(offer.detail)
+        return device.backend.ranks.open_bank(offer, lines)

@@ -1,0 +1,69 @@
+"""How a rank joins its group: all ranks say who they are, agree, and watch each other from then on."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from peerlane.devices.device import devices
+from peerlane.diagnostics import losses
+from peerlane.errors import InvalidValue
+from peerlane.ranks.arguments import check_agree
+from peerlane.ranks.membership import Membership
+from peerlane.ranks.session import Member
+from peerlane.ranks.wire import PROTOCOL, Hello
+from peerlane.support.processes import start_time
+
+if TYPE_CHECKING:
+    from peerlane.ranks.conversation import Conversation
+    from peerlane.ranks.session import Session
+
+
+def join(session: Session, conversation: Conversation) -> None:
+    """Meet the other ranks: fill in who they are, and watch them from now on.
+
+    Raises
+    ------
+    InvalidValue, BadHandle, WaitTimeout, PeerLost
+        As the constructor of :class:`peerlane.Group`.
+    """
+    hello = Hello(
+        PROTOCOL,
+        f"{session.device.backend.node_hash:016x}",
+        session._pid,
+        start_time(session._pid),
+        session.device.ordinal,
+        session._kind.name.lower(),
+    )
+    deadline = time.monotonic() + session._patience
+    conversation.say("hello", hello.encode())
+    present, members, hellos = devices(), [], []
+    for rank in range(session.size):
+        said = Hello.decode("Group", rank, conversation.hear("Group", "hello", rank, deadline))
+        check_agree(session.rank, hello, rank, said)
+        hellos.append(said)
+        if said.device >= len(present):
+            raise InvalidValue(f"Group: rank {rank} says device {said.device}, which this node lacks")
+        members.append(Member(rank, said.pid, present[said.device]))
+        losses.note(said.pid, rank)
+        session._open_route(present[said.device])
+    if session.size > 1:
+        _watch(session, conversation, hellos, deadline)
+    if session.rank == 0:  # all have read all of it
+        conversation.end_meeting()
+    session.members = tuple(members)
+
+
+def _watch(session: Session, conversation: Conversation, hellos: list[Hello], deadline: float) -> None:
+    if session.rank != 0:
+        text = conversation.hear("Group", "membership", 0, deadline).decode("ascii", "replace")
+        session._membership = Membership.open(session.device, session.rank, hellos, text, session._patience)
+        session._meeting.is_agreed = True
+        conversation.say("watching", b"")
+        return
+    session._membership = Membership(session.device, hellos)
+    with session._membership.offered(session.device, hellos) as text:
+        session._meeting.is_agreed = True
+        conversation.say("membership", text.encode())
+        for rank in range(1, session.size):
+            conversation.hear("Group", "watching", rank, deadline)

@@ -1,0 +1,211 @@
+"""Sessions: what a rank has together with the others of its group, whatever stands on that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from peerlane.backend.facts import Caps
+from peerlane.devices.device import Device, devices
+from peerlane.errors import Closed, Fault, InvalidValue, OutOfMemory, Unsupported
+from peerlane.memory.buffer import Buffer
+from peerlane.ranks.arguments import check_memory, check_texts
+from peerlane.ranks.lending import WINDOW, Loan, Memories, borrow, lent_by
+from peerlane.ranks.wire import MAX_TAG, Shared
+
+if TYPE_CHECKING:
+    from peerlane.backend.ranks import Bank
+    from peerlane.ranks.membership import Membership
+    from peerlane.rendezvous.meet import Meeting
+    from peerlane.streams.notify import NotifyKind
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A rank of a group: its process and its device."""
+
+    rank: int
+    pid: int
+    device: Device
+
+
+class Closing(Protocol):
+    """Something that ends with the session."""
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class Session:
+    """The meeting of a rank with the others, who they are, and what memory they lend to each other.
+
+    Channels, the detection of deadlocks and collectives stand on it; a :class:`peerlane.Group` is one.
+    """
+
+    name: str
+    rank: int
+    size: int
+    device: Device
+    window: Buffer
+    members: tuple[Member, ...]
+
+    _meeting: Meeting
+    _key: str  # the same in all ranks, and unlike that of other groups
+    _pid: int
+    _kind: NotifyKind  # of the notifies of its channels
+    _patience: float  # seconds
+    _membership: Membership | None  # None: it is the only rank, or has not joined the others
+    _channels: list[Closing]
+    _registered: Memories
+    _imported: dict[tuple[int, str], Buffer]
+    _lock: threading.Lock
+    _owns_window: bool
+    _is_closed: bool
+
+    def _begin(
+        self, meeting: Meeting, name: str, kind: NotifyKind, device: Device | None, patience: float
+    ) -> None:
+        self._meeting, self._kind, self._patience = meeting, kind, patience
+        self.name, self._key = name, f"{name}.{meeting.number}"
+        self.rank, self.size = meeting.line.rank, meeting.line.size
+        present = devices()
+        self.device = device if device is not None else present[meeting.local_rank % len(present)]
+        if Caps.SHARE not in self.device.caps:
+            raise Unsupported(
+                f"Group: {self.device.name} cannot be shared between ranks; use devices of back-end 'virtual'",
+                call="Group",
+                device=self.device.name,
+            )
+        self._pid, self._is_closed = os.getpid(), False
+        self.members, self._membership = (), None
+        self._channels, self._imported = [], {}
+        self._lock = threading.Lock()
+
+    def _lend_window(self, window: int | Buffer, undo: contextlib.ExitStack) -> None:
+        self.window = self._make_window(window, undo)
+        self._registered = {WINDOW: Loan(self.window, is_fixed=True)}
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called, or the node was left."""
+        return self._is_closed or self.device.is_closed
+
+    def _check_open(self, call: str) -> None:
+        self.device.backend.ranks.check_usable()
+        if self.is_closed:
+            raise Closed(f"{call}: {self!r} was closed", call=call, device=self.device.name)
+
+    def register(self, buffer: Buffer, tag: str) -> None:
+        """Let peers reach a buffer by a tag, over channels that are made from now on.
+
+        Parameters
+        ----------
+        buffer : Buffer
+            Device memory of this process.
+        tag : str
+            1 to 255 characters; not ``"window"``, which is the window.
+
+        Raises
+        ------
+        InvalidValue, TypeError, Closed
+            The tag is taken or impossible; the buffer is host memory, or closed.
+        """
+        call = "Group.register"
+        self._check_open(call)
+        check_memory(call, buffer)
+        check_texts(call, tag=tag)
+        if not 1 <= len(tag) <= MAX_TAG:
+            raise InvalidValue(f"{call}: the tag is {tag!r}; valid are 1 to {MAX_TAG} characters", call=call)
+        with self._lock:
+            if tag in self._registered:
+                raise InvalidValue(
+                    f"{call}: the tag {tag!r} is taken by {self._registered[tag].buffer!r}; choose another one, or "
+                    "deregister that first",
+                    call=call,
+                )
+            self._registered[tag] = Loan(buffer)
+
+    def deregister(self, tag: str) -> None:
+        """Take a buffer back: no more channels reach it, and what peers do with it over those that do is refused.
+
+        What they have queued fails when its turn comes, and at their synchronization; a copy that runs goes on.
+
+        Raises
+        ------
+        InvalidValue
+            Nothing has this tag, or it is the window.
+        """
+        call = "Group.deregister"
+        check_texts(call, tag=tag)
+        with self._lock:
+            if tag == WINDOW or tag not in self._registered:
+                known = ", ".join(repr(each) for each in self._registered if each != WINDOW) or "none"
+                raise InvalidValue(f"{call}: no buffer has the tag {tag!r}; registered: {known}", call=call)
+            loan = self._registered.pop(tag)
+        loan.take_back()
+
+    def _forget(self, channel: Closing) -> None:
+        """Hold a channel that was closed no longer."""
+        with self._lock:
+            if channel in self._channels:
+                self._channels.remove(channel)
+
+    def _end_memory(self, ends: contextlib.ExitStack) -> None:
+        """Let memory end, what was lent and what was borrowed, when ``ends`` does."""
+        if self._owns_window:
+            ends.callback(self.window.close)
+        for loan in self._registered.values():
+            ends.callback(loan.take_back)
+        for buffer in self._imported.values():
+            ends.callback(buffer.close)
+
+    def _make_window(self, window: int | Buffer, undo: contextlib.ExitStack) -> Buffer:
+        self._owns_window = not isinstance(window, Buffer)
+        if isinstance(window, Buffer):
+            check_memory("Group", window)
+            if window.device is not self.device:
+                raise InvalidValue(
+                    f"Group: the window {window!r} is not on {self.device.name}, this rank's device; pass device=",
+                    fault=Fault.WRONG_DEVICE,
+                    call="Group",
+                )
+            return window
+        if isinstance(window, bool) or not isinstance(window, int):
+            raise TypeError(f"Group: window must be bytes or a Buffer, not {type(window).__name__}")
+        made = self.device.allocate(window, peer=True)
+        undo.callback(made.close)
+        return made
+
+    def _open_route(self, peer: Device) -> None:
+        if peer is not self.device and self.device.can_access(peer):
+            with contextlib.suppress(OutOfMemory):  # as many peers as the profile allows: bytes are staged
+                self.device.peers.add(peer)
+
+    def _offered(self, peer: int, memories: Memories) -> dict[str, Buffer | Shared]:
+        """Return what a peer may reach, by tag: handles that let it, or the buffers themselves in one process."""
+        pid = self.members[peer].pid
+        with self._lock:
+            if pid == self._pid:
+                return {tag: loan.here(lent_by(self.rank, tag)) for tag, loan in memories.items()}
+            lent = {tag: (loan.offer([pid]), loan.buffer.size) for tag, loan in memories.items()}
+            return {tag: Shared(bytes(of[0]).decode(), size, of[1]) for tag, (of, size) in lent.items()}
+
+    def _borrowed(
+        self, peer: int, tag: str, shared: Shared, seconds: float, banks: dict[str, Bank]
+    ) -> Buffer:
+        """Return a peer's memory by its handle, opened once whatever the number of channels."""
+        with self._lock:
+            found = self._imported.get((peer, shared.handle))
+            if found is None:
+                for key in [key for key, each in self._imported.items() if each.is_closed]:
+                    del self._imported[key]  # taken back; who uses it still holds it
+                found = Buffer.open(shared.handle, timeout=seconds)
+                if shared.terms is not None:
+                    name = lent_by(peer, tag)
+                    borrow("Group.channel", found, shared.terms, seconds, name=name, banks=banks)
+                self._imported[peer, shared.handle] = found
+            return found

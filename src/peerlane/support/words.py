@@ -1,0 +1,38 @@
+"""Integers of 64 bits, as programs give them."""
+
+from __future__ import annotations
+
+import operator
+
+from peerlane.errors import InvalidValue
+
+_WORD = 1 << 64
+
+
+def checked_words(call: str, **values: object) -> list[int]:
+    """Return the values as ints of 64 bits.
+
+    Raises
+    ------
+    TypeError, InvalidValue
+        A value is no integer, negative, or beyond 64 bits; the text names it.
+    """
+    found = []
+    for name, value in values.items():
+        if not hasattr(type(value), "__index__"):
+            raise TypeError(f"{call}: {name} must be an int, not {type(value).__name__}")
+        number = operator.index(value)  # type: ignore[arg-type]  # it has __index__
+        if not 0 <= number < _WORD:
+            raise InvalidValue(f"{call}: {name} is {number}; valid are 0 to 2**64 - 1", call=call)
+        found.append(number)
+    return found
+
+
+def checked_pitch(name: str, pitch: int, width: int) -> int:
+    """Return the pitch of a rectangle's ``name``; InvalidValue when it is less than the width."""
+    (number,) = checked_words("copy_2d", **{f"{name} pitch": pitch})
+    if number < width:
+        raise InvalidValue(
+            f"copy_2d: {name} pitch is {number:,} bytes, less than the width of {width:,}", call="copy_2d"
+        )
+    return number
