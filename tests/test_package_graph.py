@@ -167,7 +167,6 @@ def test_only_the_virtual_backend_and_diagnostics_know_native_code() -> None:
     assert sorted(uses_of_native_code()) == []
 
 
-@pytest.mark.xfail(reason="not there yet: run this file as a program to see what is left")
 def test_no_files_import_one_another_in_a_circle() -> None:
     assert circles() == []
 
