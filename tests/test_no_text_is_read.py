@@ -14,21 +14,19 @@ SOURCE = Path(__file__).parents[1] / "src"
 MAY_MATCH = {
     "peerlane/support/sizes.py": "sizes that a user writes, as 4GiB",
     "peerlane/memory/host_objects.py": "the names of fields in a buffer's format",
+    "peerlane/backends/virtual/node/config.py": "the node that a user describes",
     "peerlane/backends/virtual/node/checks.py": "names of nodes that a user writes",
     "peerlane/backends/virtual/node/files.py": "names of files in the runtime directory",
-    "peerlane/backends/virtual/node/sources.py": "a node that a user describes; and tomllib, which tells the "
+    "peerlane/backend/settings.py": "a node that a user describes; and tomllib, which tells the "
     "line of a mistake only in its text before Python 3.14",
     "peerlane/cli/weights_header.py": "the header of a file of weights",
     "peerlane/dialects/_shared/call.py": "docstrings of calls, for the reference pages",
     "peerlane/dialects/acl/_elsewhere.py": "names of calls in a list of the dialect's own",
-    "peerlane/dialects/acl/_page.py": "names in the reference page",
     "peerlane/dialects/acl/_state.py": "names of calls that undo",
     "peerlane/dialects/acl/_visible.py": "the list of devices that a user writes",
-    "peerlane/dialects/hcomm/_page.py": "names in the reference page",
-    "peerlane/dialects/hip/_page.py": "names in the reference page",
 }
 #: Who looks into the text of an exception that is not ours, and why.
-MAY_LOOK = {"peerlane/backends/virtual/node/sources.py": "tomllib's, as above"}
+MAY_LOOK = {"peerlane/backend/settings.py": "tomllib's, as above"}
 _LOOKS = frozenset(
     [
         "startswith",

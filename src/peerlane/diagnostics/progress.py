@@ -39,6 +39,8 @@ deadlocks: dict[int, tuple[str, WaitState]] = {}
 #: Looks whether the ranks of which this process is one can go on; true: there are some, and it has seen to them.
 look_at_ranks: Callable[[], bool] | None = None
 
+WaitBoard = _core.WaitBoard  #: where the ranks of a group say that they cannot go on
+put_off_losses = _core.put_off_losses  #: for a second no wait fails because a peer is lost
 _numbers = itertools.count(1)
 _looking = threading.Lock()
 _seen: tuple[int, int] = (0, 0)  # the token of the last look, and since when it is that
@@ -88,6 +90,10 @@ class NoProgress:
         return tuple(
             ThreadWait(name_of(thread), place_of(thread), self.root(stream)) for thread, stream in self.hosts
         )
+
+    def end(self, number: int, *, others_wait: bool) -> bool:
+        """Let the waits for notifies fail, for a reason that was kept; false if something has happened since."""
+        return _core.end_waits(self.native, number, others_wait)
 
     def root(self, stream: int) -> int:
         """Return the stream at the end of those that a stream waits for."""

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from peerlane import _core
 from peerlane.diagnostics import progress, wait_texts
 from peerlane.errors import Deadlock, Error, FailedBefore, PeerLost, RankWait, WaitState, WaitTimeout
 from peerlane.ranks.deadlock import wait_state
@@ -152,7 +151,7 @@ def _say(group: Session, waits: wait_state.Waits) -> Known | None:
     now, known = time.monotonic_ns(), _known.get(group)
     if known is None:
         known = _known[group] = _learn(group, board, now)
-        _core.put_off_losses()
+        progress.put_off_losses()
         board.acknowledge()
     is_time = board.have_acknowledged(known.ranks) or now > known.since_ns + _PATIENCE_NS
     return known if is_time else None

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from peerlane import _core
 from peerlane.diagnostics import call_site, progress
 from peerlane.diagnostics import wait_state as streams_wait
 from peerlane.errors import FailedBefore, RankWait, ThreadWait, WaitState
@@ -134,7 +133,7 @@ class Waits:
 
     def end(self, number: int) -> None:
         """Let all of them end, with the text of this number."""
-        if _core.end_waits(self._found.native, number, bool(self._coming)):
+        if self._found.end(number, others_wait=bool(self._coming)):
             for each in self._coming.values():
                 each.verdict = progress.deadlocks[number]
 
