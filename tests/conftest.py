@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import peerlane
+from helpers import prepared
 from helpers.peers import Peer, peer
 from helpers.promises import Node
 from peerlane.diagnostics import allocations
@@ -31,6 +32,13 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         del os.environ["PEERLANE_RUNTIME_DIR"]
     else:
         os.environ["PEERLANE_RUNTIME_DIR"] = before
+
+
+@pytest.fixture(autouse=True, scope="session")
+def server_of_processes(runtime_directory: Path) -> Iterator[None]:
+    """A test that counts descriptors or children finds it there before and after."""
+    with prepared.server():
+        yield
 
 
 @pytest.fixture(autouse=True)

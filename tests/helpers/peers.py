@@ -7,14 +7,14 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
+
+from helpers import prepared
 
 SECONDS = 30.0
 
-_CHILD = """
+PROGRAM = """
 import json, sys
 import peerlane as pl
 G = 2 << 20
@@ -32,6 +32,15 @@ for line in sys.stdin:
 """
 
 
+class Started(Protocol):
+    """What was started: a ``subprocess.Popen``, or what ``helpers.prepared`` gives."""
+
+    pid: int
+
+    def wait(self, timeout: float, /) -> int:
+        """Wait for the end; return the code."""
+
+
 class PeerError(Exception):
     """What the other process raised: ``kind``, ``fault`` and its text."""
 
@@ -41,35 +50,35 @@ class PeerError(Exception):
 
 
 class Peer:
-    """A child process with ``pl`` and ``G`` (2 MiB) at hand."""
-
-    command: tuple[str, ...] = (sys.executable,)
+    """A process with ``pl`` and ``G`` (2 MiB) at hand."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self._child = subprocess.Popen(
-            [*self.command, "-c", _CHILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=dict(env),
-            start_new_session=True,
-            bufsize=0,  # a second line that was read with the first would not be seen by select
-        )
+        stdin, to_child = os.pipe()
+        from_child, stdout = os.pipe()
+        # Unbuffered: a second line that was read with the first would not be seen by poll.
+        self._to, self._from = os.fdopen(to_child, "wb", 0), os.fdopen(from_child, "rb", 0)
+        try:
+            self._child = self.begin(env, stdin, stdout)
+        finally:
+            os.close(stdin)
+            os.close(stdout)
         self.pid = self._child.pid
+
+    def begin(self, env: Mapping[str, str], stdin: int, stdout: int) -> Started:
+        """Start the process."""
+        return prepared.start(PROGRAM, env=env, stdin=stdin, stdout=stdout)
 
     def send(self, code: str) -> None:
         """Begin to run code there."""
-        assert self._child.stdin is not None
-        self._child.stdin.write(json.dumps(code).encode() + b"\n")
-        self._child.stdin.flush()
+        self._to.write(json.dumps(code).encode() + b"\n")
 
     def receive(self, seconds: float = SECONDS) -> Any:
         """Return what the code begun last left in ``result``."""
-        assert self._child.stdout is not None
         poll = select.poll()  # select() has no room for descriptors above 1,023
-        poll.register(self._child.stdout, select.POLLIN)
+        poll.register(self._from, select.POLLIN)
         if not poll.poll(seconds * 1000):
             raise AssertionError(f"process {self.pid} did not answer within {seconds:g} s")
-        line = self._child.stdout.readline()
+        line = self._from.readline()
         assert line, f"process {self.pid} ended with {self._child.wait(SECONDS)}"
         answer = json.loads(line)
         if "error" in answer:
@@ -86,15 +95,13 @@ class Peer:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._child.wait(SECONDS)
-        for pipe in (self._child.stdin, self._child.stdout):
-            assert pipe is not None
+        for pipe in (self._to, self._from):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
 
     def close(self) -> None:
         """Let it end as a program does."""
-        assert self._child.stdin is not None
-        self._child.stdin.close()
+        self._to.close()
         try:
             self._child.wait(SECONDS)
         finally:

@@ -1,4 +1,7 @@
 // Importers that mean harm: they harm themselves only.
+#include <iostream>
+#include <sys/prctl.h>
+
 #include "peer_roles.h"
 
 using namespace peers;

@@ -1,5 +1,7 @@
 // Who is refused, and with which words: every status that an exporter gives.
+#include <iostream>
 #include <sched.h>
+#include <sys/prctl.h>
 
 #include "peer_roles.h"
 
@@ -142,9 +144,9 @@ void too_many_connections(const SocketPlace& place) {
 int stranger(const std::vector<std::string>& words) {
     const std::string path = words[0] + "/" + words[1];
     CHECK(setgid(65534) == 0 && setuid(65534) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0);
-    Importer importer(words);
+    const auto open = importer(words);
     return answer_lines([&](Words line) {
-        if (line.word() != "raw") return importer.answer(Words("open 0 1"));
+        if (line.word() != "raw") return open(Words("open 0 1"));
         const Answer answer = Raw(path).ask({.id = 1, .node = kNode});
         return std::to_string(static_cast<int>(answer.status)) + " " + std::to_string(answer.first) + " " + std::to_string(answer.second);
     });

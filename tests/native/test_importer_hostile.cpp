@@ -1,4 +1,6 @@
 // Exporters that mean harm: the importer believes nothing, waits for no longer than it was told, and leaks nothing.
+#include <poll.h>
+
 #include "peer_roles.h"
 
 using namespace peers;

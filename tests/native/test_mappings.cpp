@@ -48,7 +48,7 @@ void blocks_side_by_side_are_one_range(std::mt19937_64& random, uint32_t device)
     copy(base + 5, address("twice"), 5);
     CHECK(memcmp(read(base + (blocks - 1) * kGranule + 5, 5).data(), "twice", 5) == 0);
     const auto beyond = refused([&] { copy(base + kGranule, base, span); });
-    CHECK(beyond && beyond->why == Why::out_of_bounds && beyond->extent_size == span - kGranule);
+    CHECK(beyond && beyond->why == Why::out_of_bounds && beyond->within.size == span - kGranule);
     CHECK(refuses(Why::overlap, [&] { heap.map(*place, kGranule, first); }));
     CHECK(refuses(Why::out_of_bounds, [&] { heap.map(*place, (blocks + 1) * kGranule, first); }));
     CHECK(refuses(Why::out_of_bounds, [&] { heap.map(*place, UINT64_MAX & ~(kGranule - 1), first); }));
@@ -80,7 +80,7 @@ void a_mapping_ends_at_its_limit(uint32_t device) {
     fill(base, 1, 1, 1000);
     CHECK(read(base + kGranule, 1001) == [] { std::vector<char> bytes(1001, 1); bytes[1000] = 0; return bytes; }());
     const auto beyond = refused([&] { fill(base + 999, 1, 1, 2); });
-    CHECK(beyond && beyond->why == Why::out_of_bounds && beyond->extent_size == 1000);
+    CHECK(beyond && beyond->why == Why::out_of_bounds && beyond->within.size == 1000);
     CHECK(refuses(Why::out_of_bounds, [&] { fill(base, 1, 1, kGranule + 1); }));   // what is mapped behind is not next to it
     CHECK(refuses(Why::unknown_address, [&] { fill(base + 1000, 1, 1, 1); }));
     heap.set_access(*place, 0, 2 * kGranule, {device, Mapping::kRead});

@@ -11,13 +11,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 import peerlane as pl
-from helpers.peers import Peer, PeerError, peer
+from helpers.peers import PROGRAM, Peer, PeerError, peer
 from peerlane.errors import Fault
 
 G = 2 << 20
@@ -292,7 +292,14 @@ def test_another_user(node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 class _Apart(Peer):
     """A process in a pid namespace of its own."""
 
-    command = ("unshare", "--pid", "--fork", "--kill-child", sys.executable)
+    def begin(self, env: Mapping[str, str], stdin: int, stdout: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", PROGRAM],
+            stdin=stdin,
+            stdout=stdout,
+            env=dict(env),
+            start_new_session=True,
+        )
 
 
 def test_another_pid_namespace(spec: str) -> None:

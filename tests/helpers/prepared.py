@@ -1,0 +1,179 @@
+"""Processes that begin with peerlane imported: an interpreter that imports it for each takes 0.3 s more.
+
+A server imports peerlane and its dialects, uses nothing of them, and forks.  What it forks is a child of the process
+that asked, in a session of its own, with the environment that was asked for; it ends as an interpreter does.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
+_START_SECONDS = 60.0
+
+# `python -c` of any program: what it runs is `__main__`.
+_SERVER = """
+import array, json, os, socket, sys
+import numpy, peerlane
+from peerlane.dialects import acl, begin_anew, hcomm
+from peerlane.dialects.hip import hip
+
+def receive(line):
+    first, (ancillary, *_), *_ = line.recvmsg(8, socket.CMSG_SPACE(3 * 4)) or (b"", ())
+    fds = array.array("i", ancillary[2])
+    size, parts = int.from_bytes(first, "little"), []
+    while size:
+        parts.append(line.recv(size))
+        size -= len(parts[-1])
+    return json.loads(b"".join(parts)), list(fds)
+
+def prepare(request, fds, begun):
+    os.setsid()
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.path[1:1] = [each for each in request["env"].get("PYTHONPATH", "").split(os.pathsep) if each]
+    sys.argv[:] = ["-c"]
+    for name in ("acl", "hip", "hcomm"):
+        begin_anew(name)
+    os.write(begun, os.getpid().to_bytes(8, "little"))
+    os.close(begun)
+
+def serve():
+    line = socket.socket(fileno=int(sys.argv[1]))
+    while True:
+        try:
+            request, fds = receive(line)
+        except ValueError:
+            os._exit(0)  # who asked has ended
+        ends = os.pipe()
+        between = os.fork()
+        if between == 0:
+            if os.fork():
+                os._exit(0)  # whose child is then that of the process that asked
+            line.close()
+            os.close(ends[0])
+            prepare(request, fds, ends[1])
+            return request["program"]
+        for each in (ends[1], *fds):
+            os.close(each)
+        os.waitpid(between, 0)
+        line.sendall(os.read(ends[0], 8).rjust(8, bytes(1)))
+        os.close(ends[0])
+
+program = serve()
+del array, json, os, socket, sys, numpy, peerlane, acl, begin_anew, hcomm, hip, receive, prepare, serve
+exec(compile(program, "<string>", "exec"))
+"""
+
+
+class Process:
+    """A process that was started here; whoever waits for it does not need this object."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._ended: int | None = None
+
+    def wait(self, seconds: float) -> int:
+        """Wait for its end; return its code, or minus the signal that ended it."""
+        if self._ended is None:
+            descriptor = os.pidfd_open(self.pid)
+            try:
+                poll = select.poll()
+                poll.register(descriptor, select.POLLIN)
+                if not poll.poll(seconds * 1000):
+                    raise TimeoutError(f"process {self.pid} still runs after {seconds:g} s")
+            finally:
+                os.close(descriptor)
+            self._ended = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._ended
+
+
+class _Server:
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._line, theirs = socket.socketpair()
+        self._line.settimeout(_START_SECONDS)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _SERVER, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # who forks has one thread
+            )
+
+    def start(self, request: Mapping[str, object], fds: list[int]) -> Process:
+        text = json.dumps(request).encode()
+        with _adopting():
+            self._line.sendmsg(
+                [len(text).to_bytes(8, "little")],
+                [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))],
+            )
+            self._line.sendall(text)
+            pid = int.from_bytes(self._line.recv(8, socket.MSG_WAITALL), "little")
+        assert pid, f"no process came of {str(request['program'])[:200]!r}"
+        return Process(pid)
+
+    def close(self) -> None:
+        self._line.close()
+        self._process.wait(_START_SECONDS)
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Be the parent of whoever is orphaned among this process's descendants."""
+    libc, before = ctypes.CDLL(None, use_errno=True), ctypes.c_int()
+    libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+
+
+_lock = threading.Lock()
+_servers: list[_Server] = []
+
+
+@contextmanager
+def server() -> Iterator[None]:
+    """Have a server while the tests of this process run, so that none of them is the one that it is started in."""
+    with _lock:
+        _servers.append(_Server())
+    yield
+    with _lock:
+        _servers.pop().close()
+
+
+def start(program: str, *, env: Mapping[str, str], stdin: int, stdout: int) -> Process:
+    """Run a program as ``python -c`` does, in a session of its own.
+
+    Parameters
+    ----------
+    program : str
+    env : mapping
+        The whole environment.
+    stdin, stdout : int
+        Descriptors; its standard error is that of this process.
+    """
+    with _lock:
+        if not _servers or _servers[-1].owner != os.getpid():
+            _servers.append(_Server())
+        request = {"program": program, "env": dict(env), "cwd": str(Path.cwd())}
+        return _servers[-1].start(request, [stdin, stdout, 2])
