@@ -188,3 +188,8 @@ def freed_at(address: int) -> Record | None:
     offset = _offset(address)
     window = address - offset
     return _dead.at(offset, lambda dead: dead.device != "host" or dead.address - dead.offset == window)
+
+
+def settle() -> None:
+    """Run what can run on all streams: it may hold memory that was closed."""
+    _core.drain()

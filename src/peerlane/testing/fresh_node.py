@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from peerlane import _core, dialects
+from peerlane import dialects
 from peerlane.backend import registry
 from peerlane.backends.virtual.node import schedule
 from peerlane.backends.virtual.node.config import NodeConfig
 from peerlane.backends.virtual.node.node_file import SUFFIX
 from peerlane.devices.device import Device, before_counting, devices, enter_node, leave_node
-from peerlane.diagnostics import live_objects
+from peerlane.diagnostics import allocations, live_objects
 from peerlane.diagnostics.live_objects import Living, in_bytes
 from peerlane.support.runtime_directory import runtime_directory
 from peerlane.testing.started import LeftProcess, StartedProcesses
@@ -145,7 +145,7 @@ class FreshNode:
         deadline = time.monotonic() + _SETTLE_SECONDS
         held = {device: nbytes for device, nbytes in self._held().items() if device.name not in known}
         if held:
-            _core.drain()
+            allocations.settle()
         while held and time.monotonic() < deadline:
             time.sleep(_PAUSE)
             held = {device: nbytes for device, nbytes in self._held().items() if device in held}

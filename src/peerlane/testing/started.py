@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from peerlane import _core
 from peerlane.diagnostics import call_site
 from peerlane.diagnostics.call_site import Site
+from peerlane.support.processes import start_time
 from peerlane.testing.carried import carry
 from peerlane.testing.pools import Pools
 from peerlane.testing.procs import KILL_SECONDS, SETTLE_SECONDS
@@ -77,7 +77,7 @@ class StartedProcesses:
 
     def begin(self) -> None:
         """Note from now on; children that run already are not of interest."""
-        self._before = {(pid, _core.start_time(pid)) for pid in _children(os.getpid())}
+        self._before = {(pid, start_time(pid)) for pid in _children(os.getpid())}
         self._began = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         self._adopt_orphans()
         self._pools.begin()
@@ -101,7 +101,7 @@ class StartedProcesses:
             try:
                 yield
             finally:
-                self._before |= {(pid, _core.start_time(pid)) for pid in self._new_children() - known}
+                self._before |= {(pid, start_time(pid)) for pid in self._new_children() - known}
 
     def left(self) -> list[LeftProcess]:
         """Return those that still run, having given them two seconds to end by themselves."""
@@ -177,7 +177,7 @@ class StartedProcesses:
 
         def note(pid: int, owner: Callable[[], Any]) -> None:
             site = self._pools.place(pool) if pool is not None else call_site.call_site(_STARTERS)
-            self._seen[pid] = _Seen(_core.start_time(pid), site, owner, is_others, pools)
+            self._seen[pid] = _Seen(start_time(pid), site, owner, is_others, pools)
 
         if is_others or pool is not None:
             self._starting.add(token)
@@ -199,13 +199,13 @@ class StartedProcesses:
         while self._starting and time.monotonic() < deadline:
             time.sleep(_PAUSE)
         children = self._new_children()
-        seen = {pid: seen for pid, seen in list(self._seen.items()) if _core.start_time(pid) == seen.began}
+        seen = {pid: seen for pid, seen in list(self._seen.items()) if start_time(pid) == seen.began}
         others = {pid for pid, each in seen.items() if each.is_others}
         return (seen.keys() | children) - others - _helpers()
 
     def _new_children(self) -> set[int]:
         """Return those of this process that were not there before; an orphan may be older, and is no concern then."""
-        found = {(pid, _core.start_time(pid)) for pid in _children(os.getpid())} - self._before
+        found = {(pid, start_time(pid)) for pid in _children(os.getpid())} - self._before
         return {pid for pid, began in found if began >= self._began}
 
     def _adopt_orphans(self) -> None:
@@ -226,9 +226,7 @@ class StartedProcesses:
 def _learn_end(process: multiprocessing.process.BaseProcess, deadline: float) -> None:
     """Wait until it is known to have ended: a thread of its executor may have taken the status, and not noted it."""
     process.join(0)
-    while (
-        process.exitcode is None and _core.start_time(process.pid or 0) == 0 and time.monotonic() < deadline
-    ):
+    while process.exitcode is None and start_time(process.pid or 0) == 0 and time.monotonic() < deadline:
         time.sleep(_PAUSE)
 
 
