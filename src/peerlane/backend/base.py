@@ -107,10 +107,6 @@ class BackendBase:
         """Refuse: it has no pinned memory."""
         raise Unsupported(f"back-end {self.name} has no pinned host memory (PINNED_HOST)")
 
-    def host_pointer(self, address: int, nbytes: int) -> int:
-        """Refuse: the host cannot touch its memory."""
-        raise Unsupported(f"back-end {self.name} lets the host touch no memory by address")
-
     def can_access(self, ordinal: int, peer: int) -> bool:
         """Deny it."""
         return False

@@ -62,10 +62,6 @@ class Addresses(Protocol):
         """
         ...
 
-    def host_pointer(self, address: int, nbytes: int) -> int:
-        """Return where the host may touch ``[address, address + nbytes)`` while it lives (``Caps.HOST_VIEW``)."""
-        ...
-
 
 class Peers(Protocol):
     """Which devices of the back-end reach each other."""
