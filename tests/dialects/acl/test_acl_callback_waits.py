@@ -14,6 +14,7 @@ import pytest
 
 from helpers.acl_calls import Server, content, filled, in_thread, ok, subscribed
 from peerlane import Stream
+from peerlane.backends.virtual.stream import VirtualStream
 
 pytestmark = pytest.mark.timeout(120)
 BLOCK = 1
@@ -91,7 +92,7 @@ def test_what_is_launched_later_does_not_prolong_a_wait(
 ) -> None:
     stream, waits, first, later = subscribed(acl, server.thread), *(threading.Event() for _ in range(3))
     ok(acl.rt.launch_callback(lambda _: first.wait(20), None, BLOCK, stream))
-    codes, sync = list[int](), Stream.sync
+    codes, sync = list[int](), VirtualStream.sync
 
     def told(self: Stream, timeout: float | None = None) -> None:
         waits.set()
@@ -101,7 +102,7 @@ def test_what_is_launched_later_does_not_prolong_a_wait(
         ok(acl.rt.set_device(0))
         codes.append(acl.rt.synchronize_stream(stream))
 
-    monkeypatch.setattr(Stream, "sync", told)
+    monkeypatch.setattr(VirtualStream, "sync", told)
     waiter = threading.Thread(target=wait)
     waiter.start()
     assert waits.wait(20)

@@ -13,6 +13,7 @@ import pytest
 
 import peerlane
 from helpers.acl_calls import MIB, Held, content, filled, in_thread, ok
+from peerlane.backends.virtual.stream import VirtualStream
 from peerlane.dialects.acl import _state
 
 pytestmark = pytest.mark.timeout(60)
@@ -223,7 +224,7 @@ def test_abort_ends_every_wait_of_other_threads(
 ) -> None:
     stream, waits, inside = ok(acl.rt.create_stream()), 3, threading.Semaphore(0)
     Held(acl, stream)
-    sync = peerlane.Stream.sync
+    sync = VirtualStream.sync
 
     def told(self: peerlane.Stream, timeout: float | None = None) -> None:
         inside.release()
@@ -233,7 +234,7 @@ def test_abort_ends_every_wait_of_other_threads(
         acl.rt.set_device(0)
         return int(acl.rt.synchronize_stream(stream))
 
-    monkeypatch.setattr(peerlane.Stream, "sync", told)
+    monkeypatch.setattr(VirtualStream, "sync", told)
     with ThreadPoolExecutor(waits) as pool:
         waiting = pool.map(wait, range(waits), timeout=20)
         for _ in range(waits):
@@ -269,7 +270,7 @@ def test_what_that_cancels_is_told_to_every_wait(
 ) -> None:
     stream, waits, inside = ok(acl.rt.create_stream()), 3, threading.Semaphore(0)
     ok(acl.rt.wait_and_reset_notify(ok(acl.rt.create_notify(0)), stream, 0))
-    sync = peerlane.Stream.sync
+    sync = VirtualStream.sync
 
     def told(self: peerlane.Stream, timeout: float | None = None) -> None:
         inside.release()
@@ -280,7 +281,7 @@ def test_what_that_cancels_is_told_to_every_wait(
         return int(acl.rt.synchronize_stream(stream))
 
     own = _state.machine.here.context
-    monkeypatch.setattr(peerlane.Stream, "sync", told)
+    monkeypatch.setattr(VirtualStream, "sync", told)
     with ThreadPoolExecutor(waits) as pool:
         waiting = pool.map(wait, range(waits), timeout=20)
         for _ in range(waits):
