@@ -145,22 +145,22 @@ bool SocketPlace::is_empty() const { return std::filesystem::is_empty(path); }
 Shared::Shared(uint64_t size, uint16_t rights, Kind kind, bool everyone) {
     block = create_block(size, 0);
     Grant grant{.kind = kind, .rights = rights, .block = block->id, .size = size, .length = size, .detail = {7, 9}};
-    ticket = broker().offer({grant, block->fd, everyone, [gone = gone] { ++*gone; }});
+    key = broker().offer({grant, block->fd, everyone, [gone = gone] { ++*gone; }});
 }
 
 Shared::~Shared() { drop(block); }
 
 void Shared::write(uint64_t value) const { CHECK(pwrite(block->fd, &value, sizeof value, 0) == sizeof value); }
 
-uint64_t Shared::importers() const { return broker().importers(ticket.index, ticket.nonce); }
+uint64_t Shared::importers() const { return broker().importers(key.index, key.nonce); }
 
-bool Shared::allow(pid_t pid) const { return broker().allow(ticket.index, ticket.nonce, pid, start_time(pid)); }
+bool Shared::allow(pid_t pid) const { return broker().allow(key.index, key.nonce, pid, start_time(pid)); }
 
-void Shared::abandon() const { broker().abandon(ticket.index, ticket.nonce); }
+void Shared::abandon() const { broker().abandon(key.index, key.nonce); }
 
-void Shared::withdraw() const { broker().withdraw(ticket.index, ticket.nonce); }
+void Shared::withdraw() const { broker().withdraw(key.index, key.nonce); }
 
-std::string Shared::words() const { return std::to_string(ticket.index) + " " + std::to_string(ticket.nonce); }
+std::string Shared::words() const { return std::to_string(key.index) + " " + std::to_string(key.nonce); }
 
 std::string describe(const Refusal& refusal) {
     std::ostringstream text;

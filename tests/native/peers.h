@@ -95,7 +95,7 @@ inline Broker& broker() { return Broker::get(); }
 // A block on offer, and how often the broker said that it is gone.
 struct Shared {
     Block* block;
-    Ticket ticket;
+    ExportKey key;
     std::shared_ptr<std::atomic<int>> gone = std::make_shared<std::atomic<int>>(0);
 
     explicit Shared(uint64_t size = 4096, uint16_t rights = kMayRead | kMayWrite, Kind kind = Kind::memory, bool everyone = true);
