@@ -60,7 +60,7 @@ def test_peer_lost_has_a_rank(server: RendezvousServer, ranks: list[Rendezvous])
     server.end_rank(2, "rank 2 was struck by lightning", lost=True)
     with pytest.raises(pl.PeerLost) as told:
         ranks[0].get("never")
-    for error in (told.value, pickle.loads(pickle.dumps(told.value)), told.value._retold("again")):
+    for error in (told.value, pickle.loads(pickle.dumps(told.value)), told.value.retold("again")):
         assert (type(error), error.rank) == (pl.PeerLost, 2)
     assert pl.PeerLost("of nobody").rank is None
 
