@@ -50,6 +50,23 @@ def test_what_is_public_of_a_class(kind: type) -> None:
     assert [name for name in dir(kind) if not name.startswith("_")] == ATTRIBUTES[kind].split()
 
 
+def test_import_peerlane_and_copy_bytes_leave_numpy_unimported() -> None:
+    # It is two thirds of the time that a process would take to start.
+    program = """
+import sys, peerlane as pl
+one, other = pl.enter_node("devices=2")
+a, b, stream = one.allocate(64), other.allocate(64), one.create_stream()
+one.peers.add(other)
+pl.copy(a, bytes(range(64)))
+pl.copy(b, a, stream=stream)
+stream.sync()
+assert bytes(b) == bytes(range(64))
+print("numpy" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=True, capture_output=True)
+    assert done.stdout == b"False\n"
+
+
 @pytest.mark.parametrize("module", ["_core", "_bench"])
 def test_the_stub_is_the_runtime(module: str, tmp_path: Path) -> None:
     fresh = tmp_path / f"{module}.pyi"

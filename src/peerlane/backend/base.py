@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from peerlane.backend.facts import Caps
 from peerlane.backend.interface import Copies, Memory
@@ -14,8 +10,6 @@ from peerlane.errors import AccessDenied, Fault, Unsupported
 from peerlane.support import reductions
 
 _PIECE = 1 << 20  # bytes that a reduction reads at a time
-
-_UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def copy_batch(backend: Copies, copies: Sequence[tuple[int, int, int]]) -> None:
@@ -34,6 +28,10 @@ def copy_2d(
 
 def reduce(backend: Copies, dst: int, src: int, count: int, dtype: str, op: str) -> None:
     """Read both ends, combine them on the host, and write the result."""
+    import numpy as np
+
+    from peerlane.support.host_reductions import combined
+
     width = reductions.width_of(reductions.number_of("reduce", dtype, op))
     check_reduction(dst, src, count * width, width)
     step = _PIECE // width
@@ -53,31 +51,6 @@ def check_reduction(dst: int, src: int, nbytes: int, width: int) -> None:
             raise reductions.misaligned(role, address, width)
     if dst != src and nbytes and max(dst, src) < min(dst, src) + nbytes:
         raise reductions.partly_overlapping(src, dst, nbytes)
-
-
-def combined(
-    mine: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8], dtype: str, op: str
-) -> npt.NDArray[np.uint8]:
-    """Return the bytes of ``mine OP other``, computed as :func:`peerlane.reduce` says."""
-    with np.errstate(all="ignore"):
-        result: npt.NDArray[Any] = _UFUNCS[op](_values(mine, dtype), _values(other, dtype))
-        if dtype == "bfloat16":
-            return _rounded(result).view(np.uint8)
-        return result.astype(dtype, copy=False).view(np.uint8)
-
-
-def _values(raw: npt.NDArray[np.uint8], dtype: str) -> npt.NDArray[Any]:
-    if dtype == "bfloat16":
-        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    found = raw.view(dtype)
-    return found.astype(np.float32) if dtype == "float16" else found
-
-
-def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Round to bfloat16, to the nearest even; what is no number stays none."""
-    bits = values.view(np.uint32)
-    nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(values), (bits >> 16) | 0x40, nearest).astype(np.uint16)
 
 
 class BackendBase:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from peerlane.backend.facts import HandleKind, Route
 from peerlane.devices.base import DeviceBase
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from peerlane.sharing.handle import Allow, Handle
 
 _DLPACK_CPU = (1, 0)
-_NUMPY_KNOWS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
 #: The module of the copies, which is made of buffers and puts itself here.
@@ -177,7 +175,7 @@ class Buffer:
         copies.fill(self, value, stream=stream)
 
     def view(
-        self, dtype: npt.DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
+        self, dtype: npt.DTypeLike = "uint8", shape: int | Sequence[int] | None = None
     ) -> npt.NDArray[Any]:
         """Return a NumPy array on these bytes: no copy, writes are seen by the device.
 
@@ -206,6 +204,8 @@ class Buffer:
         Closed
             When the buffer is closed.
         """
+        import numpy as np
+
         try:
             element = np.dtype(dtype)
         except TypeError:
@@ -332,7 +332,7 @@ class Buffer:
                 f"{_DLPACK_CPU}, for this is CPU memory to the host"
             )
         array = self.view()
-        if _NUMPY_KNOWS_VERSIONS:
+        if _numpy_knows_versions():
             return array.__dlpack__(max_version=max_version, copy=copy)
         return (array.copy() if copy else array).__dlpack__()
 
@@ -405,3 +405,10 @@ def as_buffer(obj: Any) -> Buffer:
     kept, address, size, read_only = host_objects.bytes_of(obj)
     made: Buffer = wrap(kept, address, size, read_only)
     return made
+
+
+@functools.cache
+def _numpy_knows_versions() -> bool:
+    import numpy as np
+
+    return np.lib.NumpyVersion(np.__version__) >= "2.1.0"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
-
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from peerlane.backend import host
 from peerlane.errors import InvalidValue
@@ -16,6 +14,9 @@ from peerlane.memory.plain_buffer import PlainBuffer
 from peerlane.streams.stream import Stream, checked_stream
 from peerlane.support import reductions
 from peerlane.support.words import checked_pitch, checked_words
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _copy_memory = host.copy_memory
 _submit_copy = host.submit_copy

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from peerlane.backend import host, registry
-from peerlane.backend.base import check_reduction, combined
+from peerlane.backend.base import check_reduction
 from peerlane.backend.facts import Caps, Kind
 from peerlane.backend.interface import Backend
 from peerlane.diagnostics import address_errors, allocations
@@ -230,6 +228,10 @@ def reduce(dst: Buffer, src: Buffer, number: int, stream: Stream | None = None) 
 
 
 def _combine(to: End, origin: End, count: int, number: int) -> None:
+    import numpy as np
+
+    from peerlane.support.host_reductions import combined
+
     dtype, op = reductions.names_of(number)
     if isinstance(to, _Foreign) and isinstance(origin, _Foreign) and to.backend is origin.backend:
         to._backend.reduce(to.address, origin.address, count, dtype, op)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import re
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+import sys
+from typing import TYPE_CHECKING, Any
 
 from peerlane.backend import host
 from peerlane.errors import InvalidValue
 from peerlane.memory import dlpack
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _FIELD_NAME = re.compile(":[^:]*:")
 
@@ -24,7 +25,8 @@ def bytes_of(obj: Any) -> tuple[object, int, int, bool]:
     TypeError, InvalidValue
         As :func:`peerlane.as_buffer`.
     """
-    if isinstance(obj, np.ndarray):
+    numpy = sys.modules.get("numpy")  # where nobody imported it nothing is an array
+    if numpy is not None and isinstance(obj, numpy.ndarray):
         _check_plain(obj, obj, objects=obj.dtype.hasobject, contiguous=obj.flags.c_contiguous)
         return obj, *_exported(obj)
     try:

@@ -13,8 +13,6 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-import numpy.typing as npt
-
 from peerlane.backend import host, registry
 from peerlane.backend.facts import Caps, Kind, Location
 from peerlane.errors import BadAddress, Fault, InvalidValue
@@ -25,6 +23,8 @@ from peerlane.support.timeouts import in_nanoseconds
 from peerlane.support.words import checked_pitch, checked_words
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from peerlane.devices.base import DeviceBase
 
 buffer_of = (

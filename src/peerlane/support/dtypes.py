@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from peerlane.errors import Unsupported
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Those that NumPy has only with the package ml_dtypes.
 _EXTENSIONS = frozenset(
@@ -46,6 +47,8 @@ def extension(call: str, dtype: Any) -> np.dtype[Any]:
     TypeError
         There is no such type.
     """
+    import numpy as np
+
     name = dtype if isinstance(dtype, str) else name_of(dtype)
     if name is None:
         raise TypeError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from peerlane.errors import InvalidValue
 from peerlane.support import dtypes
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # In the order of native code.
 _TYPES = (
@@ -59,6 +59,8 @@ def _name(call: str, dtype: Any) -> str:
         return dtype
     if dtype is None:  # NumPy's float64, which nobody means
         raise TypeError(f"{call}: dtype must be the name of a type or a NumPy dtype, not None")
+    import numpy as np
+
     try:
         found = np.dtype(dtype)
     except (TypeError, ValueError, SyntaxError) as error:
