@@ -1,4 +1,4 @@
-"""A node of its own for each test of a dialect."""
+"""Fixtures of the dialects: each test enters its own node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host reads memory that a dialect's streams write: it sees the current bytes, in the end all of them."""
+"""The host reads memory that a dialect's streams write: it sees the current bytes, and all in the end."""
 
 from __future__ import annotations
 

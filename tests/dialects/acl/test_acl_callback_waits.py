@@ -85,7 +85,7 @@ def test_acl_synchronize_device_20_streams_of_ended_threads_returns_in_10_s(
         ok(acl.rt.launch_callback(print, None, BLOCK, stream))
     begun = time.monotonic()
     assert acl.rt.synchronize_device() == 507046
-    assert 0.9 < time.monotonic() - begun < 10  # one second each would be 20
+    assert 0.9 < time.monotonic() - begun < 10  # one second for each stream would be 20
     for stream in streams:
         ok(acl.rt.destroy_stream(stream))
     ok(acl.rt.synchronize_device())
@@ -120,7 +120,7 @@ def test_acl_synchronize_stream_callback_launched_during_wait_is_not_waited_for(
 
 SERVED = """
 import atexit, sys, threading
-atexit.register(lambda: server.join(0.5))  # comes last: the thread runs on after all others
+atexit.register(lambda: server.join(0.5))  # runs last: the thread outlives all other exit handlers
 import peerlane.dialects.acl as acl
 assert acl.rt.set_device(0) == 0
 stream, notify, subscribed, looked = acl.rt.create_stream()[0], acl.rt.create_notify(0)[0], threading.Event(), []

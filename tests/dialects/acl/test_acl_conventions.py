@@ -1,4 +1,4 @@
-"""What holds for every call of ``acl``: arguments, shapes, names and messages."""
+"""Conventions of every call of ``acl``: arguments, shapes, names and messages."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_acl_set_device_neutral_fault_returns_its_code_and_remedy(
     from peerlane import errors
     from peerlane.dialects.acl import _state
 
-    for fault in set(Fault) - {Fault.PROCESS_ENDING}:  # in test_acl_programs.py
+    for fault in set(Fault) - {Fault.PROCESS_ENDING}:  # test_acl_programs.py tests it
 
         def fail(*_: object, fault: Fault = fault) -> int:
             raise errors.Error(f"as {fault.value}", fault=fault)

@@ -1,4 +1,4 @@
-"""The modules of ``acl`` that compute: importable, and every call says what peerlane is for."""
+"""The modules of ``acl`` that compute: they can be imported, and every call refuses and names the reason."""
 
 from __future__ import annotations
 

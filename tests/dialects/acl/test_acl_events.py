@@ -1,4 +1,4 @@
-"""``acl.rt``: events, what waits for them, and their times."""
+"""``acl.rt``: events, waits for them, and their times."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_acl_stream_wait_event_recorded_again_waits_for_first_record_only(acl: M
     first, second = ok(acl.rt.create_stream()), ok(acl.rt.create_stream())
     event, target = ok(acl.rt.create_event()), filled(acl, 64, 0)
     ok(acl.rt.record_event(event, first))
-    ok(acl.rt.stream_wait_event(second, event))  # for the first record
+    ok(acl.rt.stream_wait_event(second, event))  # waits for the first record
     held = Held(acl, first)
     ok(acl.rt.record_event(event, first))
     ok(acl.rt.memset_async(target, 64, 1, 64, second))

@@ -19,7 +19,7 @@ Case = tuple[str, Callable[[], object], object]
 
 
 def in_fork(cases: list[Case]) -> list[object]:
-    """Run every case in one child and return what each gave."""
+    """Run every case in one child and return the results."""
     import os
 
     read_end, write_end = os.pipe()

@@ -1,4 +1,4 @@
-"""What ``get_recent_err_msg`` says: which operation, memory, stream and line were meant, as it was when it failed."""
+"""Messages of ``get_recent_err_msg``: operation, memory, stream and lines, as they were at the failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every name of the vendor's binding is there: it works, or refuses in its own shape."""
+"""Every name of the vendor's binding exists: its call works, or refuses in its documented shape."""
 
 from __future__ import annotations
 

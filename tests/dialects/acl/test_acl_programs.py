@@ -1,4 +1,4 @@
-"""Whole programs under ``peerlane run``: the sequence of facts/acl 5.1, and the example."""
+"""Whole programs under ``peerlane run``: the sequence of facts/acl 5.1, and the examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``acl.rt``: host memory that a program registers, and what an address points at."""
+"""``acl.rt``: host memory that a program registers, and attributes of pointers."""
 
 from __future__ import annotations
 

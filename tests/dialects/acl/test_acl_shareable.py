@@ -198,7 +198,7 @@ def test_acl_mem_import_export_flag_1_lets_any_process_import(acl: ModuleType, p
     ok(acl.rt.free_physical(handle))
     assert (
         acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) == 207006
-    )  # the peer has it: still valid
+    )  # the peer's import keeps it valid
     peer.ok("rt.free_physical", imported)
     # The peer's release arrives as a message; no call waits for it.
     until(lambda: acl.rt.mem_set_pid_to_shareable_handle(shareable, [peer.pid]) != 207006)

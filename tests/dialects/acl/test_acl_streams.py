@@ -1,4 +1,4 @@
-"""``acl.rt``: streams, synchronization, limits, and what a reset does to them."""
+"""``acl.rt``: streams, synchronization, limits, and resets of their device."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class Pool:
         return draw.choice([*wild, *self.places[:3], *self.things, *self.ends])
 
 
-# Calls that queue a wait that may never end, and calls that end what later calls draw from.
+# Calls that queue a wait that may never end, and calls that end objects that later calls use.
 QUEUES_WAITS = {"acl.rt.wait_and_reset_notify", "acl.rt.stream_wait_event", "acl.rt.value_wait"}
 ENDS = re.compile(
     r"acl\.(rt\.(reset_device|destroy_|free|ipc_mem_close|set_device|set_context)|finalize|init|media)"

@@ -39,7 +39,7 @@ def test_acl_value_write_happens_in_stream_order(acl: ModuleType) -> None:
         (0, 5, GEQ, 5),
         (0, 5, GEQ, 6),
         (ALL, 0, GEQ, 0),  # -1 is not at least 0
-        (ALL - 2, ALL, GEQ, 1),  # a counter that has wrapped
+        (ALL - 2, ALL, GEQ, 1),  # a counter that wrapped
         (4, 5, EQ, 5),
         (0b101, 0b010, AND, 0b110),
         (ALL - 1, 1, NOR, 0),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(120)
 Shown = Callable[..., ModuleType]
 SIZE = 2 << 20
 FREE = 64 << 20
-# What the unit tests of the vendor's runtime expect of a machine with 3 devices (hicann/runtime).
+# Expectations of the unit tests of the vendor's runtime for a machine with 3 devices (hicann/runtime).
 LISTS = [
     *[("0,1,2", [0, 1, 2]), ("0,1", [0, 1]), ("1", [1]), ("1,2", [1, 2]), ("0,2", [0, 2])],
     *[("", []), (",0", []), ("-1,2", []), ("10", []), ("10,", []), ("10#", []), ("x", []), (" 1", [])],

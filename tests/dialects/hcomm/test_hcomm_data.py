@@ -195,7 +195,7 @@ def test_hcomm_batch_transfer_on_thread_runs_list_in_order(hcomm: ModuleType) ->
         to = there + size // 2
         reduction = {"dst": to, "src": address, "count": 1001, "reduceOp": 0, "dataType": 2}
         listed = [
-            desc(0, "write", dst=to, src=address, len=4004),  # overwritten by what follows
+            desc(0, "write", dst=to, src=address, len=4004),  # the next writes overwrite it
             desc(0, "write", dst=to, src=address + 4, len=4000),
             desc(0, "write", dst=to, src=address, len=4004),
             desc(1, "reduce", **reduction),
@@ -302,7 +302,7 @@ def test_hcomm_write_on_thread_freed_memory_returns_6_until_registered_again(
         assert again == first
         rank.fill(again, drawn(rank.number, size))
         ok(hcomm.HcclAllReduce(again, again, size, 0, 0, rank.comm, rank.stream))
-        if protocol == ROCE:  # a card does not know the new memory
+        if protocol == ROCE:  # the network card does not know the new memory
             assert code(hcomm.HcommWriteOnThread(thread, channel, at, again, size)) == 6
             assert "('cache', freed)" in explain()
         ok(hcomm.HcclCommMemReg(rank.comm, "cache", hcomm.CommMem(0, again, size)))

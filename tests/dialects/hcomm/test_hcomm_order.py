@@ -105,7 +105,7 @@ def test_hcomm_batch_mode_calls_run_at_batch_mode_end(hcomm: ModuleType) -> None
             ok(hcomm.HcommBatchModeStart(tag))
             assert code(hcomm.HcommBatchModeStart("again")) == 1
             ok(hcomm.HcommLocalCopyOnThread(thread, address + 8, address, 8))
-            assert code(hcomm.HcommLocalCopyOnThread(thread, 0, address, 8)) == 2  # checked at once, not kept
+            assert code(hcomm.HcommLocalCopyOnThread(thread, 0, address, 8)) == 2  # checked at once
             rank.sync()
             assert rank.content(address + 8, 8) == bytes(8)
             assert code(hcomm.HcommBatchModeEnd("another")) == 1

@@ -72,7 +72,7 @@ print("every byte")
 """
 DIES = f"""{HEAD}
 engine = int(sys.argv[1])
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the launcher, which sees the death too
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher sends it at the death of a rank
 channel = channels_to(engine, hcomm.COMM_PROTOCOL_ROCE)[1 - rank]
 line.barrier()
 if rank == 1:
@@ -115,7 +115,7 @@ if rank == 0:
         print(found[0], time.monotonic() - start < 20, "estroy" in hcomm.explain(), flush=True)
     thread = threading.Thread(target=call)
     thread.start()
-    time.sleep(0.5)  # so that it waits, most likely; it ends in one way or the other
+    time.sleep(0.5)  # most often the call waits by then; it ends in both cases
     ok(hcomm.HcclCommDestroy(comm))
     thread.join()
 line.barrier()
@@ -139,7 +139,7 @@ line.barrier()
 ok(acl.rt.memcpy(found.ctypes.data, 3000, whole + 3064, 3000, 2))
 assert np.array_equal(found, np.random.default_rng((rank - 1) % size).integers(0, 256, 3000, np.uint8))
 other = ok(hcomm.HcclCommSymWinRegister(comm, whole, 100 + rank, 0))
-assert hcomm.HcclSymWinGetPeerPointer(other, 0, after) == (0, 1)  # of another size
+assert hcomm.HcclSymWinGetPeerPointer(other, 0, after) == (0, 1)  # the windows differ in size
 line.barrier()
 ok(hcomm.HcclCommSymWinDeregister(window))
 assert hcomm.HcclSymWinGetPeerPointer(window, 0, after) == (0, 6)
@@ -161,7 +161,7 @@ def create_channels(team):
     return hcomm.HcclTeamChannelsCreate(comm, team, desc)
 """
 DIES_IN_TEAM = f"""{TEAMS_HEAD}
-signal.signal(signal.SIGTERM, signal.SIG_IGN)  # of the launcher, which sees the death too
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the launcher sends it at the death of a rank
 world = team_of(list(range(size)), comm, hcomm.HcclWorldTeamCreate)
 ok(create_channels(world))
 line.barrier()
@@ -208,7 +208,7 @@ ok(hcomm.HcclTeamDestroy(world))
 again = team_of(list(range(size)), comm, hcomm.HcclWorldTeamCreate)
 ok(hcomm.HcclTeamWindowRegister(comm, again, hcomm.CommMem(0, whole, 64), 0))
 ok(create_channels(again))
-ok(hcomm.HcclTeamDestroy(again))  # at once: the others have what they need of it
+ok(hcomm.HcclTeamDestroy(again))  # at once: the other ranks need nothing more of it
 ok(hcomm.HcclCommDestroy(comm))
 line.barrier()
 print("every byte", flush=True)

@@ -86,7 +86,7 @@ def test_hcomm_engine_ctx_calls_copy_bytes_and_return_documented_codes() -> None
             wanted = bytes(48) + bytes(range(8, 24))
             if engine in (AICPU, AICPU_TS):
                 assert rank.content(address, 64) == wanted
-            else:  # the host's own
+            else:  # memory of the host
                 assert ctypes.string_at(address, 64) == wanted
             there.append(address)
         assert len(set(there)) == 5

@@ -29,7 +29,7 @@ ROUNDS = 3000
 NOT_DRAWN = {
     *("HcclCommInitRootInfo", "HcclCommInitRootInfoConfig", "HcclCreateSubCommConfig", "HcclCommDestroy"),
     "HcommSetNotifyWaitTimeOut",
-    "HcclEngineCtxCreate",  # it clears as many bytes as it is asked for
+    "HcclEngineCtxCreate",  # it clears as many bytes as the argument says
 }
 
 
@@ -82,7 +82,7 @@ def test_hcomm_table_calls_each_case_returns_its_documented_code(
         assert ret == code, (name, args, result, text)
         assert fits(result, TABLE[name].returns) or code, (name, args, result)
         if code:
-            unfit = code == 1 and "an argument is" in text  # of any call: the page's introduction says so
+            unfit = code == 1 and "an argument is" in text  # for any call; in the page's introduction
             assert unfit or code in documented(name), f"{name} gives {code}, and its page does not say so"
             assert (
                 f"hcomm.{name} returned {code} (" in text

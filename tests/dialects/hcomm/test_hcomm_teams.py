@@ -1,4 +1,4 @@
-"""Teams: members, channels, windows that take effect with them, sub teams, and their ends."""
+"""Teams: members, channels, windows that the channels make usable, sub teams, and their ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GRANULE = 2 << 20  # the allocator reuses the address of memory of this size
 
 @pytest.fixture(autouse=True)
 def _fresh(hcomm: Any) -> None:
-    """Devices of their own for each test."""
+    """Enter a new node for each test."""
 
 
 def drawn(number: int, nbytes: int = SIZE) -> Bytes:
@@ -136,7 +136,7 @@ def test_hcomm_sub_team_reaches_windows_of_world_team() -> None:
         assert rank.content(into, SIZE) == drawn(peer).tobytes()
         assert channel_to(rank, (rank.number + 1) % 4) == 0
         ok(hcomm.HcclTeamDestroy(team))
-        assert rank.content(there, SIZE) == drawn(peer).tobytes()  # the window is the world team's
+        assert rank.content(there, SIZE) == drawn(peer).tobytes()  # the window belongs to the world team
         assert code(hcomm.HcclTeamWindowRegister(rank.comm, team, hcomm.CommMem(0, into, SIZE), 0)) == 6
         barrier(rank)
 
@@ -289,7 +289,7 @@ def test_hcomm_team_destroy_of_world_team_ends_sub_teams_and_windows() -> None:
         assert {code(hcomm.HcclTeamDestroy(each)) for each in (world, sub)} == {6}
         assert "HcclTeamDestroy" in hcomm.explain()
         assert code(hcomm.HcclSymWinGetPeerPointer(window, 0, rank.number)) == 6
-        assert channel_to(rank, 1 - rank.number)  # channels are the communicator's
+        assert channel_to(rank, 1 - rank.number)  # the channels belong to the communicator
         again = ok(hcomm.HcclWorldTeamCreate(rank.comm, team_desc([0, 1], rank.number)))
         window = window_of(rank, again, memory(rank, content=drawn(rank.number)))
         ok(hcomm.HcclTeamChannelsCreate(rank.comm, again, team_channels()))

@@ -64,7 +64,7 @@ def test_hip_mem_get_address_range_mapped_memory_returns_that_mapping(hip: Modul
             assert done(hip.hipMemPtrGetInfo(address + start + inside)) == size
             assert asked(hip, "RANGE_START_ADDR", address + start + inside, WORD)[1] == address + start
     done(hip.hipMemUnmap(address + G, 2 * G))
-    for gone in (address + G, address + nbytes):  # reserved and empty; beyond
+    for gone in (address + G, address + nbytes):  # reserved without a mapping; beyond the reservation
         assert hip.hipMemGetAddressRange(gone) == (hip.hipError_t.hipErrorNotFound, None, 0)
 
 

@@ -74,7 +74,7 @@ def test_hip_memcpy_2d_bad_arguments_return_documented_codes(hip: ModuleType, as
     assert copy(memory, pitch, None, 128, WIDTH, HEIGHT, up) == "hipErrorInvalidValue"
     assert copy(memory, pitch, host, 128, WIDTH, HEIGHT + 1, up) == "hipErrorInvalidValue"
     assert copy(int(memory) + pitch, pitch, host, 128, 128, HEIGHT, up) == "hipErrorInvalidValue"
-    assert copy(host, 128, memory, pitch, WIDTH, HEIGHT, up) == "hipErrorInvalidValue"  # to the host
+    assert copy(host, 128, memory, pitch, WIDTH, HEIGHT, up) == "hipErrorInvalidValue"  # host to device only
     assert copy(None, 0, None, 0, 0, HEIGHT, up) == "hipSuccess"
     assert copy(None, 0, None, 0, WIDTH, 0, up) == "hipSuccess"
     assert (rows(hip, memory, pitch) == 0xEE).all()

@@ -192,7 +192,7 @@ import mmap
 s, wild = ok(hip.hipStreamCreate()), mmap.mmap(-1, mmap.PAGESIZE)
 address = ctypes.addressof(ctypes.c_char.from_buffer(wild))
 ok(hip.hipHostRegister(address, mmap.PAGESIZE, 0))
-del wild  # the memory goes while it is registered
+del wild  # unmaps the memory while it is registered
 ok(hip.hipMemcpyAsync(p, address, 64, KIND, s))
 ok(hip.hipIpcCloseMemHandle(p))
 result = hip.hipStreamSynchronize(s)[0].name

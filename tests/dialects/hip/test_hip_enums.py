@@ -1,4 +1,4 @@
-"""Enumerations of the hip dialect against what was measured on the public wheels."""
+"""Enumerations of the hip dialect against measurements on the public wheels."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def test_hip_ipc_event_recorded_by_exporter_releases_importer(hip: ModuleType, p
     peer.done("hipEventSynchronize", theirs)
     peer.done("hipEventQuery", theirs)
     peer.done("hipStreamSynchronize", waiting)
-    assert peer("hipEventElapsedTime", theirs, theirs)[0] == "hipErrorInvalidHandle"  # it has no time
+    assert peer("hipEventElapsedTime", theirs, theirs)[0] == "hipErrorInvalidHandle"  # without timing
     peer.done("hipEventDestroy", theirs)
     done(hip.hipEventRecord(event, stream))
     done(hip.hipEventSynchronize(event))
@@ -193,7 +193,7 @@ def test_hip_ipc_get_event_handle_older_shape_keeps_all_64_bytes(
     result = hip.hipIpcGetEventHandle(handle, event)
     assert code(result) == "hipSuccess"
     assert len(result) == 1
-    assert len(handle.reserved) == 64  # 7.2 ends them at the first NUL
+    assert len(handle.reserved) == 64  # a wheel of 7.2 ends them at the first NUL
     assert handle.reserved == text_of(hip, event)
     with hip_peer(node, PEERLANE_HIP_VERSION=version) as peer:
         theirs = peer.done("hipIpcOpenEventHandle", bytes(handle.reserved))

@@ -16,7 +16,7 @@ from peerlane.dialects.hip import hip
 kind = hip.hipMemcpyKind.hipMemcpyDefault
 word, stream, event = hip.hipHostMalloc(8, 0)[1], hip.hipStreamCreate()[1], hip.hipEventCreate()[1]
 device = hip.hipMalloc(64)[1]
-hip.hipStreamWaitValue32(stream, word, 1, 0, 0xFFFFFFFF)  # nobody writes it
+hip.hipStreamWaitValue32(stream, word, 1, 0, 0xFFFFFFFF)  # no call writes the word
 hip.hipEventRecord(event, stream)
 try:
     threading.Timer(0.3, lambda: {interrupt}).start()

@@ -110,7 +110,7 @@ def test_hip_ipc_get_mem_handle_new_allocation_at_same_address_differs(hip: Modu
         assert handle not in seen.values()
         seen[int(pointer)] = handle
         ok(hip.hipFree(pointer))
-    assert len(seen) < 4  # the address came again
+    assert len(seen) < 4  # an address was reused
 
 
 @pytest.mark.parametrize("what", ["NULL", "freed", "one past the end", "host", "pinned", "mapped", "opened"])

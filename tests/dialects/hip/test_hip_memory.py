@@ -186,7 +186,7 @@ def test_hip_free_leaves_failure_of_work_to_its_stream(hip: ModuleType) -> None:
     memory, wild = on(hip, 0, 64), mmap.mmap(-1, mmap.PAGESIZE)
     address = np.frombuffer(wild, np.uint8).ctypes.data
     done(hip.hipHostRegister(address, mmap.PAGESIZE, 0))
-    wild = None  # type: ignore[assignment]  # the memory goes while it is registered
+    wild = None  # type: ignore[assignment]  # unmaps the memory while it is registered
     default = hip.hipMemcpyKind.hipMemcpyDefault
     done(hip.hipMemcpyAsync(memory, address, 64, default, stream))
     done(hip.hipFree(memory))

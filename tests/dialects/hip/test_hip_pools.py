@@ -266,7 +266,7 @@ def test_hip_mem_pool_access_calls_bad_arguments_return_documented_codes(hip_on:
     good, count = descriptions(hip, d1="Read")
     assert code(hip.hipMemPoolSetAccess(None, good, count)) == INVALID
     assert code(hip.hipMemPoolSetAccess(pool, None, count)) == INVALID
-    assert code(hip.hipMemPoolSetAccess(pool, good, 99)) == INVALID  # more than there are
+    assert code(hip.hipMemPoolSetAccess(pool, good, 99)) == INVALID  # more descriptions than given
     for bad in ("d4", "d-1"):
         result = hip.hipMemPoolSetAccess(pool, *descriptions(hip, **{bad: "Read"}))
         assert code(result) == "hipErrorInvalidDevice"

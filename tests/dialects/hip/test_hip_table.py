@@ -26,7 +26,7 @@ NOT_DRAWN = {
     *("hipStreamWaitValue32", "hipStreamWaitValue64", "hipStreamBatchMemOp"),
     *("hipLaunchHostFunc", "hipLaunchHostFunc_spt", "hipStreamAddCallback", "hipStreamAddCallback_spt"),
 }
-# These calls end what the other draws use.
+# These calls end the objects that other calls use.
 LAST = ("hipDeviceReset", "hipDevicePrimaryCtxReset")
 FUNCTIONS = _facts.facts()["functions"]
 INTS = {"int", "unsigned int", "uint32_t", "size_t", "uint64_t", "unsigned long long", "unsigned long"}
@@ -49,7 +49,7 @@ def documented(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
 
 
 class Pool:
-    """Arguments of every kind."""
+    """Arguments for every call: live and ended objects of every kind, and wild numbers."""
 
     def __init__(self, hip: ModuleType, draw: random.Random) -> None:
         self.hip, self.draw = hip, draw

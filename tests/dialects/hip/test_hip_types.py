@@ -76,7 +76,7 @@ def test_hip_pointer_keeps_its_object_alive() -> None:
     data = bytearray(b"abcd")
     part = Pointer(data)[1]
     with pytest.raises(BufferError):
-        data.append(1)  # pinned
+        data.append(1)  # `part` exports its buffer
     assert ctypes.string_at(int(part), 3) == b"bcd"
     del part
     gc.collect()
