@@ -52,7 +52,7 @@ sys.exit(max(each.wait() for each in [start(0), start(1)]))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
-def test_the_example(ranks: int) -> None:
+def test_channel_ring_example_under_launch_prints_each_rank(ranks: int) -> None:
     done = run_python(["-m", "peerlane", "launch", "-n", str(ranks), str(EXAMPLE)], timeout=SECONDS)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     wanted = [f"[{rank}] rank {rank} of {ranks}: {ranks} blocks" for rank in range(ranks)]
@@ -60,7 +60,7 @@ def test_the_example(ranks: int) -> None:
 
 
 @pytest.mark.parametrize("launcher", _LAUNCHED)
-def test_what_a_launcher_says(launcher: str) -> None:
+def test_group_under_each_launcher_takes_its_rank_size_and_device(launcher: str) -> None:
     rank, size, local, more = _LAUNCHED[launcher]
     known = {name for names, _ in meet._LAUNCHERS for name in names} | {"PEERLANE_RENDEZVOUS"}
     clean = {name: value for name, value in os.environ.items() if name not in known}
@@ -83,7 +83,7 @@ def test_what_a_launcher_says(launcher: str) -> None:
     assert [child.returncode for child in children] == [0, 0]
 
 
-def test_two_jobs_of_mpich_at_a_time() -> None:
+def test_group_of_two_mpich_jobs_at_once_meets_within_its_job() -> None:
     known = {name for names, _ in meet._LAUNCHERS for name in names} | {"PEERLANE_RENDEZVOUS"}
     clean = {name: value for name, value in os.environ.items() if name not in known}
     jobs = [
@@ -107,7 +107,7 @@ def test_two_jobs_of_mpich_at_a_time() -> None:
     assert [job.returncode for job in jobs] == [0, 0]
 
 
-def test_rank_0_that_is_interrupted_in_the_making_ends_at_once(tmp_path: Path) -> None:
+def test_group_rank_0_interrupted_while_made_ends_process_in_time(tmp_path: Path) -> None:
     program = tmp_path / "interrupted.py"
     program.write_text(
         """

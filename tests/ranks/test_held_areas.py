@@ -18,7 +18,7 @@ def _span(entry: Entry) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("largest", [100, 1 << 20, 16 << 20])
-def test_places_in_use_are_apart(node: Node, largest: int) -> None:
+def test_held_area_random_takes_and_drops_never_overlap(node: Node, largest: int) -> None:
     device, _ = node()
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
@@ -58,7 +58,7 @@ def test_places_in_use_are_apart(node: Node, largest: int) -> None:
     assert area.room((16 << 20) + 1) == 4096
 
 
-def test_memory_that_the_peer_did_not_offer_has_no_place(node: Node) -> None:
+def test_held_area_take_for_memory_not_offered_returns_none(node: Node) -> None:
     device, _ = node()
     offered, other = device.allocate(4096), device.allocate(4096)
     ranks = device.backend.ranks

@@ -31,7 +31,7 @@ def _uses(channel: pl.Channel, own: pl.Buffer, stream: pl.Stream | None) -> None
 
 @pytest.mark.parametrize("how", ["deregister", "close", "group"])
 @pytest.mark.timeout(90)
-def test_write_taken_back(how: str) -> None:
+def test_channel_write_to_memory_taken_back_raises_closed(how: str) -> None:
     def work(group: pl.Group) -> None:
         memory = group.device.allocate(4096)
         group.register(memory, "kv")
@@ -70,7 +70,7 @@ def test_write_taken_back(how: str) -> None:
 
 
 @pytest.mark.timeout(90)
-def test_a_tag_may_be_registered_again() -> None:
+def test_group_register_tag_again_serves_new_channels_only() -> None:
     def work(group: pl.Group) -> None:
         memory = group.device.allocate(4096)
         old = None
