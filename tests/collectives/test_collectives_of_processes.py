@@ -51,14 +51,14 @@ result = True
 
 @pytest.mark.parametrize("options", ["notifies='strict'", "workspace=0"])
 @pytest.mark.parametrize("size", [2, 3])
-def test_the_results_are_those_of_numpy(size: int, options: str) -> None:
+def test_collectives_between_processes_equal_numpy(size: int, options: str) -> None:
     with ranks(size, options=options) as peers:
         assert ask_all(peers, _EVERYTHING) == [True] * size
 
 
 @pytest.mark.parametrize("algorithm", ["one-shot", "two-shot", "ring"])
 @pytest.mark.parametrize("stream", ["None", "s"])
-def test_all_others_are_told_of_a_death(algorithm: str, stream: str) -> None:
+def test_all_reduce_rank_killed_raises_peer_lost_in_all_others(algorithm: str, stream: str) -> None:
     code = f"""
 import numpy as np
 word = np.ones(100_000, np.float32)
