@@ -43,7 +43,7 @@ def at_once(lines: list[Rendezvous], work: Callable[[Rendezvous], Any]) -> list[
         return [one.result(200) for one in [pool.submit(work, line) for line in lines]]
 
 
-def test_barriers_gathers_and_replaced_values_leave_nothing(
+def test_rendezvous_server_after_many_rounds_keeps_latest_values_only(
     server: RendezvousServer, lines: list[Rendezvous]
 ) -> None:
     rounds = 10_000 // RANKS
@@ -61,7 +61,7 @@ def test_barriers_gathers_and_replaced_values_leave_nothing(
     assert kept(server)[1] < RANKS * 1000
 
 
-def test_deleted_values_are_gone_and_their_room_is_free(
+def test_rendezvous_delete_removes_value_and_frees_its_room(
     server: RendezvousServer, lines: list[Rendezvous]
 ) -> None:
     big = bytes(16 << 20)
@@ -76,7 +76,9 @@ def test_deleted_values_are_gone_and_their_room_is_free(
     assert lines[1].get("step/1") == b"anew"
 
 
-def test_many_keys_are_deleted_by_one_call(server: RendezvousServer, lines: list[Rendezvous]) -> None:
+def test_rendezvous_delete_of_600_keys_in_one_call_removes_all(
+    server: RendezvousServer, lines: list[Rendezvous]
+) -> None:
     keys = [f"{number:0255}" for number in range(600)]  # more than one request takes
     for key in keys:
         lines[1].put(key, b"")
@@ -85,7 +87,7 @@ def test_many_keys_are_deleted_by_one_call(server: RendezvousServer, lines: list
     assert kept(server)[0] == [keys[0]]
 
 
-def test_who_waits_for_a_deleted_value_gets_the_next_one(lines: list[Rendezvous]) -> None:
+def test_rendezvous_get_of_deleted_key_waits_for_next_value(lines: list[Rendezvous]) -> None:
     lines[0].put("k", b"first")
     lines[0].delete("k")
     with ThreadPoolExecutor(1) as pool:
@@ -95,7 +97,9 @@ def test_who_waits_for_a_deleted_value_gets_the_next_one(lines: list[Rendezvous]
         assert wait.result(20) == b"second"
 
 
-def test_groups_leave_nothing(server: RendezvousServer, lines: list[Rendezvous], node: Node) -> None:
+def test_rendezvous_server_after_forty_groups_keeps_nothing(
+    server: RendezvousServer, lines: list[Rendezvous], node: Node
+) -> None:
     node("devices=3")
     lines[0].put("of the program", b"")
     before = kept(server)
@@ -117,7 +121,7 @@ def test_groups_leave_nothing(server: RendezvousServer, lines: list[Rendezvous],
     assert kept(server) == before
 
 
-def test_channels_of_a_group_that_lives_on_leave_nothing(
+def test_rendezvous_server_after_channels_of_live_group_keeps_nothing(
     server: RendezvousServer, lines: list[Rendezvous], node: Node
 ) -> None:
     node("devices=3")
@@ -138,7 +142,7 @@ def test_channels_of_a_group_that_lives_on_leave_nothing(
     assert kept(server) == ([], 0)
 
 
-def test_a_rank_that_comes_late_to_a_channel_still_meets_the_next_one(
+def test_rendezvous_server_late_rank_meets_next_try_and_nothing_is_kept(
     server: RendezvousServer, lines: list[Rendezvous], node: Node
 ) -> None:
     """Who gave up before leaves what the late one has to read, and no more once it has."""
@@ -163,7 +167,9 @@ def test_a_rank_that_comes_late_to_a_channel_still_meets_the_next_one(
     at_once(lines, work)
 
 
-def test_what_launchers_are_told_is_not_kept(server: RendezvousServer, lines: list[Rendezvous]) -> None:
+def test_rendezvous_server_reports_to_launcher_are_passed_on_not_kept(
+    server: RendezvousServer, lines: list[Rendezvous]
+) -> None:
     shown: list[bytes] = []
     lost: list[tuple[int, int]] = []
     hears = server._reports
@@ -178,7 +184,7 @@ def test_what_launchers_are_told_is_not_kept(server: RendezvousServer, lines: li
     assert kept(server) == ([], 0)
 
 
-def test_keys_of_one_request_are_read_whole_or_refused() -> None:
+def test_frame_keys_cut_anywhere_are_read_whole_or_refused() -> None:
     keys = ["", "a", "k" * 255, "é" * 127, "/", "a/b"]
     (value,) = frames.encode_keys([key.encode() for key in keys])
     assert frames.decode_keys(value) == keys
