@@ -59,7 +59,7 @@ def _node(ps: Ps, *words: str, code: int = 0) -> dict[str, Any]:
     return dict(node)
 
 
-def test_what_one_process_holds(ps: Ps, other: Peer) -> None:
+def test_ps_json_shows_what_one_process_holds(ps: Ps, other: Peer) -> None:
     other.run(
         "kept = [devices[0].allocate(3 * G), pl.Physical(devices[1], G), pl.Physical(devices[0], G)]\n"
         "handle = kept[2].export(allow='user')\n"
@@ -88,7 +88,7 @@ def test_what_one_process_holds(ps: Ps, other: Peer) -> None:
     assert other.run("result = devices[0].free_bytes") == (64 << 20) - 4 * G
 
 
-def test_a_shared_block_counts_once(ps: Ps, other: Peer) -> None:
+def test_ps_shared_block_counts_once(ps: Ps, other: Peer) -> None:
     number = other.run(
         "block = pl.Physical(devices[0], G); handle = block.export(allow='user'); result = int(handle)"
     )
@@ -111,7 +111,7 @@ def test_a_shared_block_counts_once(ps: Ps, other: Peer) -> None:
         assert _node(ps)["devices"][0]["used"] == 0
 
 
-def test_it_enters_nothing_and_leaves_everything_as_it_is(ps: Ps, other: Peer, directory: Path) -> None:
+def test_ps_leaves_node_and_runtime_directory_unchanged(ps: Ps, other: Peer, directory: Path) -> None:
     other.run("kept = devices[0].allocate(G)")
     file = directory / "ci.node"
     before, names = file.read_bytes(), sorted(directory.iterdir())
@@ -121,7 +121,7 @@ def test_it_enters_nothing_and_leaves_everything_as_it_is(ps: Ps, other: Peer, d
     assert sorted(directory.iterdir()) == names
 
 
-def test_the_table(ps: Ps, other: Peer) -> None:
+def test_ps_table_shows_process_and_devices(ps: Ps, other: Peer) -> None:
     other.run("kept = devices[0].allocate(3 * G); devices[0].peers.add(devices[1])")
     text = ps()
     assert "ci: 3 devices on 1 switch" in text
@@ -132,7 +132,7 @@ def test_the_table(ps: Ps, other: Peer) -> None:
     assert "virtual:2: 0 B of 32 MiB (0.0%) used" in text
 
 
-def test_one_node_or_all(ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ps_node_option_selects_one_node(ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]) -> None:
     with peer("name=second,devices=1"):
         assert [node["name"] for node in ps("--json")["nodes"]] == ["ci", "second"]
         for words in (("--node", "second"), ("--node", "name=second,devices=1")):
@@ -142,14 +142,16 @@ def test_one_node_or_all(ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("name", ["none", "third", "no such name", ""])
-def test_a_name_that_no_node_has(name: str, ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ps_unknown_node_exits_2_and_names_nodes(
+    name: str, ps: Ps, other: Peer, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["ps", "--node", name]) == 2
     said = capsys.readouterr().err
     assert f"--node {name!r}: no process has entered node" in said
     assert "valid are the name of a node" in said and "nodes here: ci" in said
 
 
-def test_a_node_that_nobody_is_in(ps: Ps, other: Peer, directory: Path) -> None:
+def test_ps_node_without_processes_is_idle(ps: Ps, other: Peer, directory: Path) -> None:
     assert other.run("pl.leave_node(); result = 1") == 1
     found = ps("--json")
     assert (found["nodes"], found["idle"]) == ([], ["ci"])
@@ -170,7 +172,7 @@ def test_a_node_that_nobody_is_in(ps: Ps, other: Peer, directory: Path) -> None:
     assert not directory.exists()
 
 
-def test_a_locked_file_and_a_stopped_process_hold_up_nobody(other: Peer, directory: Path) -> None:
+def test_ps_locked_file_and_stopped_process_does_not_wait(other: Peer, directory: Path) -> None:
     fd = os.open(directory / "ci.node", os.O_RDWR)
     fcntl.flock(fd, fcntl.LOCK_EX)
     os.kill(other.pid, signal.SIGSTOP)
@@ -192,7 +194,7 @@ def _file(directory: Path, spec: str = "name=n,devices=2") -> bytearray:
     return content
 
 
-def test_files_that_are_none(ps: Ps, directory: Path) -> None:
+def test_ps_broken_node_file_exits_1_and_names_problem(ps: Ps, directory: Path) -> None:
     good = _file(directory)
     for content, says in (
         (b"", "has no header"),
@@ -211,7 +213,7 @@ def test_files_that_are_none(ps: Ps, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", [1, 2, 9])
-def test_files_of_other_layouts_are_named_with_what_to_do(
+def test_ps_node_file_of_other_layout_says_what_to_do(
     ps: Ps, other: Peer, directory: Path, layout: int
 ) -> None:
     file = directory / "ci.node"
@@ -230,7 +232,7 @@ def test_files_of_other_layouts_are_named_with_what_to_do(
         assert _node(ps)["problem"] is None
 
 
-def test_things_in_the_place_of_a_file(ps: Ps, directory: Path) -> None:
+def test_ps_pipe_folder_link_or_socket_as_node_file_names_problem(ps: Ps, directory: Path) -> None:
     for name, says in (
         ("pipe", "is not a regular file"),
         ("folder", "is not a regular file"),
@@ -251,7 +253,7 @@ def test_things_in_the_place_of_a_file(ps: Ps, directory: Path) -> None:
         assert says in problem, (name, problem)
 
 
-def test_what_a_file_says_is_not_trusted(ps: Ps, directory: Path) -> None:
+def test_ps_hostile_node_file_is_shown_safely(ps: Ps, directory: Path) -> None:
     good = _file(directory)
     content = good.copy()
     content[72 : 72 + 8] = b"\x1b]0;xy\x07\n"  # what a terminal would obey

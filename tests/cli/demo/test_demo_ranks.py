@@ -39,7 +39,7 @@ def run(*arguments: object) -> int:
     return main(["demo", *map(str, arguments)])
 
 
-def test_four_workers_get_their_own_weights_and_gather_them_from_parts(
+def test_demo_four_workers_verify_broadcast_and_all_gather(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "out.json"
@@ -61,7 +61,7 @@ def test_four_workers_get_their_own_weights_and_gather_them_from_parts(
 
 
 @pytest.mark.parametrize("profile", ["ascend-310p", "two-islands"])
-def test_ranks_on_other_machines_get_them_too(tmp_path: Path, profile: str) -> None:
+def test_demo_ranks_on_other_profiles_are_verified(tmp_path: Path, profile: str) -> None:
     # Longer than the workspace, so that it goes in pieces; odd, so that parts are padded.
     weights = tmp_path / "long.safetensors"
     size = rank.WORKSPACE + 4_097
@@ -70,7 +70,7 @@ def test_ranks_on_other_machines_get_them_too(tmp_path: Path, profile: str) -> N
 
 
 @pytest.mark.parametrize("method", ["broadcast", "gather"])
-def test_a_wrong_byte_names_processes_and_tensor(
+def test_demo_wrong_byte_in_collective_names_processes_and_tensor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     right = getattr(rank.Rank, method)
@@ -118,7 +118,7 @@ def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], 
 
 
 @pytest.mark.parametrize("method", ["broadcast", "gather"])
-def test_a_rank_that_dies_ends_the_demo(
+def test_demo_worker_killed_in_collective_exits_2(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     signalled: Callable[[str, int], list[int]],
@@ -129,7 +129,7 @@ def test_a_rank_that_dies_ends_the_demo(
     assert capsys.readouterr().err == "peerlane demo: the demo's worker 2 died of SIGKILL\n"
 
 
-def test_a_rank_that_is_stopped_ends_the_demo(
+def test_demo_worker_stopped_in_collective_exits_2(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -141,7 +141,7 @@ def test_a_rank_that_is_stopped_ends_the_demo(
     assert "was not done after" in capsys.readouterr().err
 
 
-def test_ctrl_c_in_the_middle_of_a_broadcast_ends_all(
+def test_demo_ctrl_c_during_broadcast_exits_130(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], signalled: Callable[[str, int], list[int]]
 ) -> None:
     signalled("broadcast", signal.SIGSTOP)
@@ -157,7 +157,9 @@ def test_ctrl_c_in_the_middle_of_a_broadcast_ends_all(
     assert capsys.readouterr().err == "peerlane demo: interrupted\n"
 
 
-def test_devices_must_have_room_for_the_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_device_too_small_for_its_ranks_exits_2_with_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     weights = small_model(tmp_path)
     assert run("--weights", weights, "--node", "memory=20MiB", "--workers", 0) == 0
     assert run("--weights", weights, "--node", "memory=20MiB") == 2

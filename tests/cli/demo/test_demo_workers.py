@@ -39,7 +39,7 @@ def run(*arguments: object) -> int:
     return main(["demo", "--workers", "2", *map(str, arguments)])
 
 
-def test_workers_have_the_weights_without_a_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_workers_share_weights_in_one_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "out.json"
     assert run("--weights", small_model(tmp_path), "--workers", 3, "--json", target) == 0
     found = json.loads(target.read_text())["sharing"]
@@ -66,7 +66,7 @@ def test_workers_have_the_weights_without_a_copy(tmp_path: Path, capsys: pytest.
     )
 
 
-def test_many_tensors_are_asked_for_in_parts(tmp_path: Path) -> None:
+def test_demo_many_tensors_are_checked_in_batches(tmp_path: Path) -> None:
     weights = tmp_path / "many.safetensors"
     sizes = [1 + number % 600 for number in range(700)] + [20 << 20, 20 << 20]
     weights.write_bytes(
@@ -80,7 +80,7 @@ def test_many_tensors_are_asked_for_in_parts(tmp_path: Path) -> None:
     assert json.loads(target.read_text())["sharing"]["unseen"] == {"owner": [], "worker 1": []}
 
 
-def test_no_workers_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_zero_workers_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "Child", None)
     target = tmp_path / "out.json"
     assert run("--weights", small_model(tmp_path), "--workers", 0, "--json", target) == 0
@@ -88,12 +88,14 @@ def test_no_workers_no_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("count", [-1, 65])
-def test_how_many_there_can_be(tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int) -> None:
+def test_demo_worker_count_out_of_range_exits_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
+) -> None:
     assert run("--weights", small_model(tmp_path), "--workers", count) == 2
     assert f"--workers is {count}; valid are 0 (share with none) to 64" in capsys.readouterr().err
 
 
-def test_a_mismatch_names_the_worker_and_the_tensor(
+def test_demo_mismatch_in_worker_names_worker_and_tensor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digests = workers.Team.digests
@@ -123,7 +125,7 @@ def test_a_mismatch_names_the_worker_and_the_tensor(
     assert [table.count(f"NO, {count}") for count in ("1/2", "2/4", "3/6")] == [2, 1, 1]
 
 
-def test_what_was_written_back_must_be_seen(
+def test_demo_write_of_worker_unseen_exits_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers.Team, "invert", lambda team, place: None)
@@ -140,7 +142,7 @@ def test_what_was_written_back_must_be_seen(
         (None, 0, "what is resident is not known"),
     ],
 )
-def test_more_than_one_copy_is_a_failure_and_not_knowing_is_none(
+def test_demo_more_than_one_copy_exits_1_and_unknown_exits_0(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -153,7 +155,7 @@ def test_more_than_one_copy_is_a_failure_and_not_knowing_is_none(
     assert words in capsys.readouterr().out
 
 
-def test_only_what_was_touched_is_resident(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_residence_counts_touched_pages_only(monkeypatch: pytest.MonkeyPatch) -> None:
     descriptor = os.memfd_create("residence")
     os.ftruncate(descriptor, 1 << 20)
     with mmap.mmap(descriptor, 1 << 20) as one, mmap.mmap(descriptor, 1 << 20) as two:
@@ -177,7 +179,7 @@ def _address(mapped: mmap.mmap) -> int:
     return int(np.frombuffer(mapped, np.uint8).ctypes.data)
 
 
-def test_a_worker_that_does_not_answer_ends_the_demo_and_itself(
+def test_demo_worker_never_answers_exits_2_and_workers_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids = []
@@ -198,7 +200,7 @@ def test_a_worker_that_does_not_answer_ends_the_demo_and_itself(
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_no_more_processes_is_said(
+def test_demo_worker_cannot_start_exits_2_with_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(process: object) -> None:
@@ -267,7 +269,7 @@ def assert_nothing_is_left(demo: subprocess.Popen[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("holding", [False, True])
-def test_a_killed_worker_is_named_and_nothing_is_left(tmp_path: Path, start: Demo, holding: bool) -> None:
+def test_demo_worker_killed_is_named_and_nothing_is_left(tmp_path: Path, start: Demo, holding: bool) -> None:
     demo = start()
     first, _ = workers_of(demo, holding=holding)
     os.kill(first, signal.SIGKILL)
@@ -278,7 +280,7 @@ def test_a_killed_worker_is_named_and_nothing_is_left(tmp_path: Path, start: Dem
 
 
 @pytest.mark.parametrize("holding", [False, True])
-def test_ctrl_c_ends_the_workers_too(tmp_path: Path, start: Demo, holding: bool) -> None:
+def test_demo_ctrl_c_ends_its_workers(tmp_path: Path, start: Demo, holding: bool) -> None:
     demo = start()
     workers_of(demo, holding=holding)
     began = time.monotonic()
@@ -289,7 +291,7 @@ def test_ctrl_c_ends_the_workers_too(tmp_path: Path, start: Demo, holding: bool)
     assert_nothing_is_left(demo, tmp_path)
 
 
-def test_workers_follow_an_owner_that_was_killed(start: Demo) -> None:
+def test_demo_owner_killed_its_workers_end(start: Demo) -> None:
     demo = start()
     workers_of(demo, holding=True)
     demo.kill()

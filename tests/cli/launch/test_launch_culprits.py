@@ -40,7 +40,7 @@ def culprit(done: Completed, code: int = 1) -> tuple[int, str]:
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 @pytest.mark.parametrize("order", ["late", "early", "neither"])
-def test_who_raises_inside_its_group_is_named(ranks: int, order: str, run: Run) -> None:
+def test_launch_rank_raises_in_its_group_is_named(ranks: int, order: str, run: Run) -> None:
     hurries = {"late": ("late()", "early()"), "early": ("early()", "late()"), "neither": ("pass", "pass")}
     first, others = hurries[order]
     program = START + (
@@ -58,7 +58,7 @@ def test_who_raises_inside_its_group_is_named(ranks: int, order: str, run: Run) 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_is_so_time_after_time(seed: int, run: Run) -> None:
+def test_launch_rank_raises_without_forced_order_is_named(seed: int, run: Run) -> None:
     """No order is forced: 27 of 57 such runs named the other rank."""
     program = START + (
         "with pl.Group() as group:\n"
@@ -71,7 +71,7 @@ def test_it_is_so_time_after_time(seed: int, run: Run) -> None:
     assert "ValueError: my own mistake" in words
 
 
-def test_a_chain_is_followed_to_its_end(run: Run) -> None:
+def test_launch_chain_of_lost_ranks_names_its_origin(run: Run) -> None:
     """Rank 2 fails; rank 1 waits for it alone, and rank 0 for rank 1 alone.  They end from 0 to 2."""
     program = START + (
         "if rank == 2: late()\n"
@@ -101,7 +101,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_other_ends_are_named_too(end: str, run: Run) -> None:
+def test_launch_rank_killed_or_exits_in_its_group_is_named(end: str, run: Run) -> None:
     how, code = ENDS[end]
     program = START + (
         "if rank != 1: early()\n"
@@ -113,7 +113,7 @@ def test_other_ends_are_named_too(end: str, run: Run) -> None:
     assert culprit(run("-n", "3", "-c", program), code)[0] == 1
 
 
-def test_a_mistake_outside_a_with_is_followed_too(run: Run) -> None:
+def test_launch_rank_raises_outside_with_is_named(run: Run) -> None:
     """The group is closed at the exit, before the interpreter has ended."""
     program = START + (
         "late() if rank == 0 else early()\n"
@@ -126,7 +126,7 @@ def test_a_mistake_outside_a_with_is_followed_too(run: Run) -> None:
     assert named == 0 and "my own mistake" in words
 
 
-def test_a_rank_that_catches_it_and_exits_is_no_culprit(run: Run) -> None:
+def test_launch_rank_catches_peer_lost_and_exits_names_lost_rank(run: Run) -> None:
     program = START + (
         "if rank == 1: late()\n"
         "try:\n"
@@ -143,7 +143,7 @@ def test_a_rank_that_catches_it_and_exits_is_no_culprit(run: Run) -> None:
     assert named == 1 and "my own mistake" in words
 
 
-def test_who_loses_a_rank_that_ends_well_is_named_itself(run: Run) -> None:
+def test_launch_rank_fails_after_peer_ended_well_is_named(run: Run) -> None:
     program = START + (
         "with pl.Group() as group:\n"
         "    group.barrier()\n"
@@ -157,7 +157,7 @@ def test_who_loses_a_rank_that_ends_well_is_named_itself(run: Run) -> None:
     assert named == 0 and "a mistake of 0" in words
 
 
-def test_who_loses_a_rank_that_lives_on_is_named_after_a_while(run: Run) -> None:
+def test_launch_rank_loses_peer_that_lives_on_is_named(run: Run) -> None:
     program = START + (
         "group = pl.Group()\n"
         "group.barrier()\n"
@@ -171,7 +171,7 @@ def test_who_loses_a_rank_that_lives_on_is_named_after_a_while(run: Run) -> None
     assert done.seconds < 35
 
 
-def test_a_mistake_in_a_thread_that_ends_the_rank(run: Run) -> None:
+def test_launch_rank_fails_in_a_thread_is_named(run: Run) -> None:
     program = START + (
         "if rank == 0: early()\n"
         "def work():\n"
@@ -188,7 +188,7 @@ def test_a_mistake_in_a_thread_that_ends_the_rank(run: Run) -> None:
     assert named == 1 and "my own mistake" in words
 
 
-def test_a_child_of_a_rank_is_of_that_rank(run: Run, here: Path) -> None:
+def test_launch_child_of_rank_raises_names_that_rank(run: Run, here: Path) -> None:
     """The group is one of the ranks' children; the ranks end with the codes of theirs."""
     (here / "inner.py").write_text(
         START + "if rank == 1: late()\n"
@@ -217,7 +217,7 @@ def test_a_child_of_a_rank_is_of_that_rank(run: Run, here: Path) -> None:
         ([(7, 7), (7, 99)], [7], [], (7, False)),
     ],
 )
-def test_whom_losses_lead_to(
+def test_losses_origin_of_each_chain_is_first_failure(
     losses: list[tuple[int, int]], failed: list[int], alive: list[int], named: tuple[int, bool]
 ) -> None:
     told = Losses()
