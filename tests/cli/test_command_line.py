@@ -1,4 +1,4 @@
-"""How every command ends when its output, or the user, gives up; and at Ctrl-C during imports."""
+"""How each command ends when its output cannot be written, its reader has gone, or Ctrl-C comes."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_child_answer_ctrl_c_ends_the_wait(how: str, timeout: float | None, tmp_
 
 @pytest.mark.parametrize("inner", ["-m peerlane run a.py", "-m peerlane topo --json"])
 def test_run_of_peerlane_itself_warns_of_nothing(inner: str, tmp_path: Path) -> None:
-    """Started as its console script does: ``peerlane.__main__`` is imported by then."""
+    """The program starts as the console script does, with ``peerlane.__main__`` imported already."""
     (tmp_path / "a.py").write_text("print('[1]')")
     program = f"import sys; sys.argv = 'peerlane run {inner}'.split(); "
     program += "from peerlane.__main__ import main; sys.exit(main())"

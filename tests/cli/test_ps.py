@@ -1,4 +1,4 @@
-"""``peerlane ps``: it shows who holds what, enters nothing, and survives whatever lies in the runtime directory."""
+"""``peerlane ps``: it shows who holds what, enters no node, and survives any file in the runtime directory."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_ps_node_without_processes_is_idle(ps: Ps, other: Peer, directory: Path)
     found = ps("--json")
     assert (found["nodes"], found["idle"]) == ([], ["ci"])
     assert "no node in use" in ps() and "1 idle (nobody is in them): ci" in ps()
-    for words in (("--node", "ci"), ("--node", SPEC)):  # who asks for it sees it
+    for words in (("--node", "ci"), ("--node", SPEC)):  # named, it is shown though idle
         node = _node(ps, *words)
         assert node["processes"] == []
         assert [device["used"] for device in node["devices"]] == [0, 0, 0]
@@ -186,7 +186,7 @@ def test_ps_locked_file_and_stopped_process_does_not_wait(other: Peer, directory
 
 
 def _file(directory: Path, spec: str = "name=n,devices=2") -> bytearray:
-    """The file of a node in which this process is."""
+    """Return the content of the file of a node that this process has entered."""
     state = NodeState(NodeConfig.parse(spec), directory)
     content = bytearray((directory / "n.node").read_bytes())
     state.close()
@@ -220,7 +220,7 @@ def test_ps_node_file_of_other_layout_says_what_to_do(
     with file.open("r+b") as opened:
         opened.seek(7)
         opened.write(bytes([layout]))
-        opened.truncate(4096 + 1024 * 40)  # layout 1 had no more
+        opened.truncate(4096 + 1024 * 40)  # the size of a file of layout 1
     node = _node(ps, code=1)
     assert (node["shape"], node["devices"], node["processes"]) == ("", [], [])
     assert f"has layout {layout} of another release of peerlane" in node["problem"]
@@ -228,7 +228,7 @@ def test_ps_node_file_of_other_layout_says_what_to_do(
     other.kill()
     assert "no process is in it: delete it" in _node(ps, code=1)["problem"]
     assert "no process is in it: delete it" in ps(code=1)
-    with peer(SPEC):  # makes it anew
+    with peer(SPEC):  # this process makes the file anew
         assert _node(ps)["problem"] is None
 
 
@@ -256,9 +256,9 @@ def test_ps_pipe_folder_link_or_socket_as_node_file_names_problem(ps: Ps, direct
 def test_ps_hostile_node_file_is_shown_safely(ps: Ps, directory: Path) -> None:
     good = _file(directory)
     content = good.copy()
-    content[72 : 72 + 8] = b"\x1b]0;xy\x07\n"  # what a terminal would obey
-    content[4096 + 16 : 4096 + 32] = b"\xff" * 16  # as much as can be said to be held
-    content[4096 : 4096 + 8] = b"\xff" * 8  # no process has that pid
+    content[72 : 72 + 8] = b"\x1b]0;xy\x07\n"  # an escape sequence of terminals
+    content[4096 + 16 : 4096 + 32] = b"\xff" * 16  # the largest sizes that fit
+    content[4096 : 4096 + 8] = b"\xff" * 8  # a pid that no process has
     (directory / "n.node").write_bytes(content)
     assert "\x1b" not in ps()
     assert _node(ps)["processes"][0]["state"] == "ended"
@@ -268,7 +268,7 @@ def test_ps_hostile_node_file_is_shown_safely(ps: Ps, directory: Path) -> None:
         for _ in range(draw.choice((1, 20, 2000))):
             at = draw.randrange(72, len(content)) if draw.random() < 0.3 else draw.randrange(72, 3 * 4096)
             content[at] = draw.randrange(256)
-        # Every slot taken, by this process: as much work as a file can make.
+        # Each slot is taken by this process: no file makes more work for ps.
         if seed == SEED:
             for slot in range(SLOTS):
                 at = slot_offset(2, slot)

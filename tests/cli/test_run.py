@@ -1,4 +1,4 @@
-"""``peerlane run``: the program cannot tell it from ``python``; it and its children can ``import acl``."""
+"""``peerlane run``: a program behaves as under ``python``, and it and its children can ``import acl``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[..., Completed]
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """Return an environment without peerlane's variables, but for a runtime directory of its own."""
+    """Return an environment whose only variable of peerlane is a runtime directory of the test."""
     clean = {name: value for name, value in os.environ.items() if "PEERLANE" not in name}
     return {**clean, "PEERLANE_RUNTIME_DIR": str(tmp_path / "runtime")}
 
@@ -50,7 +50,7 @@ def run(env: dict[str, str], here: Path) -> Run:
 
 @pytest.fixture
 def alike(env: dict[str, str], here: Path, run: Run) -> Run:
-    """Return a check that ``python ARGS`` and ``peerlane run ARGS`` end, and write, the same."""
+    """Return a check that ``python ARGS`` and ``peerlane run ARGS`` write the same and end alike."""
 
     def call(*args: str) -> Completed:
         expected = run_python(args, timeout=TIMEOUT, env=env, cwd=here)
@@ -286,7 +286,7 @@ def test_run_failing_sitecustomize_is_reported_and_hook_stays(
 
 
 def vendor(env: dict[str, str], folder: Path, devices: int) -> str:
-    """Write a module that behaves as the vendor's, and return the PYTHONPATH that has it."""
+    """Write a module that behaves as the vendor's; return the PYTHONPATH that finds it."""
     folder.mkdir()
     (folder / "acl.py").write_text(
         "class rt:\n"
@@ -405,7 +405,7 @@ def test_hook_in_other_python_with_numpy_and_core_serves_acl(stranger: str, tmp_
     shutil.copytree(Path(peerlane.dialects.__file__).parents[1], root / "peerlane")
     shutil.copy(_core.__file__, root / "peerlane")
     without = in_stranger(stranger, root, "import acl")
-    assert re.search("No module named '(numpy|tomli)'", without.stderr)  # tomli: before Python 3.11
+    assert re.search("No module named '(numpy|tomli)'", without.stderr)  # Python 3.10 needs tomli
     site.mkdir()
     for name in ("numpy*", "tomli*"):
         for folder in Path(numpy.__file__).parents[1].glob(name):

@@ -1,4 +1,4 @@
-"""Programs import HIP under the names that hip-python has: ``hip`` and ``rocm.bindings``."""
+"""Under ``peerlane run`` programs import HIP by both names of hip-python: ``hip`` and ``rocm.bindings``."""
 
 from __future__ import annotations
 

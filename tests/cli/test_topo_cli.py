@@ -1,4 +1,4 @@
-"""``peerlane topo``: what it prints for people and for programs."""
+"""``peerlane topo``: its tables for people and its JSON for programs."""
 
 from __future__ import annotations
 

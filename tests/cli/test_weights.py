@@ -1,4 +1,4 @@
-"""The safetensors reader: what it reads, and every lie it names."""
+"""The reader of safetensors files: what it reads, and how it refuses a wrong or hostile file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scratch() -> Iterator[Path]:
 
 
 def refusal(path: Path, content: bytes) -> str:
-    """Return the text of the refusal of a file."""
+    """Return the text with which a file of this content is refused."""
     path.write_bytes(content)
     with pytest.raises(InvalidValue) as caught:
         Weights(path)

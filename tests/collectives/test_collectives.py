@@ -1,4 +1,4 @@
-"""Collectives against NumPy: every operation, type and algorithm, in place and not, on streams and without."""
+"""Collectives against NumPy: every operation, type and algorithm, in place or not, with and without a stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TYPES = (
     *("float16", "float32", "float64", "bfloat16"),
 )
 OPERATIONS = ("sum", "prod", "max", "min")
-WORKSPACE = 1 << 18  # so that a few 100 KiB take many pieces
+WORKSPACE = 1 << 18  # small, so that a few 100 KiB go in many pieces
 BYTES = (0, 8, 4104, 600_000)
 
 Run = Callable[[pl.Group, Any], None]
@@ -36,7 +36,7 @@ def here(node: Node) -> Iterator[None]:
 
 
 def values(dtype: str, nbytes: int, rank: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Return a rank's elements, as bytes; of sums and products of floats the order matters."""
+    """Return a rank's elements as bytes; floats are such that the order of sums and products matters."""
     random = np.random.default_rng((seed, rank, nbytes))
     if dtype == "bfloat16":
         return (
@@ -52,7 +52,7 @@ def values(dtype: str, nbytes: int, rank: int, seed: int = 0) -> np.ndarray[Any,
 
 
 def folded(parts: list[np.ndarray[Any, Any]], dtype: str, op: str) -> np.ndarray[Any, Any]:
-    """Combine in the order of ranks."""
+    """Return all parts combined in the order of ranks."""
     result = parts[0].copy()
     for part in parts[1:]:
         if dtype == "bfloat16":
@@ -76,7 +76,7 @@ def done(stream: pl.Stream | None) -> None:
 
 
 def each_way(size: int, work: Callable[[pl.Group, pl.Stream | None], None], **options: Any) -> None:
-    """Run it without a stream, and on one."""
+    """Run the work of each rank twice: without a stream, and on one."""
 
     def both(group: pl.Group) -> None:
         work(group, None)
@@ -229,7 +229,7 @@ def test_collectives_with_uneven_parts_equal_numpy(size: int, layout: str) -> No
 
 @pytest.mark.timeout(60)
 def test_collectives_on_streams_from_one_thread_do_not_block_it() -> None:
-    """Nothing blocks the caller on a stream, the first collective of each kind neither."""
+    """With a stream no collective blocks the caller, not even the first one, which makes channels."""
     size, count = 3, 30_000
     groups: list[pl.Group] = []
     run_ranks(

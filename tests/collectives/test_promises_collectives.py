@@ -1,4 +1,4 @@
-"""What docs/errors.md says of collectives, sentence by sentence."""
+"""The promises of docs/errors.md on collectives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Call = Callable[[pl.Group], None]
 
 
 def refused(node: Node, call: Call, why: str) -> None:
-    """Both ranks are told, and the next collective finds nothing of it."""
+    """Check that both ranks are refused, and that their next collective works."""
     node()
 
     def work(group: pl.Group) -> None:
@@ -59,12 +59,12 @@ def test_barrier_workspaces_differ_raises_invalid_value(node: Node) -> None:
         return told.value
 
     told = run_ranks(2, work, ends_together=False, each=[{"workspace": 1 << 20}, {"workspace": 2 << 20}])
-    # The slower one may find that the other has gone.
+    # The slower rank may find that the other has gone.
     assert any(each.fault is Fault.BAD_CONFIG and "workspace" in str(each) for each in told)
 
 
 def test_recv_peer_left_before_first_call_raises_peer_lost(node: Node) -> None:
-    """A rank that was quick and has closed its group is lost, not a liar."""
+    """Rank 0 closed its group before this rank looked: that is ``PeerLost``, not a false claim."""
     node()
     has_closed = threading.Event()
 
@@ -148,7 +148,7 @@ Both = tuple[Call, Call]
 def test_collective_calls_differ_raises_invalid_value(
     node: Node, calls: Both, why: str, order: tuple[int, int]
 ) -> None:
-    """The second to call is told; the first is told at once, or that the other has gone."""
+    """The second rank to call gets ``InvalidValue``; the first gets ``PeerLost``, unless its message had left."""
     node()
     has_called = threading.Event()
 
@@ -165,7 +165,7 @@ def test_collective_calls_differ_raises_invalid_value(
                     stream.sync(30)
                 except pl.Error as error:
                     return error
-                return None  # a message that left this rank is not this one's any more
+                return None  # its message had left before
             assert has_called.wait(30)
             with pytest.raises(pl.InvalidValue, match=why):
                 call(Queued(group, stream))
@@ -178,7 +178,7 @@ def test_collective_calls_differ_raises_invalid_value(
 
 
 class Queued:
-    """A group whose collectives are queued on a stream."""
+    """A group whose collectives are all queued on one stream."""
 
     def __init__(self, group: pl.Group, stream: pl.Stream) -> None:
         self._group, self._stream = group, stream

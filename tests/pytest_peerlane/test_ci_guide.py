@@ -1,4 +1,4 @@
-"""The guide to tests without devices: its files are run as they stand, and say what it shows."""
+"""The guide docs/guides/ci-without-devices.md: its files run as they stand, and print what it shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that a test starts: they are in its node, and those that it leaves behind are listed and killed."""
+"""Processes that a test starts join its node; those that it leaves behind are listed and killed."""
 
 from __future__ import annotations
 

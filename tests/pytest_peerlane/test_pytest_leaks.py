@@ -1,4 +1,4 @@
-"""What a test leaves behind fails it, by kind, size and line; what is nobody's fault does not."""
+"""Objects that a test leaves behind fail it, with kind, size and line; objects that it did not make do not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helpers.inner_pytest import HEAD, here, run
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
-# What a test does, and what the list says of it.
+# The code of a test, and the line of the list for what it leaves.
 KINDS = {
     "memory": ("kept.append(d0.allocate(4096))", "memory: 4,096 bytes on virtual:0"),
     "pinned memory": (
@@ -54,7 +54,7 @@ KINDS = {
 
 
 def file_of(kinds: dict[str, tuple[str, str]], before: str) -> str:
-    """Return a test for each kind."""
+    """Return a file with a test for each kind."""
     return HEAD + "".join(
         f"\ndef test_{name.replace(' ', '_')}({before}\n    {code}  # {name}\n"
         for name, (code, _) in kinds.items()
@@ -64,7 +64,7 @@ def file_of(kinds: dict[str, tuple[str, str]], before: str) -> str:
 def all_are_told(
     pytester: pytest.Pytester, done: pytest.RunResult, kinds: dict[str, tuple[str, str]]
 ) -> None:
-    """Check that each test passed, and then failed by what it left behind alone, with its line."""
+    """Check that each test passed, and that its teardown failed with the one object left, and its line."""
     done.assert_outcomes(passed=len(kinds), errors=len(kinds))
     for name, (_, text) in kinds.items():
         done.stdout.fnmatch_lines(
@@ -100,7 +100,7 @@ def test_it(peerlane_node):
     )
 
 
-# What a test of pyACL does after init and set_device(0), and what the list says of it.
+# The code of a test of pyACL after init and set_device(0), and the line of the list for what it leaves.
 ACL = {
     "memory": ("assert rt.malloc(4096, 0)[1] == 0", "memory: 4,096 bytes on virtual:0"),
     "pinned memory": ("assert rt.malloc_host(1)[1] == 0", "pinned memory: 1 byte on host"),
@@ -224,7 +224,7 @@ def test_after(peerlane_node):
     done.assert_outcomes(passed=2, failed=1, errors=2, xfailed=1, skipped=1)
     text = done.stdout.str()
     assert all(f"RuntimeError: broken {reason}" in text for reason in ("setup", "call", "teardown"))
-    for nbytes in (33, 22):  # pytest shows nothing of a teardown whose setup had failed
+    for nbytes in (33, 22):  # pytest shows no report of a teardown whose setup failed
         assert f"memory: {nbytes} bytes on virtual:0, made at test_it.py" in text
     assert text.count("It did not run to its end") == 2
     assert "Failed: the test left" not in text and "ExceptionGroup" not in text
@@ -235,7 +235,7 @@ def test_leaks_leave_out_objects_closed_by_fixture_teardown(pytester: pytest.Pyt
         pytester,
         f"""{HEAD}
 @pytest.fixture
-def pool():  # does not ask for the node, and is torn down before it all the same
+def pool():  # does not ask for the node, and is nevertheless torn down before it
     made = []
     yield made
     for each in made:

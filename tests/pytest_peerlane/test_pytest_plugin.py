@@ -1,4 +1,4 @@
-"""The pytest plugin: fresh nodes, settings, the acl fixture, and how it gets along with what else pytest does."""
+"""The pytest plugin: fresh nodes, settings, the acl fixture, and other plugins and styles of tests beside it."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_plugin_classes_unittest_and_coroutines_work(pytester: pytest.Pytester) 
 
         @pytest.fixture(params=[1, 2])
         def buffer(request, peerlane_node):
-            return peerlane_node[0].allocate(request.param)  # not closed: nobody holds it when the test is over
+            return peerlane_node[0].allocate(request.param)  # not closed: no reference to it is left after the test
 
         class TestClass:
             def setup_method(self):
@@ -394,7 +394,7 @@ def test_plugin_under_xdist_gives_each_worker_its_nodes(pytester: pytest.Pyteste
         @pytest.mark.parametrize("number", range(8))
         def test_it(peerlane_node, acl, number, worker_id):
             assert worker_id in ("gw0", "gw1") and acl.init() == 0
-            buffer = peerlane_node[0].allocate(9 << 30)  # here; of 16 GiB: each worker has its own
+            buffer = peerlane_node[0].allocate(9 << 30)  # here; of 16 GiB, which each worker has for itself
             if number == 5:
                 held.append(buffer)
             if number == 6:
@@ -457,7 +457,7 @@ def test_plugin_with_warnings_as_errors_passes(pytester: pytest.Pytester, before
             subprocess.run([sys.executable, "-W", "error", "-c", "import peerlane; peerlane.devices()"], check=True)
         """
     )
-    # The build tool's own, where peerlane is installed for development.
+    # The build tool's import hook causes this warning where peerlane is installed for development.
     warnings = ["-W", "error", "-W", "ignore:Module already imported so cannot be rewritten; _editable"]
     words = [*before, "-m", "pytest", *warnings, "-p", "no:cacheprovider", "-n", "1", str(pytester.path)]
     done = run_python(words, timeout=SECONDS, cwd=pytester.path)

@@ -1,4 +1,4 @@
-"""Pools of processes that tests and fixtures make: whose leak they are, and that a run ends whatever is killed."""
+"""Process pools of tests and fixtures: which test is charged with one, and that the run ends whatever was killed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WIDE = ("module", "session")
 
 @pytest.fixture(autouse=True)
 def work(pytester: pytest.Pytester) -> None:
-    """Give the inner tests a module that their workers can import."""
+    """Write a module that the workers of the inner tests can import."""
     pytester.makepyfile(work=WORK)
 
 
@@ -68,7 +68,7 @@ LEFT = {
     "short-lived workers": (
         "pool = context.Pool(1, maxtasksperchild=1)  # here\n    pool.map(work.nothing, range(3), chunksize=1)"
     ),
-    # One of which nobody knows yet is there when the test is over.
+    # When the test ends, one worker runs that multiprocessing has not recorded yet.
     "workers that start slowly": (
         "context.Process._Popen = slowly(context.Process._Popen)\n"
         "    pool = context.Pool(1, maxtasksperchild=1)  # here\n    pool.map(work.nothing, range(3), chunksize=1)"

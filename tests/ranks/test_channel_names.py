@@ -1,4 +1,4 @@
-"""Channels made together: the notifies of each, names by which they meet, and memory that was opened otherwise."""
+"""Channels made together by ``Group.channels``: their notifies, their names, and buffers as ``memory``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of ranks, started as users start them: the example, and by what launchers say."""
+"""Programs of ranks as users start them: the example, and programs under the environment of each launcher."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ with pl.Group() as group:
     channel.write(bytes([group.rank + 7]), notify=0)
     channel.wait(0, timeout=30)
     said = group.rank, group.size, group.device.ordinal, group.window.view()[0]
-    sys.stdout.write(" ".join(map(str, said)) + "\\n")  # at once: two ranks write to one pipe
+    sys.stdout.write(" ".join(map(str, said)) + "\\n")  # one write: two ranks share one pipe
     channel.notify(1)
     channel.wait(1, timeout=30)
 """
@@ -40,7 +40,7 @@ _LAUNCHED = {
     "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", {"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "0"}),
 }
 
-#: As MPICH's proxy of a machine: what it sets is the same for every job of a user.
+#: Starts two ranks as MPICH's proxy of a machine does: its variables are the same in each job of a user.
 _PROXY = f"""
 import os, subprocess, sys
 def start(rank):

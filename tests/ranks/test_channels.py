@@ -1,4 +1,4 @@
-"""Channels between ranks that are threads of one process: what each operation does, and refuses."""
+"""Operations of channels between ranks that are threads of one process: what they do, and what they refuse."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_channel_read_after_write_on_same_stream_gives_written_bytes(alone: pl.C
 
 
 def test_channel_waits_queued_before_their_records_complete(node: Node) -> None:
-    """The official sample's order (facts/hcomm 3.2): one thread queues the waits of the main stream first."""
+    """This is the order of the vendor's sample (facts/hcomm 3.2): a thread queues the main stream's waits first."""
     node("devices=2")
 
     def rank(group: pl.Group) -> None:

@@ -1,4 +1,4 @@
-"""Channels between processes: bytes, notifies, and what becomes of those whose peer dies."""
+"""Channels between processes: bytes, notifies, and what a rank gets when another rank dies or leaves."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_channel_window_of_another_process_is_imported_memory() -> None:
 
 
 def lost(peer: Peer, began: float) -> tuple[str, float]:
-    """Return what a rank was told, and after how many seconds."""
+    """Return the text of the ``PeerLost`` that a rank got, and after how many seconds it came."""
     with pytest.raises(PeerError) as told:
         peer.receive()
     assert (told.value.kind, told.value.fault) == ("PeerLost", "PEER_LOST"), str(told.value)
@@ -78,7 +78,7 @@ def test_channel_wait_peer_killed_raises_peer_lost_in_time(streamed: bool) -> No
             if streamed
             else "ch[1].wait(2)"
         )
-        time.sleep(0.2)  # it waits by now, most likely; else it is told all the same
+        time.sleep(0.2)  # most likely it waits by now; if not, it gets the same error
         began = time.monotonic()
         kill(dying.pid, signal.SIGKILL)
         text, seconds = lost(waiting, began)
@@ -142,7 +142,7 @@ def test_channel_wait_other_rank_left_cleanly_goes_on() -> None:
 def test_channel_wait_other_rank_exited_without_close_goes_on() -> None:
     with ranks(3) as (a, b, leaving):
         a.send("ch[1].wait(0)")
-        leaving.close()  # its standard input ends, and so does it
+        leaving.close()  # the process ends when its standard input ends
         b.run("ch[0].notify(0)")
         a.receive()
 

@@ -1,4 +1,4 @@
-"""``notifies="fifo"``: the records of one end of a channel queue up, as those of a RoCE card do (facts/hcomm 3.9)."""
+"""``notifies="fifo"``: records of a channel's end form a queue, as those of a RoCE card do (facts/hcomm 3.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The area in which a channel holds back what it was given: places that are in use never overlap."""
+"""The area in which a channel holds back writes: places in use never overlap."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import peerlane as pl
 from helpers.promises import Node
 from peerlane.ranks.late_delivery import Entry, HeldBack
 
-_NOTIFY = 3  # a kind that needs no memory of a peer's
+_NOTIFY = 3  # an entry of this kind names no memory of the peer
 
 
 def _span(entry: Entry) -> tuple[int, int]:

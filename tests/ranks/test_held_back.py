@@ -1,4 +1,4 @@
-"""What a rank has given to a channel under ``seeded``, said is there, and not brought when it ends."""
+"""Held-back operations: under ``seeded`` a rank's writes and records reach the peer late, even after its end."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_held_back_notify_under_way_when_other_rank_dies_satisfies_wait(
             os.waitid(os.P_PID, gives.pid, os.WSTOPPED | os.WNOWAIT)
             os.kill(dies.pid, signal.SIGKILL)
             waits.send("ch[1].wait(1)")
-            threading.Event().wait(0.3)  # several looks at who has died
+            threading.Event().wait(0.3)  # the waiting rank looks several times for dead ranks
             os.kill(gives.pid, signal.SIGCONT)
             waits.receive()
             with pytest.raises(PeerError) as told:
@@ -329,7 +329,7 @@ def test_held_back_stream_failed_its_later_write_still_arrives(monkeypatch: pyte
                 == (bytes(8) + b"found").hex()
             )
             assert takes.run("result = ch[0]._incoming[0].recorded") == 0
-            gives.run("grp.close()")  # what was told once is not told again
+            gives.run("grp.close()")  # a failure that was reported is not reported again
 
 
 @pytest.mark.parametrize("nbytes", [64, 1 << 20])

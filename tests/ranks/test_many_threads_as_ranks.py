@@ -1,4 +1,4 @@
-"""More ranks as threads of one process than a rendezvous lets one process wait by default."""
+"""128 ranks as threads of one process: more than a rendezvous lets one process wait by default."""
 
 from __future__ import annotations
 

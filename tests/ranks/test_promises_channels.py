@@ -328,7 +328,7 @@ def test_channel_enter_closed_raises_closed(alone: pl.Channel) -> None:
 
 
 def test_channel_wait_for_lost_rank_raises_peer_lost(shared: Shared) -> None:
-    """In one process; tests/ranks/test_channels_lost.py has all that can become of the others."""
+    """The peer closes its end; tests/ranks/test_channels_lost.py has the deaths."""
     _, _, other = shared
     with RendezvousServer(2) as server:
         line = f"pl.rendezvous.Rendezvous({server.address!r}, 1, 2)"

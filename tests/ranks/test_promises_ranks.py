@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 def test_channel_wait_in_a_circle_raises_deadlock() -> None:
-    """Of two; tests/ranks/deadlock/test_deadlocks.py has all kinds."""
+    """The circle has two ranks; tests/ranks/deadlock/test_deadlocks.py has all kinds."""
     with ranks(2) as peers:
         for code in (
             "ch[1 - grp.rank].wait(0, timeout=60)",
@@ -334,7 +334,7 @@ def test_group_channel_peer_missing_raises_wait_timeout(node: Node) -> None:
             assert repr(group).endswith("0 channels>")
             waited.set()
         assert waited.wait(20)
-        # What rank 0 gave up is not what rank 1 meets now.
+        # Rank 1 must meet rank 0's second try, not the one that it gave up.
         channel = group.channel(1 - group.rank, timeout=20)
         channel.write(bytes([group.rank + 5]), notify=0)
         channel.wait(0, timeout=20)
@@ -350,7 +350,7 @@ def test_group_channel_peer_left_raises_peer_lost(node: Node) -> None:
     def rank(group: pl.Group) -> None:
         if group.rank == 0:
             assert begun.wait(20)
-            return  # its group is closed, its process lives
+            return  # its group is closed, and its process lives on
         begun.set()
         start = time.monotonic()
         with pytest.raises(pl.PeerLost, match="rank 0 did not come: it has closed its group"):

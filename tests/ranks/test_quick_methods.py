@@ -1,4 +1,4 @@
-"""The calls of a channel that native code serves: they do, and refuse, what the checked methods do."""
+"""The methods of a channel that native code serves do what the checked Python methods do, refusals included."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _outcome(channel: pl.Channel, call: Callable[..., object], stream: pl.Stream
     told = [(r - s, d - c) for (s, c), (r, d) in zip(before, after, strict=True)]
     for index, line in enumerate(channel._outgoing):
         while line.recorded != line.consumed:
-            with contextlib.suppress(pl.Busy):  # a queued one of another notify
+            with contextlib.suppress(pl.Busy):  # the next record is of another notify
                 channel.wait(index)
     return said, bytes(channel.window.view()), told
 

@@ -1,4 +1,4 @@
-"""Who waits leaves the cores to others."""
+"""A waiting rank leaves the cores to others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ result = [wall, spent]
 @pytest.mark.parametrize("streamed", [False, True])
 def test_channel_wait_idle_takes_under_one_percent_of_a_core(streamed: bool) -> None:
     with ranks(2) as (waiting, slow):
-        waiting.run("ch[0].notify(3); ch[0].wait(3)")  # what comes once is not counted
+        waiting.run("ch[0].notify(3); ch[0].wait(3)")  # the costs of a first wait are not counted
         waiting.send(_WAIT.format(streamed=streamed))
         slow.run("import time; time.sleep(2.2); ch[0].notify(0)")
         wall, spent = waiting.receive()

@@ -1,4 +1,4 @@
-"""Ranks that learn over TCP where the rendezvous is: many descriptors, and Ctrl-C."""
+"""Ranks learn over TCP where the rendezvous is: with many open descriptors, and under Ctrl-C."""
 
 from __future__ import annotations
 

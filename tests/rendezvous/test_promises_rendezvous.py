@@ -1,4 +1,4 @@
-"""The lines of docs/errors.md on the rendezvous."""
+"""The promises of docs/errors.md on the rendezvous."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_rendezvous_put_beyond_room_raises_out_of_memory(ranks: list[Rendezvous]
     assert refused.value.fault is Fault.OUT_OF_RESOURCES
     assert "67,108,864" in str(refused.value) and "Rendezvous.delete" in str(refused.value)
     with pytest.raises(pl.OutOfMemory, match="no room for 16,777,216 bytes more"):
-        ranks[0].put("0", bytes(16 << 20))  # the old value is there until the new one has come
+        ranks[0].put("0", bytes(16 << 20))  # the old value takes room until the new one has come
     with pytest.raises(pl.OutOfMemory):
         ranks[0].gather("g", bytes(16 << 20))
     ranks[1].put("2nd", b"of another rank")
@@ -167,7 +167,7 @@ def test_rendezvous_barrier_rank_missing_raises_wait_timeout(
 ) -> None:
     with pytest.raises(pl.WaitTimeout, match="ranks 1 and 2 of 3 did not come to 'here'"):
         ranks[0].barrier("here", timeout=0.05)
-    with ThreadPoolExecutor(3) as pool:  # whose time was over has not come: all three are needed
+    with ThreadPoolExecutor(3) as pool:  # rank 0 timed out, so it has not come: all three are needed
         waits = [pool.submit(ranks[rank].barrier, "here") for rank in (1, 2)]
         until(lambda: [len(it) for it in server._loop.meeting._rounds.values()] == [2])
         assert not any(wait.done() for wait in waits)

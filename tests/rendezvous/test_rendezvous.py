@@ -1,4 +1,4 @@
-"""The rendezvous between processes: deaths, deadlines, Ctrl-C, strangers, and peers that do not behave."""
+"""The rendezvous between processes: deaths, deadlines, Ctrl-C, other users, and hostile peers."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ def request(operation: int = Operation.PUT, key: bytes = b"k", value: bytes = b"
 
 def answer_of(it: socket.socket) -> bytes:
     received = b""
-    with contextlib.suppress(
-        ConnectionResetError
-    ):  # closed with bytes of ours unread, once its own were read
+    with contextlib.suppress(ConnectionResetError):  # the server closed the connection with our bytes unread
         while chunk := it.recv(1 << 16):
             received += chunk
     it.close()
@@ -194,7 +192,7 @@ def test_rendezvous_server_killed_waits_raise_peer_lost(tmp_path: Path) -> None:
         wait = pool.submit(r.barrier)
         until(lambda: wait.running())
         started = time.monotonic()
-        child.kill()  # its child holds the socket open
+        child.kill()  # the server's forked child still holds the socket
         with pytest.raises(pl.PeerLost, match="its process has ended"):
             wait.result(20)
     assert time.monotonic() - started < 5 * PROMISED_SECONDS
@@ -247,7 +245,7 @@ def test_rendezvous_server_connection_of_other_user_is_refused(
     monkeypatch.setenv("PEERLANE_RUNTIME_DIR", str(directory))
     try:
         with RendezvousServer(2) as server:
-            directory.chmod(0o711)  # what the modes would have refused already
+            directory.chmod(0o711)  # else the modes alone would refuse the other user
             Path(server.address).chmod(0o666)
             read_end, write_end = os.pipe()
             child = os.fork()
@@ -364,7 +362,7 @@ def test_rendezvous_put_until_full_leaves_room_of_other_ranks(server: Rendezvous
     assert refused.value.fault is pl.Fault.OUT_OF_RESOURCES
     second.put("of 1", bytes(MAX_VALUE))
     for number in range(3):
-        second.put(f"k{number}", b"")  # replaced: the room is free again
+        second.put(f"k{number}", b"")  # replaces the large value and frees its room
     first.put("again", bytes(MAX_VALUE))
     with pytest.raises(pl.OutOfMemory):
         for number in range(200_000):
@@ -395,7 +393,7 @@ def fuzz(server: RendezvousServer, rounds: int) -> None:
     values = {Operation.PUT: b"value", Operation.GATHER: b"value", Operation.DELETE: b"\3key\1k"}
     whole = [request(operation, b"key", values.get(operation, b"")) for operation in Operation]
     for number in range(rounds):
-        if number % 32 == 0:  # or most would be refused, unread, as a flood
+        if number % 32 == 0:  # else the server refuses most frames unread, as a flood
             until(lambda: not server._loop.connections)
         frame = bytearray(it.choice(whole))
         for _ in range(it.choice((0, 0, 1, 1, 2, 8))):
@@ -404,7 +402,7 @@ def fuzz(server: RendezvousServer, rounds: int) -> None:
         peer = socket.socket(socket.AF_UNIX)
         peer.connect(server.address)
         peer.setblocking(False)
-        with contextlib.suppress(OSError):  # refused and closed meanwhile, or nothing to read yet
+        with contextlib.suppress(OSError):  # the server has closed it, or there is no answer yet
             peer.send(bytes(frame[:cut]) + it.randbytes(it.choice((0, 0, 0, 40))))
             peer.recv(100)
         peer.close()
@@ -425,7 +423,7 @@ def fuzz_and_look(rounds: int) -> None:
         assert threading.active_count() < 5
         grown = resident() - before
         print(f"{rounds} frames: grown by {grown:,} bytes")
-        assert grown < (16 << 20) + 3 * (64 << 20) * (rounds > 100_000)  # what the store may hold
+        assert grown < (16 << 20) + 3 * (64 << 20) * (rounds > 100_000)  # three ranks have 64 MiB each
 
 
 def resident() -> int:
@@ -497,7 +495,7 @@ def test_rendezvous_server_lingering_ends_when_all_have_closed(server: Rendezvou
     server.linger(30)
     for line in lines[:2]:
         line.close()
-    with Rendezvous(server.address, 0, 3) as again:  # who has closed may come again
+    with Rendezvous(server.address, 0, 3) as again:  # a rank that has closed may come again
         again.put("here", b"")
         lines[2].close()
         assert not server._is_closing

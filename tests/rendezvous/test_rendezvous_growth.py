@@ -1,4 +1,4 @@
-"""A rendezvous that serves a program for months keeps what somebody may still ask for, and nothing else."""
+"""A rendezvous server may run for months: it keeps only what a rank may still ask for."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_rendezvous_server_after_many_rounds_keeps_latest_values_only(
     def work(line: Rendezvous) -> None:
         for number in range(rounds):
             line.put(f"latest of {line.rank}", b"%d" % number)
-            line.barrier(f"step {number}")  # a name of its own each time
+            line.barrier(f"step {number}")  # another name each time
             value = b"%d" % (number * 10 + line.rank)
             assert line.gather(f"sum {number}", value)[line.rank] == value
 
@@ -68,7 +68,7 @@ def test_rendezvous_delete_removes_value_and_frees_its_room(
     for number in range(10):  # a rank has room for three of them
         lines[0].put(f"step/{number}", big)
         assert lines[1].get(f"step/{number}") == big
-        lines[2].delete(f"step/{number}", "was never there")  # whoever put it
+        lines[2].delete(f"step/{number}", "was never there")  # a rank may delete another rank's value
         with pytest.raises(pl.WaitTimeout, match="nobody has put 'step/"):
             lines[1].get(f"step/{number}", timeout=0)
     assert kept(server) == ([], 0)
@@ -79,7 +79,7 @@ def test_rendezvous_delete_removes_value_and_frees_its_room(
 def test_rendezvous_delete_of_600_keys_in_one_call_removes_all(
     server: RendezvousServer, lines: list[Rendezvous]
 ) -> None:
-    keys = [f"{number:0255}" for number in range(600)]  # more than one request takes
+    keys = [f"{number:0255}" for number in range(600)]  # more keys than one request takes
     for key in keys:
         lines[1].put(key, b"")
     lines[0].delete()
@@ -92,7 +92,7 @@ def test_rendezvous_get_of_deleted_key_waits_for_next_value(lines: list[Rendezvo
     lines[0].delete("k")
     with ThreadPoolExecutor(1) as pool:
         wait = pool.submit(lines[1].get, "k", timeout=20)
-        lines[2].delete("k")  # nothing is there, and the wait goes on
+        lines[2].delete("k")  # the key is not there, and the wait goes on
         lines[2].put("k", b"second")
         assert wait.result(20) == b"second"
 
@@ -112,10 +112,10 @@ def test_rendezvous_server_after_forty_groups_keeps_nothing(
                 if number % 2 == 0:
                     others = [peer for peer in range(RANKS) if peer != line.rank]
                     group.channels(others, names=["a/b"] * len(others))
-                # a broadcast leaves channels that were offered and never made
+                # A broadcast leaves channels that one rank offered and no rank made.
                 part = group.device.allocate(64)
                 group.broadcast(part, root=0)
-                line.barrier(timeout=60)  # nobody leaves while others still use what it has
+                line.barrier(timeout=60)  # a rank that left earlier would end the others' work
 
     at_once(lines, work)
     assert kept(server) == before
@@ -145,7 +145,7 @@ def test_rendezvous_server_after_channels_of_live_group_keeps_nothing(
 def test_rendezvous_server_late_rank_meets_next_try_and_nothing_is_kept(
     server: RendezvousServer, lines: list[Rendezvous], node: Node
 ) -> None:
-    """Who gave up before leaves what the late one has to read, and no more once it has."""
+    """The tries that rank 0 gave up stay on the server until the late rank has read them, and no longer."""
     node("devices=3")
 
     def work(line: Rendezvous) -> None:

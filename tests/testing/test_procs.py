@@ -1,4 +1,4 @@
-"""The harness that runs Python children: its deadline, its survivors, and what it passes on."""
+"""``run_python``, which runs a child under a deadline and kills the processes that the child leaves."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_run_python_children_that_end_soon_are_not_survivors() -> None:
 
 
 class InterruptsStart(subprocess.Popen[bytes]):
-    """A child that is there, and nobody knows yet."""
+    """A child whose start is interrupted: it runs, and its ``Popen`` was not returned yet."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

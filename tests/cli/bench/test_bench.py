@@ -1,4 +1,4 @@
-"""``peerlane bench``: the method, the bars, and what it writes; no test here depends on how fast anything is."""
+"""``peerlane bench``: its method, its bars and its output. No test here depends on a measured speed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(*arguments: object) -> int:
 
 
 def scripted(name: str, seconds: list[float], log: list[str]) -> measure.Contender:
-    """Return a contender whose first, uncounted sample is 0 and whose others are given."""
+    """Return a contender whose first sample, which is not counted, is 0, and whose other samples are given."""
     left = iter([0.0, *seconds])
 
     def sample() -> float:
@@ -251,7 +251,7 @@ def test_bench_submit_runs_every_submission(node: Node) -> None:
     ]
     assert {figure.reference for figure in figures} == {"ctypes.memmove"}
     (stream,) = streams
-    assert stream.completed == stream.submitted == 2 * (2 * 500) + 2  # two rounds of each, and two waits
+    assert stream.completed == stream.submitted == 2 * (2 * 500) + 2  # two rounds of two cases, and two waits
 
 
 @pytest.mark.timeout(60)
@@ -384,7 +384,7 @@ def test_bench_ctrl_c_ends_all_its_processes_and_exits_130() -> None:
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         try:
-            _wait_for_children(process.pid, 3)  # multiprocessing's tracker is one of them
+            _wait_for_children(process.pid, 3)  # one of them is the resource tracker of multiprocessing
             os.killpg(process.pid, signal.SIGINT)
             out, err = process.communicate(timeout=30)
         finally:

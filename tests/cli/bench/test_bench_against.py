@@ -1,4 +1,4 @@
-"""``peerlane bench --against``: what counts as slower, and how builds are run; no test depends on a true speed."""
+"""``peerlane bench --against``: what counts as slower, and how builds are run. No test depends on speed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def executable(path: Path, text: str) -> str:
 
 
 def scripted(folder: Path, name: str, seconds: list[float], lacking: dict[str, str] | None = None) -> str:
-    """Return a Python whose processes say one after the other that the case took so long."""
+    """Return a stand-in for a Python: its processes report the given seconds for the case, one after the other."""
     calls = str(folder / f"{name}.calls")
     text = SCRIPTED.format(
         python=sys.executable, calls=calls, seconds=seconds, name=name, lacking=lacking or {}

@@ -1,4 +1,4 @@
-"""``peerlane bench channel`` and ``collective``: what they write, and rivals that lack, fail or hang."""
+"""``peerlane bench channel`` and ``collective``: their output, and rivals that are missing, fail or hang."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOBS = [(8, 3), (4096, 2)]
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No rival but those that the test names, whatever this environment has; few repetitions."""
+    """Leave only the rivals that the test adds, and the pipe, whatever is installed; repeat little."""
     for name in rivals.RIVALS:
         monkeypatch.setenv(f"PEERLANE_BENCH_PYTHON_{name.upper()}", sys.executable)
     monkeypatch.setattr(rivals, "RIVALS", {"pipe": rivals.RIVALS["pipe"]})
@@ -42,13 +42,13 @@ class Fake(Protocol):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
-    """Add a rival of a name, whose ranks run a program of the test's."""
+    """Return a function that adds a rival whose ranks run a program of the test."""
 
     def add(name: str, program: str, kind: str | None = None) -> None:
         python = tmp_path / f"python-of-{name}"
         script = tmp_path / f"{name}.py"
         script.write_text(program)
-        # Asked what it has, it is a Python; given rival_rank.py, it runs the program.
+        # With -c it is a Python, which says what it has; with rival_rank.py it runs the program of the test.
         python.write_text(
             f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\nshift\nexec {sys.executable} {script} "$@"\n'
         )
@@ -60,7 +60,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fake:
     return add
 
 
-#: Says of itself that each operation takes a second.
+#: A rival that reports one second for each operation.
 SLOW = """
 import json, os, sys
 _, tasks, *jobs = sys.argv[1:]

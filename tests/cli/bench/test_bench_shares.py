@@ -1,4 +1,4 @@
-"""``peerlane bench share``: what is measured and that it is the very memory; nothing here depends on speed."""
+"""``peerlane bench share``: its cases, and its check of the importer's bytes. No test depends on speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``peerlane demo`` without worker processes: the job on a small generated model, and every way it can end."""
+"""``peerlane demo`` without worker processes: the job on a small model, and each way in which it can end."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_demo_mismatch_on_streams_names_the_way_too(
 def test_demo_verified_run_that_copies_nothing_is_a_mismatch(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The timed runs bring the same bytes before; they do not count."""
+    """The timed runs bring the same bytes earlier; the verified run must bring them itself."""
     right, done = concurrent.Pipeline.one_launch, []
 
     def idle_after_the_timed_runs(pipeline: concurrent.Pipeline) -> None:
@@ -189,7 +189,7 @@ def test_demo_trace_has_every_stream_and_wait(
         assert mine[-1]["args"]["bytes"] == (sizes[1] if process == 1 else sum(sizes))
         for one, next_one in pairwise(mine):
             assert next_one["ts"] - (one["ts"] + one["dur"]) > -0.001
-    # Each of two tensors, and then the last one, was waited for on two streams: nothing there began before.
+    # Two streams waited for each tensor, and again for the last one: no delivery began before its tensor was loaded.
     for process in (2, 3):
         load = [event for event in slices if event["pid"] == 1]
         mine = [event for event in slices if event["pid"] == process]
@@ -305,11 +305,11 @@ def test_demo_ctrl_c_ends_it_in_time(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err == "peerlane demo: interrupted\n"
     assert out == ""
-    assert seconds < 2.0  # one, and one for a machine that is busy with other tests
+    assert seconds < 2.0  # one second is promised, and the machine may be busy
 
 
 def _wait_until_it_maps_memory(pid: int) -> None:
-    """Wait until the job is under way: device memory is there, made of memory files."""
+    """Wait until the job has device memory, which consists of memory files."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         if Path(f"/proc/{pid}/maps").read_text().count("memfd:") > 2:

@@ -1,4 +1,4 @@
-"""``peerlane demo``: the weights over channels to worker processes, and what is left when a rank does not go on."""
+"""``peerlane demo`` sends the weights to worker processes by collectives; what a dead or stopped worker causes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 @pytest.fixture(autouse=True)
 def own_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Give the test a runtime directory of its own, and return it; nothing of a worker is left there."""
+    """Give the test its own runtime directory; check at the end that no socket is left in it."""
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     monkeypatch.delenv("PEERLANE_NODE", raising=False)
     monkeypatch.setenv("PEERLANE_RUNTIME_DIR", str(runtime))
     yield runtime
     pl.leave_node()
-    for thread in threading.enumerate():  # the rendezvous serves until the ranks have left it
+    for thread in threading.enumerate():  # the rendezvous serves until all ranks have left it
         if thread.name == "peerlane-rendezvous-end":
             thread.join(10)
     assert [path for path in runtime.rglob("*") if path.is_socket()] == []
@@ -62,7 +62,7 @@ def test_demo_four_workers_verify_broadcast_and_all_gather(
 
 @pytest.mark.parametrize("profile", ["ascend-310p", "two-islands"])
 def test_demo_ranks_on_other_profiles_are_verified(tmp_path: Path, profile: str) -> None:
-    # Longer than the workspace, so that it goes in pieces; odd, so that parts are padded.
+    # Larger than the workspace, so that it goes in pieces; of odd size, so that parts are padded.
     weights = tmp_path / "long.safetensors"
     size = rank.WORKSPACE + 4_097
     weights.write_bytes(model({"t": ("U8", [size], os.urandom(size)), "u": ("U8", [3], b"abc")}))
@@ -76,7 +76,7 @@ def test_demo_wrong_byte_in_collective_names_processes_and_tensor(
     right = getattr(rank.Rank, method)
 
     def damaging(own: rank.Rank, *given: pl.Buffer) -> rank.Span:
-        (given or (own.whole,))[0][:1].view()[0] ^= 1  # an odd number of rounds leaves it wrong
+        (given or (own.whole,))[0][:1].view()[0] ^= 1  # wrong in the end: the number of rounds is odd
         span: rank.Span = right(own, *given)
         return span
 
@@ -92,7 +92,7 @@ def test_demo_wrong_byte_in_collective_names_processes_and_tensor(
 
 @pytest.fixture
 def signalled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int], list[int]]]:
-    """Send a signal to worker 2 when the owner begins its part of a collective; return the workers' pids."""
+    """Return a function that sends worker 2 a signal when the owner begins a collective."""
     pids: list[int] = []
 
     def start(*arguments: object, name: str) -> Child:

@@ -1,4 +1,4 @@
-"""``peerlane demo`` with worker processes: what they find, and what is left when something ends too early."""
+"""``peerlane demo`` with worker processes: what they report, and what is left when a process ends too early."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def default_node(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run(*arguments: object) -> int:
-    """Run it with two workers, unless the arguments say otherwise."""
+    """Run the demo with two workers, unless the arguments say otherwise."""
     return main(["demo", "--workers", "2", *map(str, arguments)])
 
 
@@ -55,7 +55,7 @@ def test_demo_workers_share_weights_in_one_copy(tmp_path: Path, capsys: pytest.C
     assert found["unseen"] == {"owner": [], "worker 1": [], "worker 2": [], "worker 3": []}
     assert found["written"] == "layer.weight"
     assert found["one_copy"] is True
-    # Each has every page of the tensors, and together they have each page once.
+    # Each process has all pages of the tensors, and together they have each page once.
     assert all(one["residence"]["resident"] >= 307_277 for one in found["processes"])
     assert 307_277 * 0.95 <= found["resident"] <= 2 << 20
     table = capsys.readouterr().out
@@ -107,7 +107,7 @@ def test_demo_mismatch_in_worker_names_worker_and_tensor(
         *,
         arrived: bool = False,
     ) -> list[list[str]]:
-        if len(places) == 2 and not arrived:  # the first worker writes another tensor than it should
+        if len(places) == 2 and not arrived:  # the first worker inverts a second tensor too
             team.invert(places[1])
         return digests(team, places, advance, arrived=arrived)
 
@@ -116,7 +116,7 @@ def test_demo_mismatch_in_worker_names_worker_and_tensor(
     table = capsys.readouterr().out
     for name in (
         *("worker 1", "worker 2", "owner, after it was written back"),
-        # The owner's wrong bytes are what it brings to the others.
+        # The owner sends its wrong bytes to the others.
         *("worker 1, after the broadcast", "worker 2, after the broadcast"),
         *(f"{each}, after the all-gather" for each in ("owner", "worker 1", "worker 2")),
     ):
@@ -167,7 +167,7 @@ def test_residence_counts_touched_pages_only(monkeypatch: pytest.MonkeyPatch) ->
         found = residence.residence(at[one], 1 << 20)
         assert found is not None
         assert found.resident == 1 << 18
-        assert found.share < 1 << 18  # the first page is twice in this process
+        assert found.share < 1 << 18  # this process maps the first page twice
         assert found.private > 1 << 20
         monkeypatch.setattr(residence, "_lines", lambda name: [])
         assert residence.residence(at[one], 1 << 20) is None
@@ -217,7 +217,7 @@ Demo = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Demo]:
-    """Return the demo on large weights, as a program in a session of its own; none of it is left after the test."""
+    """Return a function that starts the demo on large weights in its own session, which the test's end kills."""
     weights = tmp_path / "large.safetensors"
     header = json.dumps(
         {"t": {"dtype": "U8", "shape": [LARGE_BYTES], "data_offsets": [0, LARGE_BYTES]}}
@@ -246,7 +246,7 @@ def start(tmp_path: Path) -> Iterator[Demo]:
 
 
 def workers_of(demo: subprocess.Popen[str], *, holding: bool) -> list[int]:
-    """Wait for both workers, and until they have the weights if ``holding``; return their pids."""
+    """Wait for both workers, with ``holding`` until they have the weights; return their pids."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         assert demo.poll() is None, demo.communicate()
@@ -287,7 +287,7 @@ def test_demo_ctrl_c_ends_its_workers(tmp_path: Path, start: Demo, holding: bool
     os.killpg(demo.pid, signal.SIGINT)
     out, err = demo.communicate(timeout=60)
     assert (demo.returncode, out, err) == (130, "", "peerlane demo: interrupted\n")
-    assert time.monotonic() - began < 5.0  # a second, and more on a busy machine
+    assert time.monotonic() - began < 5.0  # one second is promised, and the machine may be busy
     assert_nothing_is_left(demo, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""``peerlane launch``: ranks, their output, their ends, and nothing left behind."""
+"""``peerlane launch``: the environment of its ranks, and their output."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ import os, socket
 import peerlane as pl
 place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-with socket.create_server(place) if rank == 0 else socket.socket() as own:  # held to the end, as torch does
-    with pl.Group() as group:  # rank 0 listens by now or never
+with socket.create_server(place) if rank == 0 else socket.socket() as own:  # open to the end, as torch keeps it
+    with pl.Group() as group:  # behind this, rank 0 listens
         group.barrier()
         with pl.Group(rank, name="only the rank is told") as again:
             again.barrier()

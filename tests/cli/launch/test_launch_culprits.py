@@ -1,4 +1,4 @@
-"""``peerlane launch`` names the rank that failed first, whoever ends first."""
+"""``peerlane launch`` names the rank that failed first, also when another rank ends before it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from peerlane.testing.procs import Completed
 
 pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
 
-# `late` holds up the end of the process, as a slow interpreter does; `early` leaves no time for it.
+# `late()` delays the end of its process, as a slow interpreter would; `early()` ends it at once.
 START = """\
 import atexit, os, signal, sys, threading, time
 import peerlane as pl
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 def late():
-    atexit.register(time.sleep, 1.5)  # behind the groups' own, which was registered later
+    atexit.register(time.sleep, 1.5)  # runs after the group's own handler, which is registered later
 def hook(kind, error, trace):
     sys.__excepthook__(kind, error, trace)
     os._exit(1)
@@ -59,7 +59,7 @@ def test_launch_rank_raises_in_its_group_is_named(ranks: int, order: str, run: R
 
 @pytest.mark.parametrize("seed", range(20))
 def test_launch_rank_raises_without_forced_order_is_named(seed: int, run: Run) -> None:
-    """No order is forced: 27 of 57 such runs named the other rank."""
+    """No order is forced. Before losses were followed, 27 of 57 such runs named the other rank."""
     program = START + (
         "with pl.Group() as group:\n"
         "    channel = group.channel(1 - rank)\n"
@@ -72,7 +72,7 @@ def test_launch_rank_raises_without_forced_order_is_named(seed: int, run: Run) -
 
 
 def test_launch_chain_of_lost_ranks_names_its_origin(run: Run) -> None:
-    """Rank 2 fails; rank 1 waits for it alone, and rank 0 for rank 1 alone.  They end from 0 to 2."""
+    """Rank 2 fails; only rank 1 waits for it, and only rank 0 waits for rank 1. They end in the order 0, 1, 2."""
     program = START + (
         "if rank == 2: late()\n"
         "if rank == 0: early()\n"
@@ -114,7 +114,7 @@ def test_launch_rank_killed_or_exits_in_its_group_is_named(end: str, run: Run) -
 
 
 def test_launch_rank_raises_outside_with_is_named(run: Run) -> None:
-    """The group is closed at the exit, before the interpreter has ended."""
+    """The group is closed at the exit of the program, before its interpreter has ended."""
     program = START + (
         "late() if rank == 0 else early()\n"
         "group = pl.Group()\n"
@@ -189,7 +189,7 @@ def test_launch_rank_fails_in_a_thread_is_named(run: Run) -> None:
 
 
 def test_launch_child_of_rank_raises_names_that_rank(run: Run, here: Path) -> None:
-    """The group is one of the ranks' children; the ranks end with the codes of theirs."""
+    """The group consists of children of the ranks; each rank ends with the code of its child."""
     (here / "inner.py").write_text(
         START + "if rank == 1: late()\n"
         "with pl.Group() as group:\n"
@@ -207,11 +207,11 @@ def test_launch_child_of_rank_raises_names_that_rank(run: Run, here: Path) -> No
     [
         ([], [7], [8], (7, False)),
         ([(7, 8)], [7], [8], (7, True)),
-        ([(7, 8)], [7], [], (7, False)),  # 8 has ended well
+        ([(7, 8)], [7], [], (7, False)),  # 8 ended well
         ([(7, 8)], [7, 8], [], (8, False)),
         ([(7, 8), (8, 9)], [7, 8], [9], (8, True)),
         ([(7, 8), (8, 9)], [7, 8, 9], [], (9, False)),
-        ([(7, 6), (7, 8)], [7, 8], [6], (8, False)),  # 6 was lost long ago, and lives
+        ([(7, 6), (7, 8)], [7, 8], [6], (8, False)),  # 6 was lost earlier, and lives
         ([(7, 8), (8, 7)], [8, 7], [], (8, False)),
         ([(6, 7), (7, 8), (8, 7)], [6, 7, 8], [], (7, False)),
         ([(7, 7), (7, 99)], [7], [], (7, False)),

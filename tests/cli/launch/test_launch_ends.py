@@ -1,4 +1,4 @@
-"""How a ``peerlane launch`` ends: failures, signals, kills at any moment, and nothing left behind."""
+"""How ``peerlane launch`` ends after failures, signals and kills, leaving no process and no socket behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ready():
     r.barrier("ready")
     if r.rank == 0:
         print("ready", flush=True)
-def rest():  # in slices: a signal just before a sleep begins is handled only after it
+def rest():  # in slices: Python handles a signal that comes just before a sleep only after that sleep
     for _ in range(2000): time.sleep(0.05)
 """
 STUBBORN = (
@@ -168,7 +168,7 @@ def test_launch_signal_reaches_every_rank(name: str, start: Start) -> None:
     launched.expect("ready")
     launched.send(signal.Signals[name])
     done = launched.end()
-    # The first to end as a culprit gets the other a SIGTERM besides.
+    # When the first rank fails, launch sends the other a SIGTERM too.
     assert f"[1] got {name}" in done.stdout and "[0] got SIG" in done.stdout
     assert done.returncode == 5
 
@@ -213,12 +213,12 @@ def test_launch_sigint_reaches_children_of_ranks(start: Start) -> None:
 
 def test_launch_sigint_leaves_ranks_time_to_tidy_up(start: Start) -> None:
     program = READY + (
-        "try:\n"  # the signal may come as soon as one has said so
+        "try:\n"  # the signal may come as soon as rank 0 has printed
         "    ready()\n"
         "    rest()\n"
         "except KeyboardInterrupt:\n"
         "    if r.rank == 1: sys.exit(130)\n"
-        "    try: r.barrier()\n"  # until the other has ended
+        "    try: r.barrier()\n"  # returns when the other rank has ended
         "    except ConnectionError: time.sleep(0.3); print('tidied up')\n"
     )
     launched = start("-n", "2", "-c", program)
@@ -303,7 +303,7 @@ def test_launch_sigterm_with_unread_output_ends_it(start: Start) -> None:
 TIDIES_UP = READY + (
     "try: ready(); rest()\n"
     "except KeyboardInterrupt: {}\n"
-    "os._exit(0)"  # no buffer is emptied: a pipe that nobody reads may be full
+    "os._exit(0)"  # without flushing: the pipe may be full
 )
 
 
@@ -316,7 +316,7 @@ def test_launch_sigint_with_unread_output_ends_it(start: Start, interrupts: int)
     launched.send(signal.SIGINT)
     until(
         lambda: len(launched.members()) == 2
-    )  # the ranks have ended, and the front and the supervisor are stuck
+    )  # the ranks have ended; the front and the supervisor cannot write
     if interrupts == 2:
         launched.send(signal.SIGINT)
     assert launched.process.wait(20) == 0
@@ -368,7 +368,7 @@ def test_launch_ranks_killed_leave_no_slot_or_socket_in_their_node(
         "ready(); print('pid', os.getpid(), flush=True); rest()"
     )
     directory = Path(env["PEERLANE_RUNTIME_DIR"])
-    with peer(spec, **env) as other:  # another program on that node, which lives on
+    with peer(spec, **env) as other:  # another program on that node, which must live on
         other.run("kept = devices[0].allocate(G); shown = pl.Physical(devices[0], G).export(allow='user')")
         alone = sorted(directory.glob("tidied*"))
         assert len(alone) == 2
@@ -391,7 +391,7 @@ def test_launch_killed_with_its_supervisor_ends_ranks(start: Start) -> None:
     launched = start("-n", "2", "-c", READY + "ready()\nrest()")
     launched.expect("ready")
     supervisor = supervisor_of(launched)
-    os.kill(supervisor, signal.SIGSTOP)  # it cannot act meanwhile
+    os.kill(supervisor, signal.SIGSTOP)  # so that it cannot act on the death of the front
     launched.send(signal.SIGKILL)
     launched.process.wait(20)
     os.kill(supervisor, signal.SIGKILL)
@@ -404,7 +404,7 @@ def kill_at_random_moments(start: Start, rounds: int) -> None:
     moments = random.Random(seed)
     for _ in range(rounds):
         launched = start("-n", "2", "-c", WITH_CHILD.format(HIDES["in a session"]) + "rest()")
-        with pytest.raises(subprocess.TimeoutExpired):  # it runs, and is hit at another moment each time
+        with pytest.raises(subprocess.TimeoutExpired):  # it runs for a random time before the kill
             launched.process.wait(moments.uniform(0, 0.9))
         launched.send(signal.SIGKILL)
         launched.process.wait(20)

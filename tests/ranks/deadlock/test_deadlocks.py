@@ -1,4 +1,4 @@
-"""Ranks that all wait for one another are told so, by all of them, in less than the time of their waits."""
+"""Ranks that wait for one another: each gets ``Deadlock`` long before its own wait would time out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helpers.peers import Peer, PeerError, peer
 from helpers.rank_peers import ask_all, ranks
 from peerlane.rendezvous import RendezvousServer
 
-SECONDS = 2.0  # the promise
+SECONDS = 2.0  # promised in docs/errors.md
 LOADED = 5 * SECONDS
 PATIENCE = 60.0
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def told(peers: Sequence[Peer], code: str, *, kind: str = "Deadlock") -> list[str]:
-    """Let all of them run code that ends in a deadlock; return what each was told."""
+    """Let all peers run code that ends in a deadlock; return the text that each got."""
     began = time.monotonic()
     for each in peers:
         each.send(code)
@@ -41,7 +41,7 @@ def deadlock(peer: Peer, began: float, kind: str = "Deadlock") -> str:
 
 
 def line_of(text: str, rank: int, peers: Sequence[Peer]) -> str:
-    """Return what a text says of a rank."""
+    """Return what the text of a deadlock says of a rank."""
     (found,) = re.findall(rf"^  rank {rank} \(process {peers[rank].pid}\): (.*)$", text, re.MULTILINE)
     return str(found)
 
@@ -95,7 +95,7 @@ b.wait(a)
 ch[after].notify(1, stream=b)
 b.sync()
 """
-        for text in told(peers, code, kind="Cancelled"):  # what waits for the wait, as after a time-out
+        for text in told(peers, code, kind="Cancelled"):  # its cause is the wait, as after a time-out
             assert "ranks 0, 1 and 2 wait in vain" in text
             for rank in range(3):
                 said = line_of(text, rank, peers)
@@ -237,7 +237,7 @@ def test_launch_ranks_in_deadlock_shows_it_once(run: Run, here: Path) -> None:
         assert re.match(
             rf"  rank {rank} \(process \d+\): MainThread at ring\.py:5 waits for notify 0 from rank", line
         )
-        # A rank tells of itself only.
+        # Each rank describes only itself.
         assert done.stderr.count(line.partition("): ")[2]) <= 3
     assert "peerlane.errors.Deadlock: " in done.stderr
 

@@ -1,4 +1,4 @@
-"""Ranks that can still go on are not told of a deadlock, however long the others wait."""
+"""No deadlock is raised while a rank, or somebody outside the group, can still end the waits."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ except pl.WaitTimeout:
 
 
 def test_waits_in_turns_end_without_deadlock() -> None:
-    """All but one wait at any time, and often all of them while a record is under way."""
+    """At any time all ranks but one wait; while a record is under way, often all of them do."""
     with ranks(3) as peers:
         code = """
 import time

@@ -1,4 +1,4 @@
-"""What ranks say of themselves on a board, as records: what was encoded is decoded, and no bytes are trusted."""
+"""A rank's own records on its board: each is decoded as it was encoded, and no bytes are trusted."""
 
 from __future__ import annotations
 
