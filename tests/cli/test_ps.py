@@ -106,7 +106,7 @@ def test_ps_shared_block_counts_once(ps: Ps, other: Peer) -> None:
         rows = {row["pid"]: row for row in node["processes"]}
         assert (rows[other.pid]["state"], rows[other.pid]["serves"]) == ("ended", False)
         text = ps()
-        assert "ended; the next process of the node clears its place" in text
+        assert "ended; the next process that enters the node clears its place" in text
         second.run("block.close(); own.close()")
         assert _node(ps)["devices"][0]["used"] == 0
 

@@ -151,10 +151,10 @@ def test_weights_bad_header_is_refused_with_reason(tmp_path: Path, content: byte
         ({"a": {**entry(), "extra": 1}}, "tensor 'a': unknown field 'extra'; valid are dtype, shape"),
         ({"a": entry(), "__metadata__": {"n": 1}}, "__metadata__: 'n' must be a string"),
         ({"a": entry(), "__metadata__": []}, "__metadata__ must be an object"),
-        (b'{"__metadata__":{"n":"1","n":"2"}}', "__metadata__: 'n' stands twice"),
-        (b'{"__metadata__":{},"__metadata__":{}}', "__metadata__ stands twice"),
-        (b'{"a":{"dtype":"U8","dtype":"U8"}}', "tensor 'a': dtype stands twice"),
-        (b'{"a":{"shape":[4],"shape":[4]}}', "tensor 'a': shape stands twice"),
+        (b'{"__metadata__":{"n":"1","n":"2"}}', "__metadata__: 'n' appears twice"),
+        (b'{"__metadata__":{},"__metadata__":{}}', "__metadata__ appears twice"),
+        (b'{"a":{"dtype":"U8","dtype":"U8"}}', "tensor 'a': dtype appears twice"),
+        (b'{"a":{"shape":[4],"shape":[4]}}', "tensor 'a': shape appears twice"),
     ],
     ids=itertools.count(),
 )
@@ -167,7 +167,7 @@ def test_weights_wrong_field_is_refused_by_name(tmp_path: Path, header: object, 
 def test_weights_duplicate_tensor_is_refused_by_name(tmp_path: Path) -> None:
     one = json.dumps(entry())
     text = refusal_of_header(tmp_path / "bad.safetensors", f'{{"a":{one},"a":{one}}}'.encode())
-    assert "tensor 'a' stands twice" in text
+    assert "tensor 'a' appears twice" in text
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_weights_path_that_cannot_be_opened_is_refused_with_reason(tmp_path: Pat
         (tmp_path / "none.safetensors", "cannot be read: No such file"),
         (tmp_path, "is a directory"),
         (pipe, "is not a regular file"),
-        (tmp_path / "a\0b", "cannot be read: a path holds no NUL character"),
+        (tmp_path / "a\0b", "cannot be read: a path cannot contain a NUL character"),
     ):
         with pytest.raises(InvalidValue, match=words):
             Weights(path)

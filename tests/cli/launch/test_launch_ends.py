@@ -278,7 +278,7 @@ def test_launch_killed_leaves_no_process_or_socket(how: str, env: dict[str, str]
     launched.send(signal.SIGKILL)
     done = launched.end()
     assert done.returncode == -9
-    assert "its first process has ended, so that these are killed: " in done.stderr
+    assert "its first process has ended, and these processes are killed: " in done.stderr
     assert "still there" not in done.stderr
     until(lambda: sockets(env) == [])
 
