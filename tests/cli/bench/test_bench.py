@@ -353,7 +353,7 @@ def test_parse_sizes_of_valid_text_gives_bytes(text: str, sizes: tuple[int, ...]
 
 @pytest.mark.parametrize("text", ["", "64Q", "0", "-1", "1M,,2M", "512G", "1e3", "64k", "0.3"])
 def test_parse_sizes_of_bad_text_raises_invalid_value(text: str) -> None:
-    with pytest.raises(InvalidValue, match="is no size of 1 byte to 256 GiB; valid are"):
+    with pytest.raises(InvalidValue, match="is not a size of 1 byte to 256 GiB; valid are"):
         plan.parse_sizes(text)
 
 

@@ -181,8 +181,8 @@ def test_present_mpi_launcher_is_found_beside_its_python(
     [
         ("import os, sys; sys.exit('out of luck' if os.environ['RANK'] == '1' else 0)", "ended with 1: out of luck"),
         ("import os; os.abort()", "ended with -6"),
-        ("print('nothing')", "said nothing that can be read: 'nothing'"),
-        ("", "said nothing that can be read: ''"),
+        ("print('nothing')", "printed no figures that can be read: 'nothing'"),
+        ("", "printed no figures that can be read: ''"),
     ],
     ids=["one fails", "killed", "no figures", "silent"],
 )  # fmt: skip
