@@ -62,7 +62,7 @@ def test_demo_workers_share_weights_in_one_copy(tmp_path: Path, capsys: pytest.C
     assert table.count("yes, 2/2") == 2 + 3
     assert "4 processes share" in table
     assert (
-        "worker 1 wrote tensor 'layer.weight' back, every bit turned over: 4 of 4 processes see it" in table
+        "worker 1 wrote tensor 'layer.weight' back with every bit inverted: 4 of 4 processes see it" in table
     )
 
 
@@ -139,7 +139,7 @@ def test_demo_write_of_worker_unseen_exits_1(
     ("found", "code", "words"),
     [
         (residence.Residence(8 << 20, 8 << 20, 0), 1, "MORE THAN ONE COPY"),
-        (None, 0, "what is resident is not known"),
+        (None, 0, "the resident memory is not known"),
     ],
 )
 def test_demo_more_than_one_copy_exits_1_and_unknown_exits_0(
