@@ -40,7 +40,7 @@ def test_group_create_stream_bad_or_closed_raises(node: Node) -> None:
         group.create_stream()
 
 
-def test_group_enter_closed_raises_closed(node: Node) -> None:
+def test_stream_group_enter_closed_raises_closed(node: Node) -> None:
     d0, _ = node()
     with pl.StreamGroup(d0) as group:
         assert not group.is_closed
