@@ -16,7 +16,7 @@ class Ended:
     ended: int = 0
 
 
-def test_the_newest_at_an_address_is_found() -> None:
+def test_graves_at_address_gives_the_newest() -> None:
     random_ = random.Random(5)
     graves: Graves[Ended] = Graves(50)
     model: list[Ended] = []
@@ -31,7 +31,7 @@ def test_the_newest_at_an_address_is_found() -> None:
         assert list(graves.values()) == model
 
 
-def test_one_address_that_is_used_again_and_again() -> None:
+def test_graves_of_one_address_keep_only_their_limit() -> None:
     graves: Graves[Ended] = Graves(100)
     for number in range(1_000):
         graves.add(Ended(number, 4096, 512))

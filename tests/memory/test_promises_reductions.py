@@ -17,7 +17,7 @@ MIB = 1 << 20
 G = 2 << 20
 
 
-def test_reduce_sizes_differ(node: Node) -> None:
+def test_reduce_sizes_differ_raises_invalid_value(node: Node) -> None:
     d0, d1 = node()
     a, b = filled(d0, 100, 1), filled(d1, 60, 2)
     s = d0.create_stream()
@@ -35,7 +35,7 @@ def test_reduce_sizes_differ(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_reduce_misaligned(node: Node) -> None:
+def test_reduce_misaligned_end_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a, b, s = filled(d0, 64, 1), filled(d0, 64, 2), d0.create_stream()
     host = np.zeros(64, np.uint8)
@@ -54,7 +54,7 @@ def test_reduce_misaligned(node: Node) -> None:
     assert bytes(a.view()) == bytes([1, 5]) + bytes([1]) * 62
 
 
-def test_reduce_overlaps_in_part(node: Node) -> None:
+def test_reduce_partly_overlapping_ends_raises_invalid_value(node: Node) -> None:
     d0, _ = node()
     a, s = filled(d0, 4 * MIB, 1), d0.create_stream()
     block = pl.Physical(d0, G)
@@ -84,7 +84,7 @@ def test_reduce_overlaps_in_part(node: Node) -> None:
     assert bytes(a[:65].view()) == bytes([3]) * 64 + bytes([1])
 
 
-def test_reduce_of_what(node: Node) -> None:
+def test_reduce_unknown_type_or_operation_raises(node: Node) -> None:
     d0, _ = node()
     a, s = filled(d0, 64, 1), d0.create_stream()
     wrong: list[Any] = [
@@ -123,7 +123,7 @@ def test_reduce_of_what(node: Node) -> None:
     assert untouched(a, 64)
 
 
-def test_reduce_closed_or_read_only(node: Node) -> None:
+def test_reduce_closed_or_read_only_end_raises(node: Node) -> None:
     d0, _ = node()
     a, gone, s = filled(d0, 4, 1), filled(d0, 4, 2), d0.create_stream()
     gone.close()
@@ -144,7 +144,7 @@ def test_reduce_closed_or_read_only(node: Node) -> None:
     assert target == b"abcd" and untouched(a, 1)
 
 
-def test_reductions_take_turns(node: Node) -> None:
+def test_reduce_from_threads_and_streams_at_once_loses_nothing(node: Node) -> None:
     d0, d1 = node()
     words = (3 * MIB) // 4 + 7
     total, one = d0.allocate(4 * words), np.ones(words, np.uint32)
@@ -170,7 +170,7 @@ def test_reductions_take_turns(node: Node) -> None:
     assert (total.view(np.uint32) == rounds * (len(streams) + len(threads))).all()
 
 
-def test_raw_reduce_nowhere(node: Node) -> None:
+def test_raw_reduce_unusable_address_raises(node: Node) -> None:
     d0, _ = node()
     a, gone, s = filled(d0, 64, 1), d0.allocate(64), d0.create_stream()
     freed = gone.address
@@ -198,7 +198,7 @@ def test_raw_reduce_nowhere(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_raw_reduce_wild(node: Node) -> None:
+def test_raw_reduce_wild_host_address_raises_host_fault(node: Node) -> None:
     d0, _ = node()
     a, s = filled(d0, 4 * MIB, 1), d0.create_stream()
     for count in (2, MIB):
@@ -216,7 +216,7 @@ def test_raw_reduce_wild(node: Node) -> None:
             s.sync()
 
 
-def test_raw_reduce_without_route(node: Node) -> None:
+def test_raw_reduce_direct_without_route_raises_access_denied(node: Node) -> None:
     d0, d1 = node()
     a, b, s = filled(d0, 4 * MIB, 1), filled(d1, 4 * MIB, 2), d0.create_stream()
     for nbytes in (64, 4 * MIB):
@@ -236,7 +236,7 @@ def test_raw_reduce_without_route(node: Node) -> None:
     assert untouched(a, 7)
 
 
-def test_raw_reduce_of_nothing(node: Node) -> None:
+def test_raw_reduce_of_no_elements_looks_at_no_address(node: Node) -> None:
     d0, _ = node()
     a, s = filled(d0, 64, 1), d0.create_stream()
     for stream in (None, s):
@@ -253,7 +253,7 @@ def test_raw_reduce_of_nothing(node: Node) -> None:
     assert untouched(a, 1)
 
 
-def test_what_waits_keeps_its_memory_and_is_cancelled(node: Node) -> None:
+def test_reduce_queued_keeps_closed_source_and_abort_cancels(node: Node) -> None:
     d0, _ = node()
     s, t = d0.create_stream(), d0.create_stream()
     total, late = filled(d0, 8, 1), filled(d0, 8, 2)
