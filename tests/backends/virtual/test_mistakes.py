@@ -141,7 +141,7 @@ ROWS: dict[str, tuple[Program, tuple[str, str, str]]] = {
         (NEVER, EVERY, SOME),
     ),
     "The host changes the source of a queued copy": (_source_changed_by_the_host, (NEVER, EVERY, SOME)),
-    "A stream reads what another one writes and does not wait for it; the host waits for the reader alone": (
+    "A stream reads memory that another one writes and does not wait for it; the host waits for the reader alone": (
         _no_wait_between_streams,
         (NEVER, EVERY, SOME),
     ),
@@ -153,15 +153,15 @@ ROWS: dict[str, tuple[Program, tuple[str, str, str]]] = {
         _source_changed_by_another_stream,
         (NEVER, EVERY, SOME),
     ),
-    "An event is recorded before the data that it stands for": (
+    "An event is recorded before the data is written": (
         _event_recorded_before_its_data,
         (NEVER, EVERY, SOME),
     ),
-    "A notify is recorded before the data that it stands for": (
+    "A notify is recorded before the data is written": (
         _notify_recorded_before_its_data,
         (NEVER, CHANCE, SOME),
     ),
-    "Nobody records the notify that a stream waits for": (_notify_dropped, (EVERY, EVERY, EVERY)),
+    "A stream waits for a notify that is never recorded": (_notify_dropped, (EVERY, EVERY, EVERY)),
     "A strict notify is recorded twice and waited for once": (_strict_notify_doubled, (EVERY, CHANCE, SOME)),
     "A binary notify is recorded twice and waited for once": (_binary_notify_doubled, (NEVER, NEVER, NEVER)),
     "A copy goes beyond its allocation": (_range_beyond_the_allocation, (EVERY, EVERY, EVERY)),
