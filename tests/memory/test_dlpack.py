@@ -252,7 +252,7 @@ def test_the_buffer_protocol_comes_first_unless_it_refuses() -> None:
         def _exported(self) -> object:
             raise ValueError("mmap closed")
 
-    with pytest.raises(pl.InvalidValue, match="the Closed does not give its bytes: mmap closed"):
+    with pytest.raises(pl.InvalidValue, match="the Closed does not export its bytes: mmap closed"):
         pl.as_buffer(Closed())
 
 

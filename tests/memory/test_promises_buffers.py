@@ -53,7 +53,7 @@ def test_as_buffer_mapped_file(node: Node, tmp_path: Path) -> None:
     assert path.read_bytes() == bytes(a.view())
     gone = mmap.mmap(-1, page)
     gone.close()
-    with pytest.raises(pl.InvalidValue, match=r"the mmap does not give its bytes.*take it anew"):
+    with pytest.raises(pl.InvalidValue, match=r"the mmap does not export its bytes.*open it again"):
         pl.as_buffer(gone)
 
 

@@ -276,7 +276,7 @@ class Buffer:
     def __getitem__(self, index: slice) -> Buffer:
         """Return a part, ``buffer[start:stop]``, without a copy; a slice beyond the end raises InvalidValue."""
         first, last = checked_part("Buffer", index, self.size, self.device)
-        self.address  # noqa: B018 - raises the text that names who closed it
+        self.address  # noqa: B018 - raises if it is closed
         return self._part(first, last - first)
 
     def __len__(self) -> int:
@@ -286,7 +286,7 @@ class Buffer:
         return True
 
     def __enter__(self) -> Buffer:
-        self.address  # noqa: B018 - raises the text that names who closed it
+        self.address  # noqa: B018 - raises if it is closed
         return self
 
     def __exit__(
