@@ -315,7 +315,7 @@ def test_sync_waits_for_nothing(node: Node) -> None:
     s.wait(signal)
     start = time.monotonic()
     with pytest.raises(
-        pl.Deadlock, match=rf"nothing that was submitted records notify {signal.id}"
+        pl.Deadlock, match=rf"no submitted operation records notify {signal.id}"
     ) as refused:
         s.sync()
     assert time.monotonic() - start < 5 * 2.0

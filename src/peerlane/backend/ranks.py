@@ -152,7 +152,7 @@ class Ranks(Protocol):
         ...
 
     def open_bank(self, offer: Offer, lines: int) -> Bank:
-        """Return the bank that another process offers; ``BadHandle`` if it has another number of lines."""
+        """Return the bank that another process offers; ``BadHandle`` if it has fewer lines."""
         ...
 
     # Notifies of the two ends of a channel.
@@ -265,7 +265,7 @@ class Ranks(Protocol):
     def bring(self, bank: OwnBank, held: OwnBank, memories: Sequence[Memory]) -> None:
         """If the other end's process ends, carry out the writes into these memories that it holds back.
 
-        The other end's process records its end in ``bank``.
+        Their records go to notifies of ``bank``.
         """
         ...
 
