@@ -194,7 +194,7 @@ def test_as_buffer_of_strided_object_raises_invalid_value() -> None:
         pl.as_buffer(np.asfortranarray(np.zeros((3, 4))))
     released = memoryview(b"abc")
     released.release()
-    with pytest.raises(pl.InvalidValue, match="does not give its bytes"):
+    with pytest.raises(pl.InvalidValue, match="does not export its bytes"):
         pl.as_buffer(released)
     assert pl.as_buffer(np.array(["2026-11-21"], dtype="datetime64[D]")).size == 8
 

@@ -254,7 +254,7 @@ def test_as_buffer_prefers_buffer_protocol_over_dlpack() -> None:
         def _exported(self) -> object:
             raise ValueError("mmap closed")
 
-    with pytest.raises(pl.InvalidValue, match="the Closed does not give its bytes: mmap closed"):
+    with pytest.raises(pl.InvalidValue, match="the Closed does not export its bytes: mmap closed"):
         pl.as_buffer(Closed())
 
 

@@ -53,7 +53,7 @@ def test_as_buffer_of_mapped_file_refuses_write_and_cut_pages(node: Node, tmp_pa
     assert path.read_bytes() == bytes(a.view())
     gone = mmap.mmap(-1, page)
     gone.close()
-    with pytest.raises(pl.InvalidValue, match=r"the mmap does not give its bytes.*take it anew"):
+    with pytest.raises(pl.InvalidValue, match=r"the mmap does not export its bytes.*open it again"):
         pl.as_buffer(gone)
 
 

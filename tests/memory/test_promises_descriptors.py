@@ -20,7 +20,7 @@ def test_descriptor_with_bad_table_raises(node: Node) -> None:
     a = d0.allocate(128)
     with pytest.raises(pl.InvalidValue, match="31 bytes; a header needs 32"):
         pl.CopyDescriptor(a[:31])
-    with pytest.raises(pl.InvalidValue, match="no multiple of 8"):
+    with pytest.raises(pl.InvalidValue, match="not a multiple of 8"):
         pl.CopyDescriptor(a[4:100])
     with pytest.raises(TypeError, match="must be a Buffer, not bytearray"):
         pl.CopyDescriptor(bytearray(64))  # type: ignore[arg-type]

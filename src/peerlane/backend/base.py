@@ -1,4 +1,4 @@
-"""Default bodies: what a back-end need not write itself."""
+"""Default bodies of verbs, which a back-end need not write itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PIECE = 1 << 20  # bytes that a reduction reads at a time
 
 
 def copy_batch(backend: Copies, copies: Sequence[tuple[int, int, int]]) -> None:
-    """Copy one after the other."""
+    """Make the copies one after the other."""
     for dst, src, nbytes in copies:
         backend.copy(dst, src, nbytes)
 
@@ -27,7 +27,7 @@ def copy_2d(
 
 
 def reduce(backend: Copies, dst: int, src: int, count: int, dtype: str, op: str) -> None:
-    """Read both ends, combine them on the host, and write the result."""
+    """Read source and destination, combine them on the host, and write the result."""
     import numpy as np
 
     from peerlane.support.host_reductions import combined
@@ -45,7 +45,7 @@ def reduce(backend: Copies, dst: int, src: int, count: int, dtype: str, op: str)
 
 
 def check_reduction(dst: int, src: int, nbytes: int, width: int) -> None:
-    """Refuse ends that are misaligned or overlap in part."""
+    """Refuse a source and destination that are misaligned or overlap in part."""
     for role, address in (("dst", dst), ("src", src)):
         if address % width:
             raise reductions.misaligned(role, address, width)
@@ -54,18 +54,19 @@ def check_reduction(dst: int, src: int, nbytes: int, width: int) -> None:
 
 
 class BackendBase:
-    """A back-end whose devices do not reach each other, and which can do nothing beyond ``copy``, ``fill``, ``read``
-    and ``write``.  Inherit, and write the rest of :class:`~peerlane.backend.interface.Backend`.
+    """A back-end that has only ``copy``, ``fill``, ``read`` and ``write``, and whose devices do not reach each other.
+
+    Inherit from it, and write the rest of :class:`~peerlane.backend.interface.Backend`.
     """
 
     name: str
     caps = Caps.NONE
 
     def ready(self) -> None:
-        """Accept: it can always be used."""
+        """Do nothing: it can always be used."""
 
     def copy_batch(self, copies: Sequence[tuple[int, int, int]]) -> None:
-        """Copy one after the other."""
+        """Make the copies one after the other."""
         copy_batch(self._copies(), copies)
 
     def copy_2d(self, dst: int, dst_pitch: int, src: int, src_pitch: int, width: int, height: int) -> None:
@@ -81,17 +82,17 @@ class BackendBase:
         raise Unsupported(f"back-end {self.name} has no pinned host memory (PINNED_HOST)")
 
     def can_access(self, ordinal: int, peer: int) -> bool:
-        """Deny it."""
+        """Return False."""
         return False
 
     def why_not(self, ordinal: int, peer: int) -> str:
-        """Say that there is no such thing."""
+        """Return the reason: the devices have no peers."""
         return (
             "it is the device itself" if ordinal == peer else f"devices of back-end {self.name} have no peers"
         )
 
     def link(self, ordinal: int, peer: int) -> str:
-        """Say that the host is between them."""
+        """Return the kind of link of devices that are joined by the host."""
         return "X" if ordinal == peer else "SYS"
 
     def peers(self, ordinal: int) -> Collection[int]:
@@ -111,8 +112,8 @@ class BackendBase:
         self.set_peer(ordinal, peer, enabled)
 
     def is_announced(self, ordinal: int, peer: int) -> bool:
-        """Deny it."""
+        """Return False."""
         return False
 
     def _copies(self) -> Copies:
-        return self  # type: ignore[return-value]  # what inherits has the verbs
+        return self  # type: ignore[return-value]  # subclasses have the verbs

@@ -13,7 +13,7 @@ _UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.mini
 def combined(
     mine: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8], dtype: str, op: str
 ) -> npt.NDArray[np.uint8]:
-    """Return the bytes of ``mine OP other``, computed as :func:`peerlane.reduce` says."""
+    """Return the bytes of ``mine OP other``, computed as :func:`peerlane.reduce` documents."""
     with np.errstate(all="ignore"):
         result: npt.NDArray[Any] = _UFUNCS[op](_values(mine, dtype), _values(other, dtype))
         if dtype == "bfloat16":
@@ -29,7 +29,7 @@ def _values(raw: npt.NDArray[np.uint8], dtype: str) -> npt.NDArray[Any]:
 
 
 def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Round to bfloat16, to the nearest even; what is no number stays none."""
+    """Round to bfloat16, to the nearest even; NaN stays NaN."""
     bits = values.view(np.uint32)
     nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), (bits >> 16) | 0x40, nearest).astype(np.uint16)

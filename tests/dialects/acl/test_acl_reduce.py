@@ -152,7 +152,7 @@ def test_acl_reduce_async_bad_addresses_return_107000_and_say_why(acl: ModuleTyp
         (a, host, "src is"),
         (a, other, "not memory of device 0"),
         (a + 4, a, "has 60 bytes from there on, not 64"),
-        (b + 2, a, f"the destination address {b + 2:#x} is no multiple of 4"),
+        (b + 2, a, f"the destination address {b + 2:#x} is not a multiple of 4"),
         (b, b + 32, "overlap and are not the same"),
     ):
         assert acl.rt.reduce_async(dst, src, 64, SUM, 0, 0, 0) == 107000
