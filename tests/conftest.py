@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import threading
@@ -19,6 +20,12 @@ from peerlane.diagnostics import allocations
 
 pytest_plugins = ["helpers.again"]
 _numbers = itertools.count()
+
+
+def pytest_collection_finish() -> None:
+    # A full collection would look at every test there is, each time that a test asks for one.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.any_schedule
+
 SOURCE = Path(__file__).parents[1] / "src"
 
 #: Who may use regular expressions, and on what.

@@ -12,6 +12,8 @@ import pytest
 
 import peerlane
 
+pytestmark = pytest.mark.any_schedule
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "peerlane"
 MODULES = sorted(PACKAGE.rglob("*.py"))

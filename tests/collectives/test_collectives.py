@@ -86,9 +86,10 @@ def each_way(size: int, work: Callable[[pl.Group, pl.Stream | None], None], **op
     run_ranks(size, both, **{"workspace": WORKSPACE, "notifies": "strict", **options})
 
 
-@pytest.mark.parametrize("kind", ["binary", "strict", "fifo"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "kind"), [*((size, "binary") for size in SIZES), (3, "strict"), (3, "fifo"), (8, "fifo")]
+)
 def test_all_reduce_by_each_algorithm_gives_same_bits(size: int, algorithm: str, kind: str) -> None:
     def work(group: pl.Group, stream: pl.Stream | None) -> None:
         for nbytes in BYTES:

@@ -8,7 +8,7 @@ import pytest
 
 from peerlane.testing.procs import run_python
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 HEAD = """
 import multiprocessing, os, sys, threading, warnings

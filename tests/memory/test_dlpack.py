@@ -19,7 +19,7 @@ import peerlane as pl
 from helpers.dlpack_producers import PADDED, READ_ONLY, OldProducer, Producer, memory
 from helpers.promises import Node, parked
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 # (code, bits, lanes): integers, floats, bfloat16, complex, bool, float8, float6, float4, complex of two bfloat16, one
 # that nobody knows, vectors.

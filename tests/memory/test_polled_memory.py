@@ -9,7 +9,7 @@ import pytest
 
 from peerlane.testing.procs import run_python
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 SCHEDULES = ("eager", "lazy", "seeded:5")
 ENDS_WITHIN = 5.0  # five times the rest after which queued operations run

@@ -16,7 +16,7 @@ from helpers.dlpack_producers import COPIED, READ_ONLY, OldProducer, Producer, m
 from helpers.promises import Node, filled, untouched
 from peerlane.errors import Fault
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node, filled, parked
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 SCHEDULES = ("eager", "lazy", "seeded:5")
 LOOKS: dict[str, Callable[[pl.Buffer], int]] = {

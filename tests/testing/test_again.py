@@ -12,6 +12,8 @@ import pytest
 from helpers.again import TITLE
 from helpers.inner_pytest import SECONDS, run
 
+pytestmark = pytest.mark.any_schedule
+
 pytest_plugins = ["pytester"]
 
 TESTS = Path(__file__).parents[1]

@@ -11,6 +11,8 @@ import pytest
 
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 SECONDS = 60
 
 

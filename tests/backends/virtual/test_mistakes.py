@@ -11,7 +11,7 @@ import pytest
 import peerlane as pl
 from helpers.promises import Node, filled
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/node.md").read_text()
 EVERY, SOME, NEVER = "shows every time", "shows for some seeds", "does not show"

@@ -9,7 +9,7 @@ import pytest
 import peerlane as pl
 from peerlane.testing.streams import StreamConformance
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 
 class TestEager(StreamConformance):

@@ -13,7 +13,7 @@ import pytest
 from helpers.acl_calls import ok
 from helpers.hip_calls import Gate, done
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(60)]
 
 SCHEDULES = ("eager", "lazy", "seeded:5")
 NBYTES = 1 << 20

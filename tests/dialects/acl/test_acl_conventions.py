@@ -16,6 +16,8 @@ from peerlane.dialects.acl._codes import FAULTS, REMEDIES, Code
 from peerlane.dialects.acl._state import acl as convention
 from peerlane.errors import Fault
 
+pytestmark = pytest.mark.any_schedule
+
 ANY = object()
 MODULES = ("acl", "acl.media", "acl.rt", "acl.util")
 CHILDREN = {"blas", "fv", "himpi", "mdl", "media", "op", "prof", "rt", "util"}

@@ -9,6 +9,8 @@ import pytest
 
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 MODULES = ("mdl", "op", "media", "blas", "prof", "himpi", "fv")
 PROGRAM = """
 import acl.mdl

@@ -14,6 +14,8 @@ import pytest
 import peerlane
 from peerlane.testing.procs import run_python
 
+pytestmark = pytest.mark.any_schedule
+
 BAD = 507033
 Case = tuple[str, Callable[[], object], object]
 

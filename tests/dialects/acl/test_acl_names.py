@@ -13,6 +13,8 @@ import pytest
 from peerlane.dialects.acl._refused import REFUSED, answer
 from peerlane.dialects.acl._state import acl as convention
 
+pytestmark = pytest.mark.any_schedule
+
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "acl.md"
 # Names in the binding's own tables (hicann/runtime, python/pyACL) that have no row on the page.
 REFUSING = [(module, name) for module, names in REFUSED.items() for name in names]

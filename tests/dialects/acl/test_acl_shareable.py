@@ -14,7 +14,7 @@ from helpers.acl_peer import AclPeer
 from helpers.launched import until
 from peerlane import _core
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(180)]
 
 GRANULE = 2 * MIB
 PROP = {"memAttr": 4, "location": {"type": 1, "id": 0}}

@@ -18,7 +18,7 @@ from peerlane.dialects.acl import rt, util
 from peerlane.dialects.acl._codes import Code
 from peerlane.dialects.acl._state import acl as convention
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 GRANULE = 2 * MIB
 TABLE = convention.table

@@ -12,7 +12,7 @@ import peerlane
 from helpers.acl_calls import content, filled, in_thread, ok
 from helpers.acl_peer import acl_peer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 Shown = Callable[..., ModuleType]
 SIZE = 2 << 20
 FREE = 64 << 20

@@ -13,7 +13,7 @@ from peerlane.testing.procs import run_python
 
 Enter = Callable[..., ModuleType]
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(120)]
 
 GIVE = """
 p = ok(hip.hipMalloc(64)); write(p, bytes(range(64)))

@@ -16,7 +16,7 @@ from peerlane.dialects.hip import _facts, explain
 from peerlane.dialects.hip._convention import is_compiler
 from peerlane.dialects.hip._state import calls
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.any_schedule, pytest.mark.timeout(240)]
 
 Enter = Callable[..., ModuleType]
 ROUNDS = 40
