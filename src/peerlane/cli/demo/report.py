@@ -174,8 +174,8 @@ def _draw_deliveries(deliveries: Sequence[Delivery], tensors: int, console: Cons
         )
     console.print(table)
     console.print(
-        "over channels: each process gets its own copy, by a broadcast of the owner's weights or by an all-gather of a "
-        "part from each process; bytes: received from other processes, by all together; x memcpy: speed relative "
+        "over channels: each process gets its own copy, by a broadcast of the owner's weights or by an all-gather of "
+        "a part from each process; bytes: received from other processes, by all together; x memcpy: speed relative "
         "to one thread's memcpy of as many bytes",
         soft_wrap=True,
     )
