@@ -243,7 +243,7 @@ class Work:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add the node, with the seed of its schedule, to a failure, and the objects that the test left behind."""
+        """Add to a failed test's report its node, with the seed of the schedule, and the objects that it left."""
         report = yield
         if item is self._item:
             only_leaks = report.when == "teardown" and not self._failed
