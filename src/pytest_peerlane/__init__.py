@@ -1,7 +1,7 @@
-"""The pytest plugin of peerlane: ``docs/guides/ci-without-devices.md`` tells how to use it.
+"""The pytest plugin of peerlane; ``docs/guides/ci-without-devices.md`` says how to use it.
 
-A package of its own, and small: pytest imports it whenever it starts, and ``peerlane`` would bring NumPy along.
-What works is in ``pytest_peerlane.work``, imported by the first test that uses a fixture of these.
+It is a small package outside ``peerlane``, because pytest imports it at each start and ``peerlane`` imports NumPy.
+The first test that uses one of its fixtures imports the rest, ``pytest_peerlane.work``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _OPTIONS = (
     ("node", "SPEC_OR_FILE", "the node of each test: a TOML file, or inline such as 'devices=8,switch=4'"),
     ("devices", "N", "number of devices of each test's node"),
-    ("profile", "P", "what machine each test's node is, such as ascend-a2"),
+    ("profile", "P", "the machine that each test's node imitates, such as ascend-a2"),
     ("schedule", "S", "when queued operations run: eager, lazy, seeded or seeded:SEED"),
-    ("leaks", "WHAT", "what a test gets that leaves something behind: fail (the default), warn or ignore"),
+    ("leaks", "WHAT", "the fate of a test that leaves objects behind: fail (the default), warn or ignore"),
 )
 _DIALECTS = ("acl", "hip", "hcomm")
 _MARKER = (
@@ -30,7 +30,7 @@ _MARKER = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options, each with an ini setting of its name."""
+    """Declare the options, and an ini setting of the same name for each."""
     group = parser.getgroup("peerlane", "virtual devices")
     for name, metavar, text in _OPTIONS:
         group.addoption(f"--peerlane-{name}", metavar=metavar, help=text)
@@ -38,14 +38,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     text = "use virtual devices even where the vendor's own module finds real ones"
     group.addoption("--peerlane-shadow-real", action="store_true", help=text)
     text = (
-        "vendors' modules that can be imported from the start, not by tests with their fixture only: "
+        "vendors' modules that can be imported at any time, not only by tests that use their fixture: "
         "acl, hip, hcomm"
     )
     parser.addini("peerlane_dialects", text, type="args", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker; see at once whether the options make sense."""
+    """Register the marker, and check the options at once."""
     config.addinivalue_line("markers", _MARKER)
     dialects = config.getini("peerlane_dialects")
     if dialects or any(config.getoption(f"peerlane_{name}") is not None for name, _, _ in _OPTIONS):
@@ -57,20 +57,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let a test that is marked use the node; let the node come before, and go after, all else of the test."""
+    """Give a marked test the node; set the node up before, and tear it down after, all else of the test."""
     names = getattr(item, "fixturenames", None)
     if names is not None and ("peerlane_node" in names or item.get_closest_marker("peerlane") is not None):
         item.fixturenames = _node_first(item, names)  # type: ignore[attr-defined]  # a list of its own: it may be shared
 
 
 def _node_first(item: pytest.Item, names: list[str]) -> list[str]:
-    """Put our fixtures before all others of a function's scope, those of ``setup_method`` too."""
+    """Put the plugin's fixtures before all others of function scope, ``setup_method`` included."""
     known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     ours = ["peerlane_node"]
     for name in _DIALECTS:
         if (
             name in names and name in known and known[name][-1].func.__module__ == __name__
-        ):  # not the program's own
+        ):  # a fixture of the program may have the same name
             ours.append(name)
     others = [name for name in names if name not in ours]
     of_function = (
@@ -82,7 +82,7 @@ def _node_first(item: pytest.Item, names: list[str]) -> list[str]:
 
 @pytest.fixture
 def peerlane_node(request: pytest.FixtureRequest) -> tuple[Device, ...]:
-    """The devices of a fresh node, which the test and its children are in; what the test leaves behind fails it."""
+    """The devices of a fresh node, which the test and its children use; objects that the test leaves fail it."""
     from pytest_peerlane import work
 
     return work.begin(request)
@@ -90,7 +90,7 @@ def peerlane_node(request: pytest.FixtureRequest) -> tuple[Device, ...]:
 
 @pytest.fixture
 def acl(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
-    """pyACL on the devices of ``peerlane_node``, as a new process finds it; the test can ``import acl``."""
+    """pyACL on the devices of ``peerlane_node``, in the state of a new process; the test can ``import acl``."""
     from pytest_peerlane import work
 
     yield from work.serve(request.config, "acl")
@@ -98,9 +98,9 @@ def acl(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> It
 
 @pytest.fixture
 def hip(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
-    """What ``from hip import hip`` gives, on the devices of ``peerlane_node``, as a new process finds it.
+    """The module of ``from hip import hip``, on the devices of ``peerlane_node``, in the state of a new process.
 
-    The test can import it too, under both names; when it fails, the report has what its failed calls meant.
+    The test can import it too, under both names.  If the test fails, the report explains its failed calls.
     """
     from pytest_peerlane import work
 
@@ -109,9 +109,9 @@ def hip(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> It
 
 @pytest.fixture
 def hcomm(request: pytest.FixtureRequest, peerlane_node: tuple[Device, ...]) -> Iterator[ModuleType]:
-    """What ``import hcomm`` gives, on the devices of ``peerlane_node``; take ``acl`` as well, whose streams it uses.
+    """The module of ``import hcomm``, on the devices of ``peerlane_node``; use ``acl`` too, for its streams.
 
-    When the test fails, the report has what its failed calls meant.
+    If the test fails, the report explains its failed calls.
     """
     from pytest_peerlane import work
 

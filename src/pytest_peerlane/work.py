@@ -1,4 +1,4 @@
-"""What the plugin does once a test uses it: nodes for tests, and the fate of tests that leave something behind."""
+"""The plugin's work once a test uses it: fresh nodes, and the failure of tests that leave objects behind."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _REMEDIES = {
     "hip": "Memory of hipMalloc ends with hipFree, streams and events with their destroy calls, or all of a device\n"
     "with hipDeviceReset, which ends handles of physical memory, reserved addresses and pools as well. Host memory\n"
     "has hipHostFree, and no reset ends it.",
-    "hcomm": "Communicators end with HcclCommDestroy, with all that was acquired of them; what acl made ends with\n"
-    "acl's calls.",
+    "hcomm": "Communicators end with HcclCommDestroy, and so does all that was acquired of them. Objects that acl\n"
+    "made end with acl's calls.",
 }
-_REMEDY = "Close each, leave its `with` block, or drop the last reference to it."
+_REMEDY = "Close each object, leave its `with` block, or drop the last reference to it."
 _PROCESS_REMEDY = "Wait for each process, or end it; leave the `with` block of a pool, or shut it down."
 
 
 def check_options(config: pytest.Config) -> None:
-    """Refuse options that make no sense, before the first test runs."""
+    """Refuse invalid options before the first test runs."""
     try:
         base_node(config)
         _fate(config, None)
@@ -49,7 +49,7 @@ def check_options(config: pytest.Config) -> None:
 def base_node(config: pytest.Config) -> NodeConfig:
     """Return the node of a test without a marker.
 
-    ``--peerlane-node`` or else the ini settings or else ``PEERLANE_NODE``, then the other options.
+    It is that of ``--peerlane-node``, else of the ini settings, else of ``PEERLANE_NODE``; other options change it.
     """
     text: str | None = config.getoption("peerlane_node")
     if text is not None:
@@ -98,7 +98,7 @@ def install(config: pytest.Config, name: str) -> None:
 
 
 def serve(config: pytest.Config, name: str) -> Iterator[ModuleType]:
-    """Serve a dialect while a test runs; one that is served already stays."""
+    """Serve a dialect while a test runs, and longer if it was served before."""
     is_new = name not in dialects.installed()
     problem = ""
     try:
@@ -129,12 +129,12 @@ def _work(config: pytest.Config) -> Work:
 
 
 class Work:
-    """The node of the test that runs, if it has one, and what becomes of the test.
+    """The node of the running test, if it has one, and the outcome of the test.
 
     Attributes
     ----------
     remedy : str
-        What a test should have done that left something behind.
+        The advice for a test that left objects behind.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -149,9 +149,9 @@ class Work:
         self.remedy = _REMEDY
 
     def begin(self, request: pytest.FixtureRequest) -> tuple[Device, ...]:
-        """Enter a fresh node, as the test's markers and the options want it."""
+        """Enter a fresh node that the test's markers and the options describe."""
         item, problem = request.node, ""
-        self.pytest_unconfigure()  # a test whose teardown never came
+        self.pytest_unconfigure()  # leaves the node of a test that had no teardown
         try:
             config, named, self._fate = self._wanted(item)
             node = FreshNode(config, keep_name=named)
@@ -174,7 +174,7 @@ class Work:
         self._dialects.append(name)
 
     def _wanted(self, item: pytest.Item) -> tuple[NodeConfig, bool, str]:
-        """Return the node, whether the test gave it its name, and what leaks do."""
+        """Return the node, whether the test named it, and what a leak does to the test."""
         given: dict[str, Any] = {}
         for marker in reversed(list(item.iter_markers("peerlane"))):
             unknown = [f"{key}=" for key in marker.kwargs if key not in _SETTINGS]
@@ -192,7 +192,7 @@ class Work:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Look, when all of the test is torn down, what it left behind."""
+        """Look for leaks when all of the test has been torn down."""
         try:
             result = yield
         except BaseException:
@@ -209,7 +209,7 @@ class Work:
         self._node = None
         left = Left()
         try:
-            # pytest itself would drop what fixtures returned in the next moment.
+            # pytest would drop the values of fixtures right after this hook.
             if self._fate != "ignore":
                 left = node.left(getattr(item, "funcargs", {}).clear)
         finally:
@@ -224,7 +224,7 @@ class Work:
 
     def _tell(self, item: pytest.Item, text: str) -> None:
         if self._failed:
-            self._note = f"{text}\nIt did not run to its end: what it would have closed may be among these."
+            self._note = f"{text}\nThe test did not run to its end, where it might have closed some of these."
         elif self._fate == "warn":
             item.warn(pytest.PytestWarning(text))
         else:
@@ -232,7 +232,7 @@ class Work:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-        """A test may be the first to ask for a fixture that outlives it: what that starts is not the test's."""
+        """Do not charge the test with what a wider fixture starts, though the test may be the first to use it."""
         node = self._node
         if node is None or fixturedef.scope == "function":
             return (yield)
@@ -243,7 +243,7 @@ class Work:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Add to a failure the node, with the seed of its schedule, and what the failed test left behind."""
+        """Add to a failed test's report its node, with the seed of the schedule, and the objects that it left."""
         report = yield
         if item is self._item:
             only_leaks = report.when == "teardown" and not self._failed
@@ -266,7 +266,7 @@ class Work:
 
 
 def _with_seed(config: NodeConfig, base: NodeConfig) -> NodeConfig:
-    """Draw the seed here, where it can be told with a failure; one that was given to all tests is taken."""
+    """Draw the seed here, so that a failure can show it; a seed that was given for all tests is kept."""
     wanted = config.schedule or os.environ.get(schedule.VARIABLE, "")
     if wanted != "seeded":
         return config

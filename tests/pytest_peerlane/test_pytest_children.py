@@ -246,7 +246,7 @@ def test_both_are_gone():
     done.stdout.fnmatch_lines(
         [
             "the test left behind 1 thing:",
-            "  process * (* -c import time; time.sleep(600)), started at a place that is not known; it was killed",
+            "  process * (* -c import time; time.sleep(600)), started at an unknown place; it was killed",
         ]
     )
 

@@ -226,7 +226,7 @@ def test_after(peerlane_node):
     assert all(f"RuntimeError: broken {reason}" in text for reason in ("setup", "call", "teardown"))
     for nbytes in (33, 22):  # pytest shows no report of a teardown whose setup failed
         assert f"memory: {nbytes} bytes on virtual:0, made at test_it.py" in text
-    assert text.count("It did not run to its end") == 2
+    assert text.count("The test did not run to its end") == 2
     assert "Failed: the test left" not in text and "ExceptionGroup" not in text
 
 

@@ -1,1 +1,1 @@
-"""What tests of peerlane, and of programs that use it, share."""
+"""Helpers for tests of peerlane and of programs that use it."""

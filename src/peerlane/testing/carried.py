@@ -1,6 +1,6 @@
-"""What a process of multiprocessing's ``forkserver`` has to be told of the test that starts it.
+"""Carries a test's settings to the processes that it starts by multiprocessing's ``forkserver``.
 
-Its server was started by an earlier test, perhaps, and its children have that one's environment.
+An earlier test may have started the server, whose children inherit the environment of that test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PREFIX = "PEERLANE_"
 
 
 class Carried:
-    """Becomes, where it is unpickled, the settings and dialects of the process that pickled it; and then is None."""
+    """When unpickled, sets up the settings and dialects of the process that pickled it; its value there is None."""
 
     def __reduce__(self) -> tuple[Callable[..., None], tuple[dict[str, str], Sequence[str]]]:
         settings = {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
@@ -24,14 +24,14 @@ class Carried:
 
 
 def carry(process: BaseProcess) -> Callable[[], None]:
-    """Let a process that is about to be started by a server carry them; return what undoes it."""
+    """Attach the settings to a process that a forkserver is about to start; return a function that undoes it."""
     method = getattr(process, "_start_method", None) or multiprocessing.get_start_method()
     if method != "forkserver":
         return lambda: None
     own = vars(process)
     before = dict(own)
     own.clear()
-    own["_peerlane_carried"] = Carried()  # first: what comes later may import the dialect's modules
+    own["_peerlane_carried"] = Carried()  # first: unpickling the others may import modules of the dialect
     own.update(before)
     return lambda: own.pop("_peerlane_carried", None)
 
@@ -43,5 +43,5 @@ def _take_over(settings: dict[str, str], names: Sequence[str]) -> None:
         if name not in names:
             dialects.uninstall(name)
     for name in names:
-        dialects.install(name, shadow_real=True)  # who started this process has asked the vendor's module
+        dialects.install(name, shadow_real=True)  # the parent has asked the vendor's module already
     os.environ.update(settings)

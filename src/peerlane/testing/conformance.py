@@ -1,4 +1,4 @@
-"""What every back-end owes the neutral API, as suites to inherit from.
+"""Suites of the duties that a back-end has to the neutral API; inherit from them.
 
 ::
 
@@ -8,7 +8,8 @@
         def make(self):
             return MyBackend()
 
-:class:`BackendConformance` is all suites.  The first four every back-end owes; the others belong to a capability:
+:class:`BackendConformance` has all suites.  Every back-end owes the first four; each other suite belongs to a
+capability:
 
 ========================  ==============================
 suite                     owed by
@@ -23,8 +24,8 @@ SignalConformance         ``Caps.QUEUE``
 ShareConformance          ``Caps.SHARE``
 ========================  ==============================
 
-A test that needs a capability is skipped by its name where the back-end lacks it.  The suites look at bytes
-by another way than the verb under test: by the host's view where there is one, else by ``read``.  Needs pytest and
+If the back-end lacks a capability, the tests that need it are skipped by its name.  The suites look at bytes by
+another way than the verb under test: by the host's view where there is one, else by ``read``.  They need pytest and
 NumPy.
 """
 
@@ -57,7 +58,7 @@ def noise(seed: int, nbytes: int) -> Bytes:
 
 
 class Suite:
-    """What the suites share.  Implement :meth:`make`, and collect with pytest."""
+    """The base of all suites.  Implement :meth:`make`, and collect with pytest."""
 
     def make(self) -> Backend:
         """Return a fresh back-end with at least two devices, of 128 MiB or more."""
@@ -73,18 +74,18 @@ class Suite:
 
     @staticmethod
     def needs(backend: Backend, cap: Caps) -> None:
-        """Skip the test, by name, where the capability is absent."""
+        """Skip the test, with the capability's name, if the back-end lacks it."""
         if cap not in backend.caps:
             pytest.skip(f"{backend.name} lacks {cap.name}")
 
     def devices(self, backend: Backend, cap: Caps) -> tuple[pl.Device, ...]:
-        """Return the devices whose objects the neutral API makes; skip where the capability is absent."""
+        """Return the devices on which the neutral API makes its objects; skip if the capability is missing."""
         self.needs(backend, cap)
         return devices_of(backend)
 
     @staticmethod
     def put(backend: Backend, memory: Memory, data: Bytes, at: int = 0) -> None:
-        """Set bytes by the host's view, or by ``write`` where there is none."""
+        """Set bytes by the host's view, or by ``write`` if there is no view."""
         if isinstance(memory, VisibleMemory) and Caps.HOST_VIEW in backend.caps:
             np.frombuffer(memory.host_view(), np.uint8)[at : at + data.nbytes] = data
         else:
@@ -92,7 +93,7 @@ class Suite:
 
     @staticmethod
     def seen(backend: Backend, memory: Memory) -> Bytes:
-        """Return a copy of all bytes by the host's view, or by ``read`` where there is none."""
+        """Return a copy of all bytes by the host's view, or by ``read`` if there is no view."""
         if isinstance(memory, VisibleMemory) and Caps.HOST_VIEW in backend.caps:
             return np.array(memory.host_view(), np.uint8)
         data = np.full(memory.size, 0xA5, np.uint8)
@@ -100,7 +101,7 @@ class Suite:
         return data
 
     def filled(self, backend: Backend, ordinal: int, data: Bytes) -> Memory:
-        """Return new memory that has bytes."""
+        """Return new memory with these bytes."""
         memory = backend.allocate(ordinal, data.nbytes)
         self.put(backend, memory, data)
         return memory
@@ -221,7 +222,7 @@ class MemoryConformance(Suite):
 
 
 class AddressesConformance(Suite):
-    """What integers mean, and the refusals of those that mean nothing."""
+    """What integers mean as addresses, and the refusals of those that mean nothing."""
 
     def test_locate_tells_kind_device_and_bounds(self, backend: Backend) -> None:
         block = backend.allocate(1, 5000)
@@ -316,7 +317,7 @@ class PeersConformance(Suite):
 
 
 class CopiesConformance(Suite):
-    """What moves bytes; the bytes are looked at by other ways than the verb under test."""
+    """The verbs that move bytes; each is checked by another way to look at bytes."""
 
     @pytest.mark.parametrize("nbytes", SIZES)
     def test_bytes_survive_host_device_peer_host(self, backend: Backend, nbytes: int) -> None:
@@ -424,7 +425,7 @@ class CopiesConformance(Suite):
 
 
 class VirtualMemoryConformance(Suite):
-    """Physical memory and addresses apart from each other: ``Caps.PHYSICAL``."""
+    """Physical memory and address ranges as separate objects: ``Caps.PHYSICAL``."""
 
     def test_physical_memory_is_charged_until_closed(self, backend: Backend) -> None:
         devices = self.devices(backend, Caps.PHYSICAL)
@@ -453,7 +454,7 @@ class VirtualMemoryConformance(Suite):
 
 
 class QueueConformance(Suite):
-    """Streams of the back-end's own: ``Caps.QUEUE``."""
+    """Streams that the back-end implements: ``Caps.QUEUE``."""
 
     def test_operations_run_in_order(self, backend: Backend) -> None:
         devices = self.devices(backend, Caps.QUEUE)
@@ -491,7 +492,7 @@ class QueueConformance(Suite):
 
 
 class SignalConformance(Suite):
-    """What streams record and wait for: ``Caps.QUEUE``."""
+    """Signals that streams record and wait for: ``Caps.QUEUE``."""
 
     def test_a_wait_comes_after_the_record(self, backend: Backend) -> None:
         devices = self.devices(backend, Caps.QUEUE)
@@ -518,7 +519,7 @@ class SignalConformance(Suite):
 
 
 class ShareConformance(Suite):
-    """Handles for other processes: ``Caps.SHARE``.  What another process gets is not looked at here."""
+    """Handles for other processes: ``Caps.SHARE``.  No other process opens one here."""
 
     def test_a_handle_is_a_plain_record(self, backend: Backend) -> None:
         devices = self.devices(backend, Caps.SHARE)

@@ -1,4 +1,4 @@
-"""A node for one test: entered before it, left behind it, with a list of what the test did not end."""
+"""A fresh node for one test: entered before the test, left after it, with a list of what the test left behind."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from peerlane.support.runtime_directory import runtime_directory
 from peerlane.testing.started import LeftProcess, StartedProcesses
 
 _VARIABLE = "PEERLANE_NODE"
-_SETTLE_SECONDS = 2.0  # for memory that another process, which is just ending, had as well
+_SETTLE_SECONDS = 2.0  # for shared memory that an ending process still holds
 _PAUSE = 0.005
 
-WITHOUT_BYTES = ("address range", "exported handle")  # their size is another thing's bytes, or none
+WITHOUT_BYTES = ("address range", "exported handle")  # their size is that of another object, or nothing
 
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a test did not end."""
+    """The objects and processes that a test left behind."""
 
     things: tuple[Living, ...] = ()
     processes: tuple[LeftProcess, ...] = ()
@@ -42,29 +42,29 @@ class Left:
 
 
 class FreshNode:
-    """A node that nobody else is in, and the dialects as a new process finds them.
+    """A node that no other process is in, and dialects as a new process finds them.
 
-    Children that are started meanwhile find it in their ``PEERLANE_NODE``.
+    Children that are started meanwhile get the node as their ``PEERLANE_NODE``.
 
     Parameters
     ----------
     config : NodeConfig
-        What it is.
+        The description of the node.
     keep_name : bool
-        Meet under the name of ``config``; else under one that is used for this node only.
+        Keep the name of ``config``; else the node gets a unique name.
 
     Attributes
     ----------
     config : NodeConfig
-        With the name that it has.
+        The description, with the node's name.
     devices : tuple of Device
     lost : tuple of Living
-        What lived in the node that this process was in before; it has ended.
+        The objects in the node that this process was in before; they have ended with it.
 
     Raises
     ------
     Error
-        As :func:`peerlane.enter_node`; this process is in no node then.
+        As :func:`peerlane.enter_node`; afterwards this process is in no node.
     """
 
     def __init__(self, config: NodeConfig, *, keep_name: bool = False) -> None:
@@ -86,17 +86,18 @@ class FreshNode:
 
     @property
     def schedule(self) -> str:
-        """When queued operations run, as it can be given again: ``seeded:17``."""
+        """The schedule in a form that repeats it: ``seeded:17``."""
         return schedule.present()
 
     def for_others(self) -> contextlib.AbstractContextManager[None]:
-        """What is started meanwhile, pools included, is not the test's."""
+        """Do not charge the test with processes and pools that are started inside."""
         return self._processes.for_others()
 
     def left(self, release: Callable[[], object]) -> Left:
-        """Return what lives and runs still; ``release`` is called if something does, and drops what holds it no more.
+        """Return the objects that still live and the processes that still run.
 
-        Queued operations that can run are run; processes have two seconds to end.
+        Queued operations that can run are run, and processes have two seconds to end.  If objects live, ``release``
+        is called, which should drop references that nobody needs any more.
         """
         if self._pid != os.getpid():
             return Left()
@@ -111,7 +112,7 @@ class FreshNode:
         return Left((*things, *self._held_by_nothing(things)), processes)
 
     def leave(self, left: Left = Left(), *, kill: bool = True) -> None:
-        """Leave the node, whatever lives there; kill the processes that were left, if they are not to go on."""
+        """Leave the node, whatever lives there; with ``kill``, kill the processes that were left."""
         live_objects.end()
         if kill and self._pid == os.getpid():
             self._processes.kill(left.processes)
@@ -119,7 +120,7 @@ class FreshNode:
         if self._pid != os.getpid():
             return
         if not self.devices[0].is_closed:
-            self.devices[0].free_bytes  # noqa: B018 - clears away what ended processes left in the directory
+            self.devices[0].free_bytes  # noqa: B018 - removes what ended processes left in the directory
         leave_node()
         _begin_dialects_anew()
         if self._before is None:
@@ -130,17 +131,17 @@ class FreshNode:
             (self._directory / f"{self.config.name}{SUFFIX}").unlink(missing_ok=True)
 
     def _held(self) -> dict[Device, int]:
-        """Return the bytes that are in use, by device."""
+        """Return the bytes in use on each device."""
         held: dict[Device, int] = {}
         for device in devices() if registry.is_entered() else ():
             if not device.is_closed and device.backend.ledger.used(device.ordinal):
-                nbytes = device.total_bytes - device.free_bytes  # which forgets what ended processes had
+                nbytes = device.total_bytes - device.free_bytes  # releases memory of ended processes
                 if nbytes:
                     held[device] = nbytes
         return held
 
     def _held_by_nothing(self, things: tuple[Living, ...]) -> list[Living]:
-        """Return memory that nothing listed accounts for."""
+        """Return the memory in use that belongs to no listed object."""
         known = {each.where for each in things if each.nbytes and each.kind not in WITHOUT_BYTES}
         deadline = time.monotonic() + _SETTLE_SECONDS
         held = {device: nbytes for device, nbytes in self._held().items() if device.name not in known}
@@ -153,7 +154,7 @@ class FreshNode:
             Living(
                 "held memory",
                 f"{in_bytes(nbytes)} on {device.name}, freed and still held: by a memoryview or a DLPack "
-                "capsule, by what is queued and cannot run, or by another process",
+                "capsule, by a queued operation that cannot run, or by another process",
                 nbytes,
                 device.name,
                 None,

@@ -1,4 +1,4 @@
-"""What a test left behind, in words: what it is, how large, and where each was made."""
+"""The text of what a test left behind: kind, size, and the line that made each object."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _MOST_SHOWN = 20
 
 
 def describe(left: Left, *, head: str, test_file: str, root: str, killed: bool) -> str:
-    """Return the list, its first line by itself a summary.
+    """Return the list; its first line is a summary.
 
     Parameters
     ----------
     left : Left
         Not empty.
     head : str
-        How it begins; the number of things, and their bytes, follow.
+        The first words; the number of things and their bytes follow.
     test_file : str
-        Beside the place where something was made stands the one in this file that led there.
+        If an object was made in another file, the line of this file that led there is shown too.
     root : str
-        The folder that paths are shown from.
+        Paths are shown relative to this folder.
     killed : bool
         Whether processes will be killed.
     """
@@ -43,7 +43,7 @@ def describe(left: Left, *, head: str, test_file: str, root: str, killed: bool) 
 
 
 def _things(things: Sequence[Living], places: _Places) -> list[str]:
-    """Return a line for each thing; one for all that a line of the program made of a kind on a device."""
+    """Return the lines; objects of one kind, device and line of the program share one."""
     groups: dict[tuple[str, str, str], list[Living]] = {}
     for each in things:
         groups.setdefault((each.kind, each.where, places.of("made", each.site)), []).append(each)
@@ -64,7 +64,7 @@ class _Places:
 
     def of(self, verb: str, site: Site | None) -> str:
         if site is None:
-            return f"{verb} at a place that is not known"
+            return f"{verb} at an unknown place"
         text = f"{verb} at {self._shown(site)}"
         if site.path != self._test_file:
             caller = next((each for each in site.callers if each.path == self._test_file), None)

@@ -1,8 +1,8 @@
-"""Pools of processes: which a test made, and the end of those that it left.
+"""Process pools: notes which pools a test made, and ends those that it left.
 
-A pool starts workers when it likes, and from a thread of its own: they belong to whoever made the pool.  To kill the
-workers of a pool that goes on is a danger: an idle one holds a lock that the end of the pool waits for, and the pool
-starts others in their place.
+A pool starts workers at any time, from its own thread: they belong to the test that made the pool.  Killing workers
+of a pool that goes on is dangerous: an idle worker holds a lock that the end of the pool waits for, and the pool
+starts other workers in their place.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _END_SECONDS = 2.0
 
 
 class Pools:
-    """Notes, between ``begin`` and ``end``, which pools and queues of processes are made.
+    """Notes the process pools and queues that are made between ``begin`` and ``end``.
 
     Parameters
     ----------
     starters : frozenset of str
-        Packages whose lines are not the place where something was made.
+        Packages that are skipped when the line that made a pool is looked for.
     """
 
     def __init__(self, starters: frozenset[str]) -> None:
@@ -48,19 +48,19 @@ class Pools:
         self._exit = contextlib.ExitStack()
 
     def begin(self) -> None:
-        """Note from now on; what there is already is others'."""
+        """Begin to note; pools that exist already are not the test's."""
         self._older_threads.update(threading.enumerate())
         self._watch(Pool, self._note)
         self._watch(ProcessPoolExecutor, self._note)
         self._watch(Queue, self._queues.add)
 
     def end(self) -> None:
-        """Note nothing any more; idempotent."""
+        """Stop noting; idempotent."""
         self._exit.close()
 
     @contextlib.contextmanager
     def for_others(self) -> Iterator[None]:
-        """What is made and started meanwhile is not the test's."""
+        """Do not charge the test with pools and processes that are made inside."""
         self._wider += 1
         before = set(threading.enumerate())
         try:
@@ -70,9 +70,9 @@ class Pools:
             self._older_threads.update(set(threading.enumerate()) - before)
 
     def starter(self) -> tuple[bool, Any]:
-        """Return, for a process that the caller starts, whether it is others', and the test's pool that it is for."""
+        """Tell of a process that is being started whether it is not the test's, and which test's pool it is for."""
         thread = threading.current_thread()
-        reference = self._pool_of.get(thread)  # a Pool replaces workers from a thread of its own
+        reference = self._pool_of.get(thread)  # a Pool replaces workers from its own thread
         if reference is not None:
             return False, reference()
         if self._wider:
@@ -89,27 +89,27 @@ class Pools:
         return is_pools and thread in self._older_threads, None
 
     def replace_workers(self) -> bool:
-        """Return whether a ``Pool`` of the test goes on, and starts a worker soon if it has none."""
+        """Tell whether a ``Pool`` of the test still runs, and so will start a worker if it has none."""
         return any(
             isinstance(each, Pool) and getattr(each, "_state", "") == "RUN" for each in self._of_processes()
         )
 
     def place(self, pool: object) -> Site | None:
-        """Return where the test made a pool."""
+        """Return the line on which the test made a pool."""
         return self._made.get(pool)
 
     def finish(self, executors: list[Any]) -> None:
-        """End each ``Pool`` of the test, and these executors, in two seconds; a pool that does not end is let be.
+        """End each ``Pool`` of the test and these executors; after two seconds, give up those that do not end.
 
-        Its workers may be killed then: it starts no others, and nothing waits for it when Python ends.
+        Their workers may be killed then: an ended pool starts no others, and Python's end does not wait for it.
         """
         ends: list[Callable[[], object]] = [
             each.terminate for each in self._of_processes() if isinstance(each, Pool)
         ]
         ends += (functools.partial(each.shutdown, wait=False, cancel_futures=True) for each in executors)
         for queue in list(self._queues):
-            queue.cancel_join_thread()  # else Python's end waits for a reader that was killed
-        # Daemons: a worker that somebody killed holds its pool's lock for ever, and terminate() waits for that.
+            queue.cancel_join_thread()  # else Python's end waits for a killed reader
+        # Daemon threads, because a killed worker holds its pool's lock for ever, and terminate() waits for the lock.
         threads = [threading.Thread(target=_quietly, args=(end,), daemon=True) for end in ends]
         for thread in threads:
             thread.start()

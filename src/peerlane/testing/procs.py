@@ -1,4 +1,4 @@
-"""Python children in tests: none outlives its deadline, and none is left behind."""
+"""Python children of tests: none outlives its deadline, and none is left behind."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ KILL_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Completed:
-    """How a child ended.
+    """The end of a child.
 
     Attributes
     ----------
     returncode : int
         The exit code, or minus the signal that ended it.
     stdout, stderr : str
-        What it and its children wrote.
+        The output of the child and of its children.
     seconds : float
         How long it ran.
     """
@@ -49,37 +49,37 @@ def run_python(
     input: str | None = None,
     cwd: str | os.PathLike[str] | None = None,
 ) -> Completed:
-    """Run ``sys.executable`` with ``args`` in a session of its own, and wait for it.
+    """Run ``sys.executable`` with ``args`` in its own session, and wait for its end.
 
-    However this call ends, no process of that session is left: what is still there is killed first.  Children
-    that the program leaves behind have two seconds to follow it (those of ``multiprocessing`` need a moment).
-    Processes that move to another session are beyond this.
+    However this call ends, no process of that session is left: those that still run are killed first.  Children
+    that the program leaves behind have two seconds to end (those of ``multiprocessing`` need a moment).  A process
+    that moves to another session is not found.
 
     Parameters
     ----------
     args : sequence of str
-        The arguments of Python.
+        The arguments for Python.
     timeout : float
-        Seconds the child may take.
+        The seconds that the child may take.
     env : mapping, optional
         The whole environment; by default this process's.
     input : str, optional
-        Its standard input; by default empty.
+        The child's standard input; by default empty.
     cwd : path, optional
-        Where it runs; by default here.
+        The folder in which it runs; by default the present one.
 
     Raises
     ------
     AssertionError
-        It ran past ``timeout``, or left processes behind; the text has the command, those processes and the
-        output so far.
+        The child ran longer than ``timeout``, or left processes behind; the text has the command, those processes
+        and the output so far.
     """
     command = [sys.executable, *args]
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         stdin.write((input or "").encode())
         stdin.seek(0)
         started = time.monotonic()
-        # Files, not pipes: a survivor that holds a pipe open would keep us reading until the deadline.
+        # Files, because a survivor that holds a pipe open would keep this call reading until the deadline.
         start = _Start(command, stdin=stdin, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True)
         fault = ""
         left: dict[int, str] = {}
@@ -107,7 +107,7 @@ def run_python(
 
 
 class _Start:
-    """The start of a child in a thread: no handler of a signal, which may raise, comes between fork and pid."""
+    """Starts a child in a thread, so that no signal handler, which may raise, runs between the fork and the pid."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._asked, self._found = False, Future[subprocess.Popen[bytes]]()
@@ -120,13 +120,13 @@ class _Start:
             self._found.set_exception(error)
 
     def process(self) -> subprocess.Popen[bytes]:
-        """Start it; raises what its start raises."""
+        """Start the child; an error of its start is raised here."""
         self._asked = True
         self._thread.start()
         return self._found.result()
 
     def begun(self) -> subprocess.Popen[bytes] | None:
-        """Return the child if there is one, also when its start was interrupted."""
+        """Return the child if it exists, also after an interrupted start."""
         if not self._asked or self._found.exception(KILL_SECONDS) is not None:
             return None
         return self._found.result()
@@ -153,7 +153,7 @@ def _members(session: int) -> dict[int, str]:
 
 
 def await_session_end(session: int, seconds: float) -> dict[int, str]:
-    """Wait until a session is empty; return who is left of it after so many seconds, with their command lines."""
+    """Wait until a session is empty; return the processes left after so many seconds, with their command lines."""
     deadline = time.monotonic() + seconds
     while members := _members(session):
         poll = select.poll()
@@ -171,7 +171,7 @@ def await_session_end(session: int, seconds: float) -> dict[int, str]:
 
 
 def _kill_session(session: int) -> dict[int, str]:
-    """Kill all of a session, those included that start meanwhile; return whom."""
+    """Kill all processes of a session, also those that start meanwhile; return them."""
     killed: dict[int, str] = {}
     deadline = time.monotonic() + KILL_SECONDS
     while members := _members(session):

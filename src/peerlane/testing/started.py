@@ -1,4 +1,4 @@
-"""Processes that a test started: which of them still run when it is over, and where they were started."""
+"""Processes that a test started: those that still run after it, and the lines that started them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _FORKS = ("fork", "forkpty", "posix_spawn", "posix_spawnp")
 _LONGEST_COMMAND = 100
 _PROC = Path("/proc")
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
-_START_SECONDS = 5.0  # that another thread may take to start a process
+_START_SECONDS = 5.0  # another thread may take this long to start a process
 _PAUSE = 0.005
-_HAS_CHILDREN = Path("/proc/thread-self/children").exists()  # a kernel may be built without it
+_HAS_CHILDREN = Path("/proc/thread-self/children").exists()  # some kernels lack it
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -41,7 +41,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class LeftProcess:
-    """A process that still runs: its pid, its command line, and where it was started, if that was seen."""
+    """A process that still runs: its pid, its command line, and the line that started it, if that is known."""
 
     pid: int
     command: str
@@ -50,7 +50,7 @@ class LeftProcess:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    began: int  # a pid is used again
+    began: int  # pids are reused
     site: Site | None
     owner: Callable[[], Any]
     is_others: bool
@@ -58,12 +58,12 @@ class _Seen:
 
 
 class StartedProcesses:
-    """Notes, between ``begin`` and ``end``, where this process starts others.
+    """Notes the processes that this process starts between ``begin`` and ``end``, and where.
 
-    Seen are ``subprocess``, ``multiprocessing``, what stands on them, and ``os.fork`` and its like; a child that was
-    started otherwise is found all the same, without its place.  So is what a child started and left behind:
-    meanwhile this process is the one that orphans are given to.  Helpers of ``multiprocessing`` that outlive what
-    they serve are none, nor are the workers of a pool that was made before or in :meth:`for_others`.
+    It sees starts by ``subprocess``, ``multiprocessing``, modules that use these, and ``os.fork`` and its like.  A
+    child that was started otherwise is found too, but without its line; so is a process that a child left behind,
+    because this process adopts orphans meanwhile.  Not noted are helpers of ``multiprocessing`` that outlive the
+    processes they serve, and workers of a pool that was made before or in :meth:`for_others`.
     """
 
     def __init__(self) -> None:
@@ -71,12 +71,12 @@ class StartedProcesses:
         self._before: set[tuple[int, int]] = set()
         self._began = 0
         self._pools = Pools(_STARTERS)
-        self._starting: set[object] = set()  # by others and by pools, and not noted yet
+        self._starting: set[object] = set()  # starts by pools and for others that are under way
         self._exit = contextlib.ExitStack()
         self._pid = os.getpid()
 
     def begin(self) -> None:
-        """Note from now on; children that run already are not of interest."""
+        """Begin to note; children that run already are ignored."""
         self._before = {(pid, start_time(pid)) for pid in _children(os.getpid())}
         self._began = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         self._adopt_orphans()
@@ -88,14 +88,14 @@ class StartedProcesses:
             self._watch_fork(name)
 
     def end(self) -> None:
-        """Note nothing any more; idempotent."""
+        """Stop noting; idempotent."""
         self._exit.close()
         if self._pid == os.getpid():
             self._reap()
 
     @contextlib.contextmanager
     def for_others(self) -> Iterator[None]:
-        """What is started meanwhile outlives the test by right."""
+        """Do not charge the test with processes that are started inside."""
         known = self._new_children()
         with self._pools.for_others():
             try:
@@ -104,20 +104,20 @@ class StartedProcesses:
                 self._before |= {(pid, start_time(pid)) for pid in self._new_children() - known}
 
     def left(self) -> list[LeftProcess]:
-        """Return those that still run, having given them two seconds to end by themselves."""
+        """Return the processes that still run after two seconds in which they may end by themselves."""
         deadline = time.monotonic() + SETTLE_SECONDS
         running = _await_end(self._running(), SETTLE_SECONDS)
         while not running and self._pools.replace_workers() and time.monotonic() < deadline:
             time.sleep(_PAUSE)
             running = _await_end(self._running(), 0.0)
-        # Who ended meanwhile may have left others to this process.
+        # A process that ended meanwhile may have left children to this process.
         while more := _await_end(self._running() - running, max(0.0, deadline - time.monotonic())):
             running |= more
-        running &= self._running()  # a child may be noted only now, as another's
+        running &= self._running()  # a child may have been noted meanwhile as not the test's
         return [LeftProcess(pid, _command(pid), self._site(pid)) for pid in sorted(running)]
 
     def kill(self, processes: Iterable[LeftProcess]) -> None:
-        """Kill them and what they started, and let their owners know; a pool of theirs is ended before."""
+        """End their pools, kill the processes and their descendants, and let their Python objects learn of it."""
         pids = {each.pid for each in processes}
         if pids:
             executors = {id(pool): pool for pid in pids if (pool := self._pool(pid)) is not None}
@@ -204,7 +204,7 @@ class StartedProcesses:
         return (seen.keys() | children) - others - _helpers()
 
     def _new_children(self) -> set[int]:
-        """Return those of this process that were not there before; an orphan may be older, and is no concern then."""
+        """Return the children that were not there before; an adopted orphan older than ``begin`` does not count."""
         found = {(pid, start_time(pid)) for pid in _children(os.getpid())} - self._before
         return {pid for pid, began in found if began >= self._began}
 
@@ -216,7 +216,7 @@ class StartedProcesses:
             self._exit.callback(_libc.prctl, _PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
     def _reap(self) -> None:
-        """Nobody else waits for adopted children that have ended."""
+        """Reap adopted children that have ended, because nothing else waits for them."""
         known = {pid for pid, _ in self._before} | self._seen.keys() | _helpers()
         for pid in _children(os.getpid()) - known:
             with contextlib.suppress(ChildProcessError):
@@ -224,7 +224,7 @@ class StartedProcesses:
 
 
 def _learn_end(process: multiprocessing.process.BaseProcess, deadline: float) -> None:
-    """Wait until it is known to have ended: a thread of its executor may have taken the status, and not noted it."""
+    """Wait until ``process`` knows its end: a thread of its executor may have the status, and not noted it yet."""
     process.join(0)
     while process.exitcode is None and start_time(process.pid or 0) == 0 and time.monotonic() < deadline:
         time.sleep(_PAUSE)
@@ -240,7 +240,7 @@ def _helpers() -> set[int]:
 
 
 def _await_end(pids: Iterable[int], seconds: float) -> set[int]:
-    """Return those that still run after so many seconds."""
+    """Return the processes that still run after so many seconds."""
     deadline = time.monotonic() + seconds
     with contextlib.ExitStack() as stack:
         running: dict[int, int] = {}
@@ -263,7 +263,7 @@ def _await_end(pids: Iterable[int], seconds: float) -> set[int]:
 
 
 def _children(pid: int) -> set[int]:
-    """Return the children of a process, those that have ended and were not waited for included."""
+    """Return the children of a process, including ended ones that were not waited for."""
     if not _HAS_CHILDREN:
         return {child for child, parent in _parents() if parent == pid}
     found: set[int] = set()

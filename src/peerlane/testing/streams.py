@@ -1,4 +1,4 @@
-"""What streams and events owe on every back-end, as a suite to inherit from.
+"""A suite for streams and events, which every back-end must pass; inherit from it.
 
 ::
 
@@ -8,7 +8,7 @@
         def enter(self):
             return peerlane.enter_node("devices=2")
 
-Every test has a deadline of its own.  Needs pytest and NumPy.
+Each test has its own deadline.  The suite needs pytest and NumPy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 
 import peerlane as pl
 
-PATIENCE = 30.0  #: seconds until a wait of this suite counts as hung
+PATIENCE = 30.0  #: Seconds after which a wait of this suite counts as hung.
 LARGE = (24 << 20) + 12_345
 
 
@@ -183,7 +183,7 @@ class StreamConformance:
     def test_a_failure_stops_what_is_behind_it(self, devices: tuple[pl.Device, ...]) -> None:
         a = _buffer(devices[0], np.zeros(64, np.uint8))
         stream, other = devices[0].create_stream(), devices[0].create_stream()
-        pl.raw.copy(a.address, 16, 8, stream=stream)  # no process has memory at 16
+        pl.raw.copy(a.address, 16, 8, stream=stream)  # no process has memory at address 16
         a.fill(1, stream=stream)
         event = stream.record()
         other.wait(event)
